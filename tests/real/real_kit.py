@@ -295,7 +295,7 @@ def differs_in_run(run: Path, want: Mapping[str, Any]) -> list[str]:
     return differs(indexed[0], indexed[1], values, want)
 
 
-def test_case(run: Path, name: str) -> Any:
+def first_test_case(run: Path, name: str) -> Any:
     """The first test case of a run, as a user names it to the delivered model: files of the set, or what m3b made of them."""
 
     def place(value: Any) -> Any:

@@ -32,7 +32,7 @@ def test_a_real_set_becomes_a_model_that_answers(folder: str, tmp_path: Path) ->
     assert verify(tmp_path / "run").ok
     assert result.primary is not None
     assert result.tested_on
-    first = kit.test_case(tmp_path / "run", folder)
+    first = kit.first_test_case(tmp_path / "run", folder)
     [answer] = load_model(str(result.model_dir)).predict([first], out=tmp_path / "answers")
     assert not answer.error
     assert not repr(answer).endswith(": nothing>")

@@ -41,7 +41,7 @@ def test_many_cases_are_worth_folds_where_each_network_sees_them_a_hundred_times
     assert found == folds
     assert ("costs little" if folds == 1 else "epochs enough") in told
     plan: dict[str, Any] = {"folds": 1, "refit": False, "batch": 40}
-    members.choose_of_cases(plan, {"cases": 4_000, "patients": 4_000}, epochs * 100, 3_000, set())
+    members.choose_of_cases(plan, {"cases": 4_000, "patients": 4_000}, lambda: epochs * 100, 3_000, set())
     assert plan["folds"] == folds
 
 

@@ -234,8 +234,11 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
 
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
     """Puts `folds`, `refit` and why into the plan."""
-    steps = steps_of(plan, step_seconds(plan)) * trained_share(plan)
-    choose_of_cases(plan, facts, steps, ENOUGH, given(settings), max(1, machine_of(plan).gpus))
+    choose_of_cases(plan, facts, lambda: _all_steps(plan), ENOUGH, given(settings), max(1, machine_of(plan).gpus))
+
+
+def _all_steps(plan: dict[str, Any]) -> float:
+    return steps_of(plan, step_seconds(plan)) * trained_share(plan)
 
 
 def _steps(plan: dict[str, Any]) -> int:

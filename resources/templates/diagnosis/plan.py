@@ -19,7 +19,7 @@ from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
-from Utils.intensity import choose_changes
+from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
 from Utils.named import channels_of, intensity_of
@@ -30,14 +30,15 @@ from Utils.plan_summary import summary
 from Utils.pretrained_choice import use_folder, use_wanted
 from Utils.price import costs
 from Utils.settings import given, override, priced, save_plan
+from Utils.sides import harmless, turns
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import gentler
 from Utils.using import NONE, trained_share, wanted_start, without_start
-from Utils.whole_image import choose_intensity
 
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
+CHANGES = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "gamma": 0.2, "erase": 0.25}
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 ENOUGH_EPOCHS = 40
@@ -107,7 +108,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "size": size,
         "spacing": None,
         "fit": "stretch",
-        "intensity": intensity_of(facts, choose_intensity),
+        "intensity": intensity_of(facts, whole_rule),
         "network": network,
         "batch": batch,
         "lr": 3e-4 if small and gpu else 1e-3,
@@ -123,7 +124,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "why_folds": "",
         "validation_share": 0.15,
         "ema": 0.99,
-        "augment": choose_changes(facts, small),
+        "augment": whole_changes(facts, small, CHANGES, _flips(facts)),
         "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
@@ -131,6 +132,11 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "threads": 0,
         "seed": 0,
     }
+
+
+def _flips(facts: dict[str, Any]) -> list[str]:
+    """None by default: left and right matter in the body. Skin, retina and microscopy get both, but where a class tells a side."""
+    return harmless(["h", "w"] if turns(facts["dims"], facts["channels"]) else [], facts["classes"])
 
 
 def _size(facts: dict[str, Any], gpu: bool) -> list[int]:

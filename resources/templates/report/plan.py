@@ -17,10 +17,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 from Datapath.dataloader import read_index
 from Model.words import SECTIONS
-from Utils.changes import choose_changes
 from Utils.facts import fingerprint
 from Utils.fitting import fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
+from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.language import learn_language
 from Utils.machine import machine_of
 from Utils.named import channels_of, intensity_of
@@ -33,10 +33,11 @@ from Utils.settings import given, override, priced, save_plan
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import hurry
 from Utils.using import start_from, without_start
-from Utils.whole_image import choose_intensity
 from Utils.writers import start_writer
 
 MAX_VIEWS = 4
+CHANGES = {"rotate": 6, "zoom": 0.06, "shift": 0.04, "gamma": 0.15, "erase": 0.0}
+"""No flips, since reports say left and right, and nothing is erased: a hidden finding would still be in the report."""
 LEAST = 600
 """Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""
 
@@ -105,7 +106,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "size": size,
         "spacing": None,
         "fit": "stretch" if dims == 3 else "pad",
-        "intensity": intensity_of(facts, choose_intensity),
+        "intensity": intensity_of(facts, whole_rule),
         "network": {
             "image_width": 32 if gpu else 16,
             "width": 256 if gpu else 128,
@@ -136,7 +137,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "minutes": minutes,
         "validation_share": 0.15,
         "ema": 0.99,
-        "augment": choose_changes(facts, small),
+        "augment": whole_changes(facts, small, CHANGES, []),
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
         "workers": 0,

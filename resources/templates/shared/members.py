@@ -9,9 +9,10 @@ trained on all cases for as many steps. It has no validation figure of its own; 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ FEWEST = 3
 SMALL = 500
 """Cases from which on a validation part that is held out costs little."""
 MANY_EPOCHS = 100
-"""Of so many cases, networks of folds get this many epochs each, or there is one: its own last epochs are worth more until then."""
+"""Epochs that each network of a fold gets of so many cases; with fewer, one network is trained for longer."""
 
 
 def names(plan: Mapping[str, Any]) -> list[str]:
@@ -95,14 +96,14 @@ def most_folds(cases: int, patients: int, rarest: int = MOST, epochs: float = 0.
 
     Args:
         rarest: cases of the rarest class, where there are classes.
-        epochs: of all cases, that the minutes hold. Networks of folds answer together, which several are worth more than
-            the hundreds of epochs that one network of many cases would learn nothing in.
+        epochs: that one network on all cases would get. After a few hundred it learns nothing more, and the average of
+            several networks is worth more.
     """
     most = min(MOST, patients // 4, rarest)
     if cases >= SMALL and min(most, epochs // MANY_EPOCHS) < FEWEST:
         return 1, f"{cases} cases: what one network holds out costs little"
     if cases >= SMALL:
-        return min(most, int(epochs // MANY_EPOCHS)), f"{cases} cases, epochs enough for several networks"
+        return int(min(most, epochs // MANY_EPOCHS)), f"{cases} cases, epochs enough for several networks"
     if most < FEWEST:
         rare = "" if rarest >= FEWEST else f", {rarest} cases of the rarest class"
         return 1, f"{patients} patients{rare}: too few for folds"
@@ -139,12 +140,14 @@ def choose_members(
 
 
 def choose_of_cases(
-    plan: Plan, facts: Mapping[str, Any], steps: float, enough: int, kept: set[str], gpus: int = 1
+    plan: Plan, facts: Mapping[str, Any], steps: Callable[[], float], enough: int, kept: set[str], gpus: int = 1
 ) -> None:
-    """`choose_members` of the cases and patients of `facts`; `steps` of `batch` cases are what the minutes hold."""
-    cases = int(facts["cases"])
-    most = most_folds(cases, int(facts["patients"]), epochs=steps * int(plan["batch"]) / cases)
-    choose_members(plan, steps, enough, most, kept, gpus)
+    """`choose_members` of the cases and patients of `facts`; `steps` measures how many of `batch` cases the minutes hold."""
+    cases, patients = int(facts["cases"]), int(facts["patients"])
+    several = most_folds(cases, patients, epochs=math.inf)[0] > 1
+    held = steps() if several else 0.0  # seconds of measuring that few patients need not wait for
+    most = most_folds(cases, patients, epochs=held * int(plan["batch"]) / cases)
+    choose_members(plan, held, enough, most, kept, gpus)
 
 
 def check_members(plan: Mapping[str, Any], patients: int) -> None:

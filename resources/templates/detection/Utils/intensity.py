@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from .scales import by_itself, joined
+from .intensity_rule import choose_rule
 from .sides import harmless, turns
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
     """CT: a window in Hounsfield units around the lesions. 8-bit pictures: 0..1. MR, mixtures, dark and bright: each by itself."""
-    if facts["window"]:
-        return joined(facts["window"])
-    if len(facts["scales"]) > 1:
-        return by_itself(facts)
-    if facts["modality"] == "ct":
-        low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
-        if facts["target"] == "masks":  # soft tissue around the lesions, not the whole range from air to bone
-            low = max(low, facts["inside_low"] - 120.0)
-            high = min(max(high, facts["inside_high"]), facts["inside_high"] + 120.0)
-        low, high = (low, high) if high - low > 50 else (-1000.0, 1000.0)
-        return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
-    if facts["eight_bit"] and not facts["uneven"]:
-        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return by_itself(facts)
+    return choose_rule(facts, facts["modality"] == "ct", _window)
+
+
+def _window(facts: dict[str, Any]) -> dict[str, Any]:
+    low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
+    if facts["target"] == "masks":  # soft tissue around the lesions, not the whole range from air to bone
+        low = max(low, facts["inside_low"] - 120.0)
+        high = min(max(high, facts["inside_high"]), facts["inside_high"] + 120.0)
+    low, high = (low, high) if high - low > 50 else (-1000.0, 1000.0)
+    return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
 
 
 def choose_changes(facts: dict[str, Any]) -> dict[str, Any]:

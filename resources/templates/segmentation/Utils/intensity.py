@@ -6,26 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from .scales import by_itself, joined
+from .intensity_rule import choose_rule
 from .sides import harmless, turns
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
     """CT: the window of what is marked, in Hounsfield units. 8-bit pictures: 0..1. MR, mixtures, dark and bright: each by itself."""
-    if facts["window"]:
-        return joined(facts["window"])
-    if len(facts["scales"]) > 1:
-        return by_itself(facts)
-    if facts["modality"] == "ct":
-        inside = facts["inside"]
-        low, high = (float(v) for v in np.percentile(inside, (0.5, 99.5))) if len(inside) else (-1000.0, 1000.0)
-        low, high = (low, high) if high - low > 50 else (low - 150.0, high + 150.0)
-        values = (np.clip(inside, low, high) - low) / (high - low) if len(inside) else np.array([0.3, 0.7])
-        mean, std = float(values.mean()), max(float(values.std()), 0.05)
-        return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
-    if facts["eight_bit"] and not facts["uneven"]:
-        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
-    return by_itself(facts)
+    return choose_rule(facts, facts["modality"] == "ct", _window)
+
+
+def _window(facts: dict[str, Any]) -> dict[str, Any]:
+    inside = facts["inside"]
+    low, high = (float(v) for v in np.percentile(inside, (0.5, 99.5))) if len(inside) else (-1000.0, 1000.0)
+    low, high = (low, high) if high - low > 50 else (low - 150.0, high + 150.0)
+    values = (np.clip(inside, low, high) - low) / (high - low) if len(inside) else np.array([0.3, 0.7])
+    mean, std = float(values.mean()), max(float(values.std()), 0.05)
+    return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
 
 
 def choose_changes(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""How the values of images become the network's input, as far as all tasks agree; a task says what its window on CT is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .scales import by_itself, joined
+
+Facts = dict[str, Any]
+Rule = dict[str, Any]
+
+
+def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule]) -> Rule:
+    """Hounsfield units: the task's window. 8-bit pictures: 0..1. MR, mixtures, sets of dark and of bright images: each by itself.
+
+    Args:
+        facts: of a fingerprint; `window` and `uneven` may be absent.
+        hounsfield: whether values are Hounsfield units.
+        window: the rule for those.
+    """
+    if facts.get("window"):
+        return joined(facts["window"])
+    if len(facts["scales"]) > 1:
+        return by_itself(facts)
+    if hounsfield:
+        return window(facts)
+    if facts["eight_bit"] and not facts.get("uneven"):
+        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
+    return by_itself(facts)
+
+
+# --- models that see an image whole: classifiers and writers of reports ----------------------------------------------
+
+
+def in_hounsfield(facts: Facts) -> bool:
+    """Whether values are Hounsfield units, said or seen: volumes far below zero are nothing else."""
+    return bool(facts["modality"] == "ct" or (facts["dims"] == 3 and facts["low"] < -500))
+
+
+def whole_rule(facts: Facts) -> Rule:
+    """The rule of a model that sees an image whole; CT from air to bone. How bright a picture is can tell, so 8-bit ones keep it."""
+    return choose_rule(facts, in_hounsfield(facts), _air_to_bone)
+
+
+def _air_to_bone(facts: Facts) -> Rule:
+    low, high = max(facts["low"], -1024.0), min(facts["high"], 1500.0)
+    low, high = (low, high) if high - low > 100 else (-1000.0, 1000.0)
+    return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
+
+
+def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: list[str]) -> dict[str, Any]:
+    """Random changes of such a model's images; half as much again for a `small` set.
+
+    Args:
+        most: rotate in degrees; zoom, shift and gamma as shares; erase as a chance.
+        flip: axes that may be mirrored.
+    """
+    more = 1.5 if small else 1.0
+    tiny = max(np.median(facts["shapes"], axis=0)) <= 64
+    light = 0.0 if in_hounsfield(facts) else more  # how bright something is may be what is looked for
+    return {
+        "flip": flip,
+        "rotate": round(most["rotate"] * more),
+        "zoom": round(most["zoom"] * more, 3),
+        "shift": round(most["shift"] * more, 3),
+        "contrast": round(0.15 * light, 3),
+        "brightness": round(0.1 * light, 3),
+        "gamma": 0.0 if tiny or not light else most["gamma"],
+        "noise": 0.05,
+        "erase": 0.0 if tiny else most["erase"],
+    }
