@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from m3b.llm.python_text import parsed_with
+
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
 
@@ -51,7 +53,7 @@ TEMPLATES = sorted((ROOT / "resources").rglob("*.py"))
 
 @cache
 def tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+    return parsed_with(ast.parse, file.read_text(encoding="utf-8"))
 
 
 def part(file: Path) -> str:

@@ -10,12 +10,13 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from loopback_kit import LoopbackServer
 from m3b.bench.datasets import NAMES, dataset
 from m3b.bench.datasets.fetching import RECORD, download, fetch, how_to_get
 from m3b.bench.datasets.sources import NOTES, SOURCES, RemoteFile
@@ -88,7 +89,7 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     state = Server()
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler(state))
+    http = LoopbackServer(("127.0.0.1", 0), handler(state))
     state.url = f"http://127.0.0.1:{http.server_port}"
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -31,6 +31,7 @@ from m3b.data.cards import Card, parse_card
 from m3b.data.index import example
 from m3b.events import KINDS
 from m3b.llm import PROVIDERS
+from m3b.llm.python_text import parsed_with
 from m3b.run.result import STATUSES, Result
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -274,7 +275,7 @@ def code(block: Block, minutes: float = 0.05) -> Any:
 @pytest.mark.parametrize("block", param(PYTHON))
 def test_python_blocks_name_what_is_there(block: Block) -> None:
     known = set(Options.__dataclass_fields__) | set(Pipeline.__init__.__annotations__)
-    for node in ast.walk(ast.parse(block.text)):
+    for node in ast.walk(parsed_with(ast.parse, block.text)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("m3b"):
             module = importlib.import_module(node.module)
             for name in node.names:

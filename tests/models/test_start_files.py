@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from loopback_kit import LoopbackServer
 from m3b.cli.app import app
 from m3b.errors import ModelError, WrongUse
 from m3b.models.starts import stored
@@ -103,7 +104,7 @@ def test_fetched_from_a_folder_or_an_address_and_compared_with_the_digest(
     assert stored("biomedclip") is not None
     with pytest.raises(WrongUse, match="--force"):
         fetch("biomedclip", str(source), sandbox)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(SimpleHTTPRequestHandler, directory=str(source)))
+    server = LoopbackServer(("127.0.0.1", 0), functools.partial(SimpleHTTPRequestHandler, directory=str(source)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         base = f"http://127.0.0.1:{server.server_address[1]}"

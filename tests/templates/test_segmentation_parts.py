@@ -487,6 +487,7 @@ window = 'intensity={"mode":"window","low":0,"high":1,"mean":0.4,"std":0.2}'
 own, other = (plan.make_plan(facts, 5, False, settings)["pad_value"] for settings in ([], [window]))
 assert own != other == -2.0, (own, other)
 assert plan.make_plan(facts, 5, False, [window, "pad_value=0.5"])["pad_value"] == 0.5
+assert plan.make_plan(facts, 5, False, ["spacing=null"])["spacing"] is None, "no traceback"
 """
     call(project, "-c", code)
 

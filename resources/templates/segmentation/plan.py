@@ -99,7 +99,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
     """The choices; `summary` tells their reasons. `settings` are applied at the end; patch and spacing are obeyed."""
     early = {key: json.loads(text) for key, _, text in (s.partition("=") for s in settings or []) if key in _EARLY}
     spacing, pixels, side, shape = working_spacing(facts, gpu)
-    if "spacing" in early:
+    if early.get("spacing"):
         shape = [max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, early["spacing"], strict=True)]
         spacing, side = early["spacing"], None
     patch = early.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)

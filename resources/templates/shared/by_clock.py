@@ -12,6 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from Utils.curves import append_row, number, telling
 from Utils.distributed import broadcast, is_main, rank, world_size
 from Utils.pace import SCORING_SHARE
+from Utils.threads import Threads
 
 if TYPE_CHECKING:
     from Utils.training import ClockTrainer
@@ -35,6 +36,7 @@ class ByTheClock(TrainerCallback):
     def __init__(self, trainer: ClockTrainer) -> None:
         self.trainer, self.scoring_s, self.last_save = trainer, 0.0, trainer.clock.spent()
         self.next_line, self.scored_at = 0.0, -math.inf
+        self.threads = Threads(trainer.plan)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if world_size() > 1:  # the weights are the same, the patches and their changes are not
@@ -45,6 +47,7 @@ class ByTheClock(TrainerCallback):
         clock.epoch, clock.step = float(state.epoch or 0), state.global_step
         self.tick()
         self.trainer.follow()
+        self.threads.follow()
         if clock.over(self.scoring_s):
             control.should_training_stop = control.should_epoch_stop = True
 

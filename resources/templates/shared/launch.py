@@ -91,10 +91,10 @@ def parse_call(
         return train_only_fold(plan, options.only, lambda fold, seconds: one_fold(settled(plan), fold, seconds))
     if (code := launch_processes(plan, sys.argv[1:] if argv is None else argv)) is not None:
         return code
-    import torch
+    from Utils.threads import use_threads
 
     begin(options.resume, on_cpu=trains_on_cpu(plan))
-    torch.set_num_threads(max(1, int(plan.get("threads") or cores())))
+    use_threads(plan)
     return plan, options.minutes or float(plan["minutes"])
 
 

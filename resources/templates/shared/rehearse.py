@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .precision import autocast
+from .threads import use_threads
 
 Batch = dict[str, Any]
 
@@ -24,6 +25,7 @@ def rehearsed(
         load: gives a batch on the CPU, taking as long as the data set would.
         prepare: the augmentation.
     """
+    use_threads(plan)
     device, parts = next(model.parameters()).device, int(plan.get("accumulate") or 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]

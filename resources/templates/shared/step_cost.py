@@ -109,9 +109,11 @@ def step_seconds(plan: Plan, costs: StepCosts) -> float:
     import torch
 
     from .precision import autocast, device_of, laid_out
+    from .threads import use_threads
 
     if machine_of(plan).dry:
         return costs.seconds(plan)
+    use_threads(plan)
     device, parts = device_of(plan), int(plan.get("accumulate") or 1)
     model = laid_out(costs.build(plan).to(device).train(), plan)
     batch = {key: value.to(device) for key, value in costs.noise(plan, micro_batch(plan)).items()}

@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any
 
+from .python_text import parsed_with
+
 Parsed = tuple[dict[str, Any], str]
 """The arguments, and an empty string or what is wrong with them (then the arguments are empty)."""
 
@@ -97,7 +99,7 @@ def _python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
     if len(text) > 1_000_000 or not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
     try:
-        value = ast.literal_eval(text)
+        value = parsed_with(ast.literal_eval, text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return None
     return value if isinstance(value, dict | list) else None

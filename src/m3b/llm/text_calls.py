@@ -17,6 +17,7 @@ from typing import Any
 from m3b.messages import ToolSpec
 
 from .calls import parse_arguments
+from .python_text import parsed_with
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
@@ -170,7 +171,7 @@ def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
 def _python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
     """The arguments of a call written as Python, of literals only; None where it is none."""
     try:
-        body = ast.parse(statement.strip().rstrip(";")).body
+        body = parsed_with(ast.parse, statement.strip().rstrip(";")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr | ast.Assign) else None

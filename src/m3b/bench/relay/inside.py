@@ -86,12 +86,20 @@ def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
     return RelayHandler
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing of agents that stopped waiting: their own output is what is kept."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 def main(arguments: list[str]) -> int:
     """Serve, run the command, end with its status."""
     folder, model = Path(arguments[0]), arguments[1]
     command = arguments[arguments.index("--") + 1 :]
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(folder, model))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler(folder, model))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}/v1"
     env = {
