@@ -1,12 +1,13 @@
 """The templates against a plain MONAI recipe in the same minutes, on real data that m3b itself indexes, side by side.
 
     python benchmarks/recipes.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--threads 2] [--out DIR]
-        [--plan KEY=VALUE ...]
+        [--plan KEY=VALUE ...] [--each-patient]
 
 Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for both, and the same
 readers. The recipe is in monai_recipe.py. Figures are of the test part: mean Dice a case (m3b.metrics), AUROC (mean over the
 classes), quadratic kappa of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap intervals over patients; "ahead" is the
-paired difference, template less recipe, with its own.
+paired difference, template less recipe, with its own. With `--each-patient`, for sets of very few, each patient is the test part
+once, and both train on the others; with fewer than ten patients there are no intervals, but the figures of each.
 Trainings run one after the other on `--threads` processor threads; the load of the machine stands at the end.
 """
 
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from m3b.tasks import family
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
 DRAWS = 2000
+FEW = 10
+"""Patients below which an interval says nothing."""
 Figure = Callable[[np.ndarray], float]
 
 
@@ -42,6 +45,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plan", nargs="*", default=[], metavar="KEY=VALUE", help="for the template's plan.py")
+    parser.add_argument("--each-patient", action="store_true", help="leave one patient out after the other")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     out = (options.out or Path(tempfile.mkdtemp(prefix="recipes_"))).resolve()
@@ -57,6 +61,23 @@ def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) 
     """A line of the table."""
     work = out / folder.name
     task, test = prepare(folder, request, work)
+    parts = turns(work, test) if options.each_patient else [test]
+    measured = {"segmentation": dice_rows, "grading": grade_rows, "detection": box_rows}.get(task, score_rows)
+    rows: list[list[np.ndarray]] = [[], []]
+    tested: list[dict[str, Any]] = []
+    for part in parts:
+        train_both(work, part, options)
+        name, found, figure = measured(work, part)
+        for own, new in zip(rows, found, strict=True):
+            own.append(new)
+        tested += part
+    joined, patients = [np.concatenate(own) for own in rows], [patient_of(record) for record in tested]
+    return f"{folder.name[:28]:28} {name:6} {len(tested):6}  {table_row(joined, figure, patients)}"
+
+
+def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Template and recipe on the training part that lies in `work`, and their answers for `test` in `found`."""
+    ask(work, test)
     call("plan.py", "--minutes", str(options.minutes), "--set", f"threads={options.threads}", *options.plan, cwd=work)
     threads = str(options.threads)
     print(call("train.py", cwd=work)[-1200:], flush=True)
@@ -66,11 +87,28 @@ def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) 
     recipe = str(Path(__file__).with_name("monai_recipe.py"))
     more = {"OMP_NUM_THREADS": threads}
     print(call(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **more)[-300:], flush=True)
-    rows_of = {"segmentation": dice_rows, "grading": grade_rows, "detection": box_rows}
-    measured = rows_of.get(task, score_rows)
-    name, rows, figure = measured(work, test)
-    patients = [str(record.get("patient") or record["image_path"]) for record in test]
-    return f"{folder.name[:28]:28} {name:6} {len(test):6}  {table_row(rows, figure, patients)}"
+
+
+def ask(work: Path, test: Sequence[dict[str, Any]]) -> None:
+    """Names the test cases; nothing is left of an earlier training."""
+    (work / "test.json").write_text(json.dumps(test))
+    (work / "paths.json").write_text(json.dumps([record["image_path"] for record in test]))
+    for folder in ("Logout", "Deliver", "found"):
+        shutil.rmtree(work / folder, ignore_errors=True)
+    (work / "found").mkdir()
+
+
+def turns(work: Path, test: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The cases of one patient after the other; those of the others are the training part meanwhile."""
+    place = work / "Datapath" / "train.json"
+    everything = [*json.loads(place.read_text()), *test]
+    for patient in sorted({patient_of(record) for record in everything}):
+        place.write_text(json.dumps([record for record in everything if patient_of(record) != patient]))
+        yield [record for record in everything if patient_of(record) == patient]
+
+
+def patient_of(record: dict[str, Any]) -> str:
+    return str(record.get("patient") or record["image_path"])
 
 
 def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str, Any]]]:
@@ -86,12 +124,10 @@ def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str,
     (work / "data").mkdir()
     (work / "data" / "set").symlink_to(folder)
     (work / "Datapath").mkdir(exist_ok=True)
-    (work / "found").mkdir()
     write(execute(spec, folder, name="set", work=work), work)
     test: list[dict[str, Any]] = json.loads((work / "Datapath" / "test.json").read_text())
-    (work / "test.json").write_text(json.dumps(test))
-    (work / "paths.json").write_text(json.dumps([record["image_path"] for record in test]))
     (work / "Datapath" / "test.json").unlink()
+    ask(work, test)
     return spec.task, test
 
 
@@ -198,8 +234,14 @@ def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.n
 
 
 def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:
-    """Both figures and their difference, each with the interval over draws of patients."""
-    values, table = [figure(part) for part in rows], resampled(rows, figure, patients)
+    """Both figures and their difference, each with the interval over draws of patients, or what each of a few patients has."""
+    values = [figure(part) for part in rows]
+    if len(set(patients)) < FEW:
+        names = np.array(patients)
+        both = [[f"{figure(part[names == name]):.3f}" for name in dict.fromkeys(patients)] for part in rows]
+        told = [f"{value:.3f} ({', '.join(each)})" for value, each in zip(values, both, strict=True)]
+        return f"{told[0]:22} {told[1]:22} {values[0] - values[1]:+.3f}"
+    table = resampled(rows, figure, patients)
     columns = [(values[0], table[:, 0]), (values[1], table[:, 1]), (values[0] - values[1], table[:, 0] - table[:, 1])]
     told = [with_interval(value, draws) for value, draws in columns]
     return f"{told[0]:22} {told[1]:22} {told[2]}"
