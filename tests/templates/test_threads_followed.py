@@ -30,24 +30,27 @@ def test_work_of_the_allowed_processors_is_added_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "busy", "own", "free"),
+    ("there", "most", "busy", "own", "free"),
     [
-        (2, 2.0, 2.0, 2),  # the training alone
-        (2, 2.0, 0.8, 1),  # beside three programs
-        (2, 2.0, 1.0, 1),  # beside one
-        (2, 0.3, 0.0, 2),
-        (16, 4.1, 0.0, 12),
-        (2, 2.0, 0.0, 1),
-        (2, 1.0, 1.5, 2),  # counted at different moments
+        (2, 2, 2.0, 2.0, 2),  # the training alone
+        (2, 2, 2.0, 0.8, 1),  # beside three programs
+        (2, 2, 2.0, 1.0, 1),  # beside one
+        (2, 2, 0.3, 0.0, 2),
+        (16, 16, 4.1, 0.0, 12),
+        (2, 2, 2.0, 0.0, 1),
+        (2, 2, 1.0, 1.5, 2),  # counted at different moments
+        (16, 4, 8.0, 0.0, 4),  # OMP_NUM_THREADS=4: half of the machine is free
+        (16, 4, 16.0, 4.0, 4),  # four trainings side by side
+        (16, 4, 14.0, 0.0, 2),
     ],
 )
-def test_cores_are_free_that_others_do_not_work_on(there: int, busy: float, own: float, free: int) -> None:
-    before = threads.Load(100.0, 50.0, 7.0)
-    assert threads.free_cores(there, before, threads.Load(101.0, 50.0 + busy, 7.0 + own)) == free
+def test_cores_are_free_that_others_do_not_work_on(there: int, most: int, busy: float, own: float, free: int) -> None:
+    before = threads.Load(100.0, 50.0, 7.0, there)
+    assert threads.free_cores(most, before, threads.Load(101.0, 50.0 + busy, 7.0 + own, there)) == free
 
 
 def _at(clock: float, others: float) -> Any:
-    return threads.Load(clock, others, 0.0)
+    return threads.Load(clock, others, 0.0, 4)
 
 
 def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatch: pytest.MonkeyPatch) -> None:

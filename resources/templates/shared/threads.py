@@ -30,11 +30,19 @@ IDLE = (3, 4)
 
 @dataclass(frozen=True)
 class Load:
-    """Seconds since some start: of the clock, of all processors that this process may use at work, and of this process's own work."""
+    """What the machine has done since some start.
+
+    Args:
+        clock: seconds of the clock.
+        busy: seconds of work of all processors that this process may use, added up.
+        own: of these, seconds of this process's own work.
+        processors: how many it may use; trainings beside this one, and OMP_NUM_THREADS, leave it fewer threads.
+    """
 
     clock: float
     busy: float
     own: float
+    processors: int
 
 
 def load_now() -> Load | None:
@@ -45,7 +53,7 @@ def load_now() -> Load | None:
     except (OSError, AttributeError):
         return None
     ticks = os.sysconf("SC_CLK_TCK")
-    return Load(time.monotonic(), busy_ticks(text, allowed) / ticks, time.process_time())
+    return Load(time.monotonic(), busy_ticks(text, allowed) / ticks, time.process_time(), len(allowed))
 
 
 def busy_ticks(text: str, allowed: set[int]) -> int:
@@ -58,11 +66,11 @@ def busy_ticks(text: str, allowed: set[int]) -> int:
     return total
 
 
-def free_cores(there: int, before: Load, after: Load) -> int:
-    """How many of `there` cores other programs leave free, at least one."""
+def free_cores(most: int, before: Load, after: Load) -> int:
+    """How many cores other programs leave free: at least one, at most `most`."""
     seconds = max(after.clock - before.clock, 1e-6)
     others = max(0.0, (after.busy - before.busy) - (after.own - before.own)) / seconds
-    return max(1, min(there, int(there - others + 0.5)))
+    return max(1, min(most, int(after.processors - others + 0.5)))
 
 
 @lru_cache(maxsize=1)

@@ -25,6 +25,7 @@ from m3b.run.folder import Run
 from m3b.run.leftovers import FROZEN
 from m3b.run.readers import KeptReaders
 from m3b.sandbox import Limits, Mounts, Sandbox
+from m3b.sandbox.environment import usable_cpus
 from m3b.tasks import Row, control, family
 from m3b.tasks.inside import ALTER, STAGE, ToAlter, ToStage, guessed, measured
 from m3b.tools.surveying import JOB
@@ -182,7 +183,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 def device() -> str:
     """What training runs on, in words for an agent."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cpus()
     gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
     if gpus:
         return f"{gpus} GPU{'s' if gpus > 1 else ''} and {cores} CPU cores"

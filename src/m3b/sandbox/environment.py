@@ -9,6 +9,7 @@ from pathlib import Path
 
 from m3b.errors import SandboxError
 from m3b.sandbox import bundle
+from m3b.sandbox.cpu_quota import quota
 
 SYSTEM = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
 ETC = (
@@ -59,8 +60,9 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def usable_cpus() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return how many processors this process may use: those that it is bound to, or a container's share of them."""
+    bound, share = len(os.sched_getaffinity(0)), quota()
+    return bound if share is None else max(1, min(bound, int(share)))
 
 
 def threads_wanted() -> int:

@@ -1,0 +1,51 @@
+"""How much processor time the control groups of this process allow: containers and batch systems set a share of a large machine,
+which the number of processors does not tell. A program with a thread a processor is then stopped for most of the time.
+
+The files are those of https://docs.kernel.org/admin-guide/cgroup-v2.html ("cpu.max": quota and period in microseconds, or "max") and
+of version 1 (cpu.cfs_quota_us, -1 without a limit, and cpu.cfs_period_us).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+GROUPS, ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+def quota(groups: Path = GROUPS, root: Path = ROOT) -> float | None:
+    """Processors' worth of time that this process may use, of the tightest group that it is in; None without a limit."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return None
+    shares = [share for line in lines for folder in _folders(line, root) if (share := _share(folder)) is not None]
+    return min(shares, default=None)
+
+
+def _folders(line: str, root: Path) -> Iterator[Path]:
+    """The folders of a line of /proc/self/cgroup that has processors, from the group's own up to the root."""
+    number, _, rest = line.partition(":")
+    controllers, _, place = rest.partition(":")
+    if number == "0" and not controllers:
+        base = root
+    elif "cpu" in controllers.split(","):
+        base = root / controllers if (root / controllers).is_dir() else root / "cpu"
+    else:
+        return
+    own = PurePosixPath("/", place).relative_to("/")
+    if ".." not in own.parts:  # of a group that this mount does not show
+        yield from (base / folder for folder in (own, *own.parents) if folder != PurePosixPath("."))
+    yield base
+
+
+def _share(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").is_file():
+            allowed, period = (folder / "cpu.max").read_text().split()
+        else:
+            allowed, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        share = float(allowed) / float(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+    return share if share > 0 else None
