@@ -32,3 +32,11 @@ def test_alterations_that_were_set_stay(thrift: ModuleType) -> None:
     plan = {"augment": {"zoom": 0.15}}
     assert thrift.gentler(plan, 5, {"augment.zoom"}) == []
     assert plan["augment"]["zoom"] == 0.15
+
+
+def test_what_was_set_beside_them_does_not_keep_the_others(thrift: ModuleType) -> None:
+    """With `augment.flip=["w"]`, which is no strength, 14 epochs had all alterations in full."""
+    plan = {"augment": {"flip": ["w"], "zoom": 0.15, "rotate": 15}}
+    assert thrift.gentler(plan, 14, {"augment.flip", "augment.rotate"})
+    assert plan["augment"] == {"flip": ["w"], "zoom": 0.05, "rotate": 15}
+    assert thrift.gentler({"augment": {"zoom": 0.15}}, 14, {"augment"}) == []

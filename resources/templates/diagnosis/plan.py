@@ -38,7 +38,7 @@ from Utils.using import NONE, trained_share, wanted_start, without_start
 HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
-CHANGES = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "gamma": 0.2, "erase": 0.25}
+CHANGES = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 ENOUGH_EPOCHS = 40

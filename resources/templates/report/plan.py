@@ -36,7 +36,7 @@ from Utils.using import start_from, without_start
 from Utils.writers import start_writer
 
 MAX_VIEWS = 4
-CHANGES = {"rotate": 6, "zoom": 0.06, "shift": 0.04, "gamma": 0.15, "erase": 0.0}
+CHANGES = {"rotate": 6, "zoom": 0.06, "shift": 0.04, "erase": 0.0}
 """No flips, since reports say left and right, and nothing is erased: a hidden finding would still be in the report."""
 LEAST = 600
 """Steps below which a smaller input is worth more than detail: image encoder, writer and both together share them."""

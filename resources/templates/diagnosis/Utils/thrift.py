@@ -15,13 +15,14 @@ chest X-rays gave 0.97 with all, and 0.92 without any."""
 
 
 def gentler(plan: dict[str, Any], epochs: float, kept: Iterable[str]) -> list[str]:
-    """Lowers `augment` of the plan, mirroring apart, and says so; what was set by hand stays as it is."""
+    """Lowers `augment` of the plan, mirroring apart, and says so; what was set by hand (`kept`) stays as it is, the rest does not."""
     share = min(1.0, LEAST + (1 - LEAST) * max(0.0, (epochs - SPARE) / (PLENTY - SPARE)))
-    if share >= 1 or any(name.partition(".")[0] == "augment" for name in kept):
+    by_hand = set(kept)
+    strengths = [key for key, value in plan["augment"].items() if not isinstance(value, list)]
+    own = [key for key in strengths if f"augment.{key}" not in by_hand]
+    if share >= 1 or not own or "augment" in by_hand:
         return []
-    plan["augment"] = {
-        name: value if isinstance(value, list) else round(value * share, 3) for name, value in plan["augment"].items()
-    }
+    plan["augment"] |= {key: round(plan["augment"][key] * share, 3) for key in own}
     return [
         f"augmentation at {share:.0%} of its usual strength: {epochs:.0f} epochs of a small set, full strength from {PLENTY} on"
     ]

@@ -1,0 +1,49 @@
+"""How much training alters the light of images that are seen whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from template_kit import load
+
+MOST = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
+XRAY = {"request": "Detect pneumonia on chest X-rays"}
+SKIN = {"request": "Classify skin lesions"}
+
+
+@pytest.fixture
+def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Datapath").mkdir()
+
+    def make(said: dict[str, str], small: bool = False, **facts: Any) -> dict[str, Any]:
+        (tmp_path / "Datapath/about.json").write_text(json.dumps(said))
+        every = {"modality": "", "dims": 2, "channels": 1, "low": 0.0, "shapes": [(224, 224)], **facts}
+        return dict(load("intensity_rule").whole_changes(every, small, MOST, []))
+
+    return make
+
+
+def test_grey_pictures_of_any_size_bear_another_exposure(changes: Any) -> None:
+    """Pictures of 28 pixels had no gamma, and all had a tenth of a deviation of brightness: a shifted test part lost by it."""
+    tiny, large = changes(XRAY, shapes=[(28, 28)]), changes(XRAY)
+    assert tiny == large
+    assert (tiny["contrast"], tiny["brightness"], tiny["gamma"], tiny["erase"]) == (0.3, 0.5, 0.3, 0.25)
+
+
+def test_colours_tell_something_unless_a_film_is_stored_in_them(changes: Any) -> None:
+    skin, film = changes(SKIN, channels=3), changes(XRAY, channels=3)
+    assert skin["brightness"] < film["brightness"] == changes(XRAY)["brightness"]
+    assert skin["gamma"] < film["gamma"]
+
+
+def test_hounsfield_units_are_left_alone(changes: Any) -> None:
+    found = changes({}, modality="ct", dims=3, shapes=[(64, 64, 64)], low=-1000.0)
+    assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
+
+
+def test_small_sets_are_altered_more(changes: Any) -> None:
+    assert changes(XRAY, small=True)["brightness"] == pytest.approx(1.5 * changes(XRAY)["brightness"])
