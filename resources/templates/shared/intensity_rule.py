@@ -31,12 +31,13 @@ def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule])
     return by_itself(facts)
 
 
-COLOURED = 0.15, 0.1, 0.2
-"""Share of contrast, deviations of brightness and share of gamma that change in pictures in colour and in volumes."""
-GREY = 0.3, 0.5, 0.3
-"""The same of grey pictures, whose exposure or gain is nobody's finding. Against `COLOURED`, validation: 3,500 steps on 3,700 chest
-X-rays of 28 pixels AUROC 0.997 for 0.996, and 0.995 for 0.988 with the images made brighter, darker, flatter, larger or blurred; five
-minutes on 370 knee radiographs 0.693 for 0.663. On 440 pictures of skin 0.794 for 0.795, and less on the test part: colours tell."""
+COLOUR = {"contrast": 0.15, "brightness": 0.1, "gamma": 0.2}
+"""Intensity augmentation of colour images and of volumes: contrast and gamma as shares, brightness in standard deviations."""
+GREYSCALE = {"contrast": 0.3, "brightness": 0.5, "gamma": 0.3}
+"""The same of greyscale images, whose exposure or gain is no finding. Compared with `COLOUR`, one training each, AUROC on held-out
+cases: 3,746 chest X-rays of 28 pixels, 3,480 steps, 0.997 against 0.996 (without gamma), and 0.995 against 0.988 on average over ten
+corruptions (brightness, contrast, gamma, zoom, blur, noise); 370 knee radiographs in five folds, five minutes, 0.693 against 0.663.
+For 511 colour images of skin, 0.794 against 0.795, and on their test part 0.860 against 0.886: colour keeps the weaker one."""
 
 
 # --- models that see an image whole: classifiers and writers of reports ----------------------------------------------
@@ -59,7 +60,7 @@ def _air_to_bone(facts: Facts) -> Rule:
 
 
 def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: list[str]) -> dict[str, Any]:
-    """Random changes of such a model's images; half as much again for a `small` set.
+    """Augmentation of such a model's images; half as much again for a `small` set.
 
     Args:
         most: rotate in degrees; zoom and shift as shares; erase as a share of the side.
@@ -67,15 +68,15 @@ def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: li
     """
     more = 1.5 if small else 1.0
     light = 0.0 if in_hounsfield(facts) else more  # how bright something is may be what is looked for
-    contrast, bright, gamma = COLOURED if facts["dims"] == 3 or coloured(facts["channels"]) else GREY
+    strength = COLOUR if facts["dims"] == 3 or coloured(facts["channels"]) else GREYSCALE
     return {
         "flip": flip,
         "rotate": round(most["rotate"] * more),
         "zoom": round(most["zoom"] * more, 3),
         "shift": round(most["shift"] * more, 3),
-        "contrast": round(contrast * light, 3),
-        "brightness": round(bright * light, 3),
-        "gamma": gamma if light else 0.0,
+        "contrast": round(strength["contrast"] * light, 3),
+        "brightness": round(strength["brightness"] * light, 3),
+        "gamma": strength["gamma"] if light else 0.0,
         "noise": 0.05,
         "erase": most["erase"],
     }

@@ -50,7 +50,7 @@ def turns(dims: int, channels: int, about: Path = ABOUT) -> bool:
 
 
 def coloured(channels: int, about: Path = ABOUT) -> bool:
-    """Whether colours tell something: a film that is stored in colour stays a film."""
+    """Whether an image is a colour image: a radiograph stored as RGB is greyscale."""
     return channels >= 3 and not ORIENTED.search(_said(about))
 
 

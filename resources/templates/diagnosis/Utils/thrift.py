@@ -15,7 +15,7 @@ chest X-rays gave 0.97 with all, and 0.92 without any."""
 
 
 def gentler(plan: dict[str, Any], epochs: float, kept: Iterable[str]) -> list[str]:
-    """Lowers `augment` of the plan, mirroring apart, and says so; what was set by hand (`kept`) stays as it is, the rest does not."""
+    """Lowers the augmentation strengths of the plan (not the flipped axes), and says so; those set by hand, in `kept`, stay."""
     share = min(1.0, LEAST + (1 - LEAST) * max(0.0, (epochs - SPARE) / (PLENTY - SPARE)))
     by_hand = set(kept)
     strengths = [key for key, value in plan["augment"].items() if not isinstance(value, list)]

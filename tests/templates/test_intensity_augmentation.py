@@ -1,4 +1,4 @@
-"""How much training alters the light of images that are seen whole."""
+"""Intensity augmentation of images that are seen whole."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def test_grey_pictures_of_any_size_bear_another_exposure(changes: Any) -> None:
-    """Pictures of 28 pixels had no gamma, and all had a tenth of a deviation of brightness: a shifted test part lost by it."""
+def test_greyscale_images_of_any_size_get_all_of_it(changes: Any) -> None:
+    """Images of 28 pixels had no gamma, and brightness varied by 0.1 standard deviations: a shifted test part lost by it."""
     tiny, large = changes(XRAY, shapes=[(28, 28)]), changes(XRAY)
     assert tiny == large
     assert (tiny["contrast"], tiny["brightness"], tiny["gamma"], tiny["erase"]) == (0.3, 0.5, 0.3, 0.25)
 
 
-def test_colours_tell_something_unless_a_film_is_stored_in_them(changes: Any) -> None:
+def test_colour_images_get_less_but_not_radiographs_stored_as_rgb(changes: Any) -> None:
     skin, film = changes(SKIN, channels=3), changes(XRAY, channels=3)
     assert skin["brightness"] < film["brightness"] == changes(XRAY)["brightness"]
     assert skin["gamma"] < film["gamma"]
 
 
-def test_hounsfield_units_are_left_alone(changes: Any) -> None:
+def test_hounsfield_units_are_not_augmented(changes: Any) -> None:
     found = changes({}, modality="ct", dims=3, shapes=[(64, 64, 64)], low=-1000.0)
     assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
 
 
-def test_small_sets_are_altered_more(changes: Any) -> None:
+def test_small_sets_get_more(changes: Any) -> None:
     assert changes(XRAY, small=True)["brightness"] == pytest.approx(1.5 * changes(XRAY)["brightness"])
