@@ -52,7 +52,7 @@ def call(project: Path, *command: str, check: bool = True) -> subprocess.Complet
 def small_plan(project: Path, **changes: Any) -> dict[str, Any]:
     """plan.py, then the smallest network and a number of steps instead of minutes."""
     patch = ["patch=[16,16,16]"] if (project / "data/example/case_000.nii.gz").exists() else []
-    call(project, "plan.py", "--minutes", "5", "--set", "device=cpu", "precision=fp32", *patch)
+    call(project, "plan.py", "--minutes", "5", "--set", "device=cpu", "precision=fp32", "channels_last=false", *patch)
     file = project / "plan.json"
     plan: dict[str, Any] = json.loads(file.read_text())
     plan["network"]["filters"] = [4 * 2**k for k in range(len(plan["network"]["filters"]))]

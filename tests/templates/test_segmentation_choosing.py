@@ -129,6 +129,60 @@ def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> 
     assert (fixed["refine"], fixed["mirror"]) == ({"disc": ["fill"]}, ["w"]), "what the plan names stays"
 
 
+class Coarse(torch.nn.Module):
+    """Looks at every fourth voxel alone, as a network does that quarters its grid: edges depend on where the image lies on it."""
+
+    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        seen = torch.nn.functional.interpolate(pixel_values[:, :1, 1::4, 2::4], scale_factor=4, mode="nearest")
+        return {"logits": torch.cat([0.5 - seen, seen - 0.5], dim=1)}
+
+
+def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
+    choosing, plan = own("choosing"), {**PLAN, "mirror": [], "shifted": "auto"}
+    looked = choosing.look(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
+    fair = choosing.settle(plan, looked, [str(k) for k in range(24)])
+    assert (plan["mirror"], plan["shifted"]) == ([], True)
+    assert fair.mean() > looked.table[:, 0, 0].mean() + 0.02
+    assert "averaged over 4 shifts" in choosing.told(plan)
+    hurried = {**PLAN, "mirror": [], "shifted": "auto"}
+    short = choosing.look(Coarse(), _cases(24, False), hurried, torch.device("cpu"), 0.0)
+    choosing.settle(hurried, short, [str(k) for k in range(24)])
+    assert hurried["shifted"] is False, "no time to try it"
+    for said in (True, False):
+        named = {**PLAN, "mirror": [], "shifted": said}
+        choosing.settle(
+            named, choosing.look(Coarse(), _cases(12, False), named, torch.device("cpu"), 60.0), list("abcdefghijkl")
+        )
+        assert named["shifted"] is said, "what the plan names stays"
+
+
+@pytest.mark.parametrize("shape", [(9, 14), (9, 14, 11)])
+def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, ...]) -> None:
+    """A network that looks at each voxel by itself answers as without shifts, up to the last row; padding has the fill."""
+    windows, image = own("windows"), torch.randn(2, *shape)
+    seen = []
+
+    def run(wide: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(wide.shape[1:]))
+        assert wide[0].eq(7.0).any()
+        assert wide[1].eq(-1.0).any()
+        return 2 * wide
+
+    torch.testing.assert_close(windows.over_shifts(image, run, [7.0, -1.0]), 2 * image)
+    assert seen == [tuple(n + 3 for n in shape)] * 4
+
+
+def test_views_that_the_validation_may_choose() -> None:
+    views = own("choosing").views
+    plan: dict[str, Any] = {"mirror": "auto", "shifted": "auto", "augment": {"flip": ["h", "w"]}, "chains": []}
+    assert [(view.axes, view.shifted, view.cost) for view in views(plan)] == [
+        ((), False, 1), (("h", "w"), False, 4), ((), True, 4)]  # fmt: skip
+    assert len(views({**plan, "chains": [["l1", "l2"]]})) == 2, "rows of structures are not averaged over shifts"
+    assert [view.cost for view in views({**plan, "mirror": ["w"], "shifted": True})] == [8]
+    older = {"mirror": [], "augment": {"flip": []}}
+    assert [view.cost for view in views(older)] == [1], "a plan without the setting predicts as it did"
+
+
 def test_chance_is_seldom_chosen_and_never_flatters() -> None:
     choosing, rng = own("choosing"), np.random.default_rng(1)
     gains, chosen = [], 0
@@ -140,7 +194,7 @@ def test_chance_is_seldom_chosen_and_never_flatters() -> None:
     assert abs(np.mean(gains)) < 0.005, "the best of eight on the same cases would be 0.01 to 0.02 above"
     real = 0.8 + 0.02 * rng.standard_normal((40, 2, 4, 1))
     real[:, 1] += 0.03
-    assert choosing.choose(real).mirrored == 1
+    assert choosing.choose(real).view == 1
 
 
 def test_a_patient_lies_in_one_half() -> None:

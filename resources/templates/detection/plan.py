@@ -20,14 +20,14 @@ from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
 from Utils.detector_plan import asked_detector, kept_network, use_detector
 from Utils.detectors import is_library
-from Utils.fitting import fit_gpu, for_machine, share_gpus
+from Utils.fitting import choose_computing, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.grid import grid, refit
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import machine_of
 from Utils.members import check_members, choose_of_cases, count, rounds
 from Utils.named import channels_of, intensity_of
-from Utils.pace import Way, choose_precision, fit, steps_of, told
+from Utils.pace import Way, fit, steps_of, told
 from Utils.patch_pace import told_pace
 from Utils.plan_options import read_options
 from Utils.plan_summary import counted, summary, told_worth
@@ -208,8 +208,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
     """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept and not machine_of(plan).dry:
-        choose_precision(plan, step_seconds)
+    choose_computing(plan, kept, step_seconds)
     own = not plan["network"].get("pretrained")  # else its form is that of its weights
     grid_way = Coarser(facts, gpu)
     ways: list[Way] = [] if "batch" in kept else [fewer]
@@ -227,8 +226,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if said and plan["target"] == "masks" and "lr" not in kept:
         plan["lr"] = RATE
         said.append(f"lr {RATE}")
-    if said and "precision" not in kept:
-        choose_precision(plan, step_seconds)
+    if said:
+        choose_computing(plan, kept, step_seconds)
     return told(said)
 
 

@@ -17,13 +17,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
-from Utils.fitting import fit_gpu, for_machine, share_gpus
+from Utils.fitting import choose_computing, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
 from Utils.named import channels_of, intensity_of
-from Utils.pace import choose_precision, epochs_told, fit, steps_of, told
+from Utils.pace import epochs_told, fit, steps_of, told
 from Utils.people import people_of
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
@@ -206,8 +206,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     set is kept."""
     kept, small = given(settings), facts["cases"] < SMALL
     gpus, own = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
-    if "precision" not in kept and not machine_of(plan).dry:
-        choose_precision(plan, step_seconds)
+    choose_computing(plan, kept, step_seconds)
 
     def steps(plan: dict[str, Any]) -> int:
         return steps_of(plan, step_seconds(plan))
@@ -227,8 +226,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         return [*told(said), *fit_gpu(plan, STEP_COSTS, ways, lambda p: steps(p) // rounds(p), LEAST, kept)]
     if own and "size" not in kept:
         said += fit(plan, [_smaller_input], steps, LEAST * rounds(plan))
-    if said and "precision" not in kept:
-        choose_precision(plan, step_seconds)
+    if said:
+        choose_computing(plan, kept, step_seconds)
     epochs = steps_of(plan, step_seconds(plan), rounds(plan)) / epoch_steps(plan, facts["cases"])
     return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if own and small else [])]
 

@@ -18,13 +18,13 @@ import numpy as np
 from Datapath.dataloader import read_index
 from Model.words import SECTIONS
 from Utils.facts import fingerprint
-from Utils.fitting import fit_gpu, for_machine, share_gpus
+from Utils.fitting import choose_computing, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.language import learn_language
 from Utils.machine import machine_of
 from Utils.named import channels_of, intensity_of
-from Utils.pace import choose_precision, fit, steps_of, told
+from Utils.pace import fit, steps_of, told
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
 from Utils.price import costs, hopeless, share_out, stage_steps
@@ -157,14 +157,13 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
     """The quicker precision, and an input that the minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    if "precision" not in kept and not machine_of(plan).dry:
-        choose_precision(plan, step_seconds)
+    choose_computing(plan, kept, step_seconds)
     if machine_of(plan).gpus:
         return fit_gpu(plan, STEP_COSTS, ways_of(plan, facts, kept, _smaller_input), _steps, LEAST, kept)
     fixed = "size" in kept or plan["network"]["image_model"]
     said = fit(plan, [] if fixed else [_smaller_input], _steps, LEAST)
-    if said and "precision" not in kept:
-        choose_precision(plan, step_seconds)
+    if said:
+        choose_computing(plan, kept, step_seconds)
     return told(said)
 
 

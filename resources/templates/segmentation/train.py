@@ -64,9 +64,8 @@ class Asked:
 def train(plan: dict[str, Any], seconds: float) -> None:
     """The trainer engine, from the cache to the figures."""
     from Datapath.dataloader import build_datasets, every_case
-    from Utils.choosing import candidates
     from Utils.pretrained_trial import settle_start, trial_seconds
-    from Utils.price import final_seconds
+    from Utils.price import final_seconds, other_costs
     from Utils.training import train_by_clock
 
     def trial(side: dict[str, Any], name: str, share: float) -> dict[str, Any]:
@@ -82,9 +81,8 @@ def train(plan: dict[str, Any], seconds: float) -> None:
         with main_first():
             train_set, valid_set = build_datasets(plan, fold)
         if turns is None:
-            end = final_seconds(
-                _case_seconds(plan, valid_set), count(plan) * len(valid_set), seconds, bool(candidates(plan))
-            )
+            held = count(plan) * len(valid_set)
+            end = final_seconds(_case_seconds(plan, valid_set), held, seconds, other_costs(plan))
             turns = TimeShares(plan, seconds - end, processes_here(plan))
             train_folds_in_parallel(plan, turns)
         one = begun(plan, fold, train_set, valid_set)
@@ -131,14 +129,14 @@ def begun(plan: dict[str, Any], fold: int, train_set: Any, valid_set: Any) -> As
 
 
 def looked_at(plan: dict[str, Any], one: Asked, seconds: float) -> Any:
-    """What the network says of its cases; mirrored predictions as far as their share of `seconds` goes."""
+    """What the network says of its cases; in other views as far as their share of `seconds` goes."""
     from Model.network import build_model
     from Utils.choosing import look
-    from Utils.price import MIRRORED
+    from Utils.price import TRIED
     from Utils.training import device_of, load_best
 
     model = load_best(build_model(plan), one.name, device_of(plan))
-    return look(model, one.cases, plan, device_of(plan), MIRRORED * seconds)
+    return look(model, one.cases, plan, device_of(plan), TRIED * seconds)
 
 
 def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from .machine import GB, Machine, machine_of
-from .pace import Costs, Way, fit, told
+from .pace import Costs, Way, choose_precision, fit, told
 from .start import cores
 from .step_cost import SPARE, STATES, StepCosts, micro_batch, step_seconds
 
 Plan = dict[str, Any]
 PARTS = 8
 """A step is made in at most so many parts, one after the other."""
+REPAID = 4.0
+"""Minutes of a training from which a processor's time for both layouts is measured: some seconds."""
+QUICKER = 0.93
+"""A processor's step takes at most this share of the time with channels last: other programs disturb the measurement."""
 FEWEST_STEPS = 2500
 """A larger plan is taken where the minutes still hold so many steps."""
 
@@ -96,11 +100,22 @@ def dry_costs(plan: Plan, costs: StepCosts, looked_at: float, final: Callable[[f
     return Costs(step, forward * looked_at, final(forward))
 
 
+def choose_computing(plan: Plan, kept: Collection[str], seconds: Callable[[Plan], float]) -> None:
+    """Precision, and on processors the memory layout, as they are quicker here; what was set stays. On GPUs `fit_gpu` chooses the
+    layout, when it knows the batch."""
+    if "precision" not in kept and not machine_of(plan).dry:
+        choose_precision(plan, seconds)
+    if "channels_last" not in kept and not machine_of(plan).gpus:
+        choose_layout(plan, seconds)
+
+
 def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
-    """Channels last on a GPU in half precision, where it is quicker as measured in turns; where nothing can be measured, in
-    2D, for which cuDNN's half precision is made."""
+    """Channels last where it is quicker as measured in turns: on GPUs in half precision (where nothing can be measured, in 2D, for
+    which cuDNN's half precision is made), on processors where the minutes repay the measuring. A training of `max_steps`, which
+    has to repeat exactly, follows no measurement."""
     machine = machine_of(plan)
-    if not machine.gpus or plan.get("precision") == "fp32":
+    short = float(plan["minutes"]) < REPAID or plan.get("max_steps")
+    if plan["precision"] == "fp32" if machine.gpus else short:
         return
     if machine.dry:
         plan["channels_last"] = int(plan["dims"]) == 2
@@ -109,7 +124,7 @@ def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
     for _ in range(2):
         for last in times:
             times[last] = min(times[last], seconds({**plan, "channels_last": last}))
-    plan["channels_last"] = times[True] < 0.98 * times[False]
+    plan["channels_last"] = times[True] < (0.98 if machine.gpus else QUICKER) * times[False]
 
 
 def in_parts(plan: Plan) -> str:
@@ -263,7 +278,7 @@ def _held(plan: Plan, costs: StepCosts) -> int:
     """Bytes of a real step's peak, AdamW and average included; 0 where the device does not count them."""
     import torch
 
-    from .precision import device_of, laid_out
+    from .precision import device_of
     from .rehearse import rehearsed
 
     device = device_of(plan)
@@ -271,7 +286,7 @@ def _held(plan: Plan, costs: StepCosts) -> int:
     if counted:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    model = laid_out(costs.build(plan).to(device).train(), plan)
+    model = costs.build(plan).to(device).train()
     batch = costs.noise(plan, micro_batch(plan))
     step = rehearsed(model, plan, lambda: batch)
     for _ in range(2):  # the moments of AdamW come with the first

@@ -40,7 +40,9 @@ def laid_out(model: torch.nn.Module, plan: Mapping[str, Any]) -> torch.nn.Module
     """The model with its weights in the order that the plan wants (`channels_last`); they are saved in the usual one."""
     if plan.get("channels_last"):
         last = torch.channels_last if int(plan["dims"]) == 2 else torch.channels_last_3d
-        model = model.to(memory_format=last)  # type: ignore[call-overload]
+        for weight in model.parameters():
+            if weight.ndim == int(plan["dims"]) + 2:  # a network of volumes may hold layers of pictures
+                weight.data = weight.data.contiguous(memory_format=last)
         model.register_state_dict_post_hook(_packed)
     return model
 

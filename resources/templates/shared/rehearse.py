@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .precision import autocast
+from .precision import autocast, laid_out
 from .threads import use_threads
 
 Batch = dict[str, Any]
@@ -26,6 +26,7 @@ def rehearsed(
         prepare: the augmentation.
     """
     use_threads(plan)
+    laid_out(model, plan)
     device, parts = next(model.parameters()).device, int(plan.get("accumulate") or 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]

@@ -1,4 +1,4 @@
-"""What the validation cases choose of a trained network: mirrored predictions, and what is done to each class's mask.
+"""What the validation cases choose of a trained network: mirrored or shifted predictions, and what is done to each class's mask.
 
 Whoever chooses the best of several on some cases, and reports it on the same, flatters himself. So the figures are
 cross-fitted: the cases of one half are scored as the other half chose. What is delivered is chosen by all of them.
@@ -16,16 +16,43 @@ import torch
 
 from .refine import WAYS, changed
 from .scoring import decide, dice_pair, run_whole
+from .windows import SHIFTS
 
 ENOUGH = 10
 """Cases with a class on which a choice is made for it."""
 SLOWEST = 20.0
-"""Seconds that a mirrored prediction of a case may take."""
+"""Seconds that a mirrored or shifted prediction of a case may take."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Predictions of an image mirrored along `axes`, and of the image `shifted` by some voxels, are averaged."""
+
+    axes: tuple[str, ...] = ()
+    shifted: bool = False
+
+    @property
+    def cost(self) -> int:
+        """Predictions that are averaged."""
+        return int(2 ** len(self.axes) * (len(SHIFTS) if self.shifted else 1))
+
+    def of(self, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """The plan that predicts so."""
+        return {**plan, "mirror": list(self.axes), "shifted": self.shifted}
+
+
+def views(plan: Mapping[str, Any]) -> list[View]:
+    """The plan's own view, and those that are left to the validation: mirrored as in training, and shifted. Rows of structures
+    have fields besides chances, which are not averaged over shifts."""
+    own = View(() if plan.get("mirror") in (None, "auto") else tuple(plan["mirror"]), plan.get("shifted") is True)
+    flips = tuple(map(str, plan["augment"].get("flip") or [])) if plan.get("mirror") == "auto" else ()
+    found = [own, *([View(flips, own.shifted)] if flips else [])]
+    return [*found, View(own.axes, True)] if plan.get("shifted") == "auto" and not plan.get("chains") else found
 
 
 @dataclass(frozen=True)
 class Looked:
-    """Dice of each case, mirrored or not (2), way of `WAYS` (4) and class; NaN where it was not measured."""
+    """Dice of each case, view of `views`, way of `WAYS` (4) and class; NaN where it was not measured."""
 
     table: np.ndarray
     empty: np.ndarray
@@ -35,24 +62,26 @@ class Looked:
 
 
 def look(model: torch.nn.Module, cases: Any, plan: Mapping[str, Any], device: Any, limit: float) -> Looked:
-    """Every case once, and mirrored as many as `limit` seconds allow (a random order, so that any part is a fair one)."""
-    classes, axes = len(plan["classes"]), [str(axis) for axis in candidates(plan)]
-    table = np.full((len(cases), 2, len(WAYS), classes), np.nan)
-    empty, start, plain = np.zeros(len(cases), bool), time.monotonic(), []
+    """Every case once, and as many in each other view as `limit` seconds allow (a random order, so that any part is a fair one)."""
+    own, *others = views(plan)
+    table = np.full((len(cases), 1 + len(others), len(WAYS), len(plan["classes"])), np.nan)
+    empty, plain = np.zeros(len(cases), bool), []
     for row in range(len(cases)):
         item, begun = cases[row], time.monotonic()
-        found = _decided(model, item, plan, device, own_axes(plan))
+        found = _decided(model, item, own.of(plan), device)
         plain.append(time.monotonic() - begun)
         truth = item["labels"].numpy()
         empty[row] = not truth.any()
         table[row, 0] = _ways(found, truth, plan)
-    more, start = 2 ** len(axes) * float(np.median(plain)), time.monotonic()
-    if axes and more <= SLOWEST and limit >= ENOUGH * more:
+    for place, view in enumerate(others, start=1):
+        each, start = view.cost / own.cost * float(np.median(plain)), time.monotonic()
+        if each > SLOWEST or limit < ENOUGH * each:
+            continue
         for row in np.random.default_rng(0).permutation(len(cases)):
             if time.monotonic() - start > limit:
                 break
             item = cases[int(row)]
-            table[row, 1] = _ways(_decided(model, item, plan, device, axes), item["labels"].numpy(), plan)
+            table[row, place] = _ways(_decided(model, item, view.of(plan), device), item["labels"].numpy(), plan)
     return Looked(table, empty, float(np.median(plain)))
 
 
@@ -62,18 +91,8 @@ def joined(parts: Sequence[Looked]) -> Looked:
     return Looked(table, empty, float(np.median([part.seconds for part in parts])))
 
 
-def candidates(plan: Mapping[str, Any]) -> list[str]:
-    """Axes along which predictions may be mirrored: where that is left to the validation, those of the training."""
-    return list(plan["augment"].get("flip") or []) if plan.get("mirror") == "auto" else []
-
-
-def own_axes(plan: Mapping[str, Any]) -> list[str]:
-    """Axes that the plan itself names."""
-    return [] if plan.get("mirror") in (None, "auto") else list(plan["mirror"])
-
-
-def _decided(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping[str, Any], device: Any, axes: Any) -> Any:
-    return decide(run_whole(model, item["pixel_values"], {**plan, "mirror": axes}, device), bool(plan["overlap"]))
+def _decided(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping[str, Any], device: Any) -> Any:
+    return decide(run_whole(model, item["pixel_values"], plan, device), bool(plan["overlap"]))
 
 
 def _ways(found: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
@@ -89,28 +108,29 @@ def _ways(found: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.n
 
 @dataclass(frozen=True)
 class Choice:
-    """`mirrored` predictions or not, and the row of `WAYS` of each class."""
+    """The place of a view among `views`, and the row of `WAYS` of each class."""
 
-    mirrored: int
+    view: int
     ways: tuple[int, ...]
 
     def of(self, table: np.ndarray) -> np.ndarray:
-        """(N, K) Dice; a case that was not looked at mirrored counts as it was."""
-        columns = [table[:, self.mirrored, way, place] for place, way in enumerate(self.ways)]
+        """(N, K) Dice; a case that was not looked at in this view counts as it was."""
+        columns = [table[:, self.view, way, place] for place, way in enumerate(self.ways)]
         plain = [table[:, 0, way, place] for place, way in enumerate(self.ways)]
-        seen = ~np.isnan(table[:, self.mirrored]).all(axis=(1, 2))
+        seen = ~np.isnan(table[:, self.view]).all(axis=(1, 2))
         return np.where(seen[:, None], np.stack(columns, 1), np.stack(plain, 1))
 
 
 def choose(table: np.ndarray) -> Choice:
     """What raises the Dice by more than its standard error over the cases; all else stays as the network has it."""
-    both = table[~np.isnan(table[:, 1]).all(axis=(1, 2))]
-    mirrored = int(len(both) >= ENOUGH and _gain(both[:, 0, 0], both[:, 1, 0]) > 0)
-    part, ways = both[:, 1] if mirrored else table[:, 0], []
+    views = [_gain(table[:, 0, 0], table[:, view, 0]) for view in range(table.shape[1])]
+    view = int(np.argmax(views)) if max(views) > 0 else 0
+    part = table[~np.isnan(table[:, view]).all(axis=(1, 2)), view]
+    ways = []
     for place in range(table.shape[3]):
         gains = [_gain(part[:, 0, place, None], part[:, way, place, None]) for way in range(len(WAYS))]
         ways.append(int(np.argmax(gains)) if max(gains) > 0 else 0)
-    return Choice(mirrored, tuple(ways))
+    return Choice(view, tuple(ways))
 
 
 def _gain(before: np.ndarray, after: np.ndarray) -> float:
@@ -134,14 +154,14 @@ def cross_fitted(table: np.ndarray, patients: Sequence[str]) -> np.ndarray:
 
 
 def settle(plan: dict[str, Any], looked: Looked, patients: Sequence[str]) -> np.ndarray:
-    """Puts `mirror` and `refine` into the plan as all cases choose them; the cross-fitted (N, K) Dice."""
-    chosen, axes = choose(looked.table), candidates(plan)
+    """Puts `mirror`, `shifted` and `refine` into the plan as all cases choose them; the cross-fitted (N, K) Dice."""
+    chosen = choose(looked.table)
     fixed = dict(plan.get("refine") or {})
     if fixed:  # what the plan names is not chosen
         named = [fixed.get(name) or [] for name in plan["classes"]]
         ways = [WAYS.index(tuple(way for way in WAYS[-1] if way in own)) for own in named]
-        chosen = Choice(chosen.mirrored, tuple(ways))
-    plan["mirror"] = (axes if chosen.mirrored else []) if plan.get("mirror") == "auto" else own_axes(plan)
+        chosen = Choice(chosen.view, tuple(ways))
+    plan |= views(plan)[chosen.view].of({})
     plan["refine"] = {name: list(WAYS[way]) for name, way in zip(plan["classes"], chosen.ways, strict=True) if way}
     fair = chosen.of(looked.table) if fixed else cross_fitted(looked.table, patients)
     return fair
@@ -151,4 +171,5 @@ def told(plan: Mapping[str, Any]) -> str:
     """What was chosen, for people."""
     done = [f"{name}: {' and '.join(ways)}" for name, ways in plan["refine"].items()]
     mirror = f"mirrored along {', '.join(plan['mirror'])} and averaged" if plan["mirror"] else "not mirrored"
-    return f"chosen on the validation cases: predictions {mirror}; masks {', '.join(done) or 'as the network has them'}"
+    shifts = f"averaged over {len(SHIFTS)} shifts of the image" if plan["shifted"] else "not shifted"
+    return f"chosen on the validation cases: predictions {mirror}, {shifts}; masks {', '.join(done) or 'as the network has them'}"

@@ -29,6 +29,8 @@ def check(plan: dict[str, Any]) -> None:
         raise SystemExit(f"keep {plan['keep']!r} in plan.json: last and best weights are known")
     if plan["engine"] == "nnunet" and (plan.get("refit") or plan.get("folds", 1) not in (0, 1)):
         raise SystemExit("engine nnunet trains one network: leave folds and refit out, or set engine=trainer")
+    if plan.get("shifted") not in (None, "auto", True, False):
+        raise SystemExit(f"shifted {plan['shifted']!r} in plan.json: auto, true or false")
     wrong = [name for name in plan.get("refine") or {} if name not in plan["classes"]]
     if wrong:
         raise SystemExit(f"refine in plan.json: {wrong[0]!r} is no class ({', '.join(plan['classes'])})")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .choosing import candidates
+from .choosing import views
 from .fitting import dry_costs
 from .machine import machine_of
 from .members import count, rounds
@@ -18,8 +19,8 @@ SCORED = 24
 """Validation cases that are scored while training; the final figures are of all."""
 FINAL_SHARE = 0.1
 """The final figures may take so much of the minutes."""
-MIRRORED = 0.05
-"""Share of the minutes for which mirrored predictions are tried, where the training mirrors."""
+TRIED = 0.05
+"""Share of the minutes for which each other view (mirrored, shifted) is tried at most."""
 
 
 def median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
@@ -33,10 +34,19 @@ def median_there(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
     return [max(1, round(float(n * s / w))) for n, s, w in zip(median, own, wanted, strict=True)]
 
 
-def final_seconds(case: float, held: int, seconds: float, mirrored: bool) -> float:
-    """Kept free at the end: every validation case once (a case takes `case`), some for their borders, some mirrored."""
-    once = 2.0 + 1.2 * case * (held + min(held, BORDERS))
-    return min(FINAL_SHARE * seconds, once) + (MIRRORED * seconds if mirrored else 0.0)
+def final_seconds(case: float, held: int, seconds: float, costs: Sequence[int]) -> float:
+    """Kept free at the end: every validation case once (a case takes `case`), some for their borders, some in other views.
+
+    Args:
+        costs: predictions that each of those averages (`other_costs`).
+    """
+    once = 2.0 + 1.2 * case * (held + max(costs, default=1) * min(held, BORDERS))
+    return min(FINAL_SHARE * seconds, once) + sum(min(TRIED * seconds, 1.2 * case * held * cost) for cost in costs)
+
+
+def other_costs(plan: dict[str, Any]) -> list[int]:
+    """How many predictions each view averages that the validation may choose."""
+    return [view.cost for view in views(plan)[1:]]
 
 
 def held_out(facts: dict[str, Any], plan: dict[str, Any]) -> int:
@@ -62,7 +72,7 @@ def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     with torch.no_grad():
         case = typical(_scoring(model.eval(), facts, plan, device), tries=3)
     seconds = float(plan["minutes"]) * 60
-    final = final_seconds(case, folds * held, seconds, bool(candidates(plan))) / rounds(plan)
+    final = final_seconds(case, folds * held, seconds, other_costs(plan)) / rounds(plan)
     return Costs(step, case * min(SCORED, held), final)
 
 
@@ -77,7 +87,7 @@ def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     folds, held = count(plan), held_out(facts, plan)
     return dry_costs(
         plan, STEP_COSTS, windows * min(SCORED, held),
-        lambda forward: final_seconds(windows * forward, folds * held, seconds, bool(candidates(plan))) / rounds(plan),
+        lambda forward: final_seconds(windows * forward, folds * held, seconds, other_costs(plan)) / rounds(plan),
     )  # fmt: skip
 
 

@@ -10,18 +10,22 @@ import numpy as np
 import torch
 
 from .ordered import unfold
-from .windows import sliding, window_of
+from .windows import over_shifts, sliding, window_of
 
 
 def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, Any], device: Any) -> torch.Tensor:
     """(C, *shape) to logits (K + 1 or K, *shape), window by window; rows of structures are decided in the whole image."""
     mirror = ["hwd".index(name) for name in plan.get("mirror") or [] if plan["mirror"] != "auto"]
-    window = window_of(image.shape[1:], plan)
-    voxels = int(np.prod(window))
-    batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // voxels)
-    found = sliding(
-        image, lambda part: model(pixel_values=part)["logits"], window, plan["pad_value"], device, batch, mirror
-    )
+
+    def ask(part: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(model(pixel_values=part)["logits"])
+
+    def run(seen: torch.Tensor) -> torch.Tensor:
+        window = window_of(seen.shape[1:], plan)
+        batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // int(np.prod(window)))
+        return sliding(seen, ask, window, plan["pad_value"], device, batch, mirror)
+
+    found = over_shifts(image, run, plan["pad_value"]) if plan.get("shifted") is True else run(image)
     return unfold(found, plan) if plan.get("chains") else found
 
 

@@ -14,6 +14,10 @@ from .memory import empty_cache, says_memory
 
 Fill = float | Sequence[float]
 """What lies outside an image: one value, or one a channel."""
+SHIFTS = ((0, 0, 0), (1, 2, 3), (2, 3, 1), (3, 1, 2))
+"""Voxels by which an image is moved on the network's grid (an axis each) to average its answers: a network that halves its grid
+answers otherwise for an image that is moved. Averaging over shifts is cycle spinning (Coifman and Donoho, Translation-invariant
+de-noising, 1995)."""
 
 
 def cut(array: np.ndarray, start: Sequence[int], size: Sequence[int], fill: Fill) -> np.ndarray:
@@ -82,15 +86,11 @@ def sliding(
     """
     shape = image.shape[1:]
     room = [max(0, want - have) for have, want in zip(shape, window, strict=True)]
-    widths = [part for free in reversed(room) for part in (free // 2, free - free // 2)]
-    padded = torch.stack([
-        functional.pad(part, widths, value=float(value))
-        for part, value in zip(image, np.broadcast_to(fill, len(image)), strict=True)
-    ])  # fmt: skip
-    places = list(product(*(starts(have, want) for have, want in zip(padded.shape[1:], window, strict=True))))
+    wide = padded(image, [(free // 2, free - free // 2) for free in room], fill)
+    places = list(product(*(starts(have, want) for have, want in zip(wide.shape[1:], window, strict=True))))
     for where, count in ((device, batch), (device, 1), (torch.device("cpu"), 1)):
         try:
-            found = _summed(padded, run, window, places, (device, where), count, mirror)
+            found = _summed(wide, run, window, places, (device, where), count, mirror)
             break
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not says_memory(error) or (where.type == "cpu" and count == 1):
@@ -100,8 +100,26 @@ def sliding(
     return found[(slice(None), *inside)]
 
 
+def padded(image: torch.Tensor, widths: Sequence[tuple[int, int]], fill: Fill) -> torch.Tensor:
+    """(C, *shape) with so many voxels of `fill` before and after each spatial axis."""
+    flat = [width for pair in reversed(widths) for width in pair]
+    layers = zip(image, np.broadcast_to(fill, len(image)), strict=True)
+    return torch.stack([functional.pad(layer, flat, value=float(value)) for layer, value in layers])
+
+
+def over_shifts(image: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor], fill: Fill) -> torch.Tensor:
+    """Mean of what `run`, (C, *shape) to (outputs, *shape), says of the image moved by SHIFTS, moved back."""
+    shape, most = image.shape[1:], max(map(max, SHIFTS))
+    found = []
+    for shift in SHIFTS:
+        moves = shift[: len(shape)]
+        seen = run(padded(image, [(move, most - move) for move in moves], fill))
+        found.append(seen[(slice(None), *(slice(move, move + n) for move, n in zip(moves, shape, strict=True)))])
+    return torch.stack(found).mean(0)
+
+
 def _summed(
-    padded: torch.Tensor,
+    wide: torch.Tensor,
     run: Callable[[torch.Tensor], torch.Tensor],
     window: Sequence[int],
     places: Sequence[tuple[int, ...]],
@@ -113,15 +131,15 @@ def _summed(
     sum on the second."""
     device, where = devices
     weight, total = importance(window).to(where), None
-    norm = torch.zeros(padded.shape[1:], device=where)
+    norm = torch.zeros(wide.shape[1:], device=where)
     for first in range(0, len(places), batch):
         group = places[first : first + batch]
         blocks = [tuple(slice(s, s + n) for s, n in zip(place, window, strict=True)) for place in group]
-        stack = torch.stack([padded[(slice(None), *block)] for block in blocks])
+        stack = torch.stack([wide[(slice(None), *block)] for block in blocks])
         found = mirrored(stack.to(device, non_blocking=True), run, mirror).float().to(where)
         for block, logits in zip(blocks, found, strict=True):
             if total is None:
-                total = torch.zeros(logits.shape[0], *padded.shape[1:], device=where)
+                total = torch.zeros(logits.shape[0], *wide.shape[1:], device=where)
             total[(slice(None), *block)] += logits * weight
             norm[block] += weight
     assert total is not None

@@ -120,7 +120,8 @@ def facts() -> dict[str, Any]:
         "outputs": {"logits": f"(batch, {len(channels)}, window), channels as in `channels`; {decided}"},
         "not_exported": (
             "Not in the graph: overlapping windows weighted by a Gaussian, mirroring "
-            f"({', '.join(plan.get('mirror') or []) or 'none'}), resampling of the logits to the image's grid, and what is "
+            f"({', '.join(plan.get('mirror') or []) or 'none'}), averaging over shifts of the image "
+            f"({'yes' if plan.get('shifted') is True else 'none'}), resampling of the logits to the image's grid, and what is "
             f"done to the masks then ({plan.get('refine') or 'nothing'})."
         ),
     }
