@@ -109,13 +109,13 @@ def padded(image: torch.Tensor, widths: Sequence[tuple[int, int]], fill: Fill) -
 
 def over_shifts(image: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor], fill: Fill) -> torch.Tensor:
     """Mean of what `run`, (C, *shape) to (outputs, *shape), says of the image moved by SHIFTS, moved back."""
-    shape, most = image.shape[1:], max(map(max, SHIFTS))
-    found = []
+    shape, most, total = image.shape[1:], max(map(max, SHIFTS)), torch.zeros(())
     for shift in SHIFTS:
         moves = shift[: len(shape)]
         seen = run(padded(image, [(move, most - move) for move in moves], fill))
-        found.append(seen[(slice(None), *(slice(move, move + n) for move, n in zip(moves, shape, strict=True)))])
-    return torch.stack(found).mean(0)
+        own = seen[(slice(None), *(slice(move, move + n) for move, n in zip(moves, shape, strict=True)))]
+        total = total.add_(own) if total.ndim else own.clone()  # one sum: logits of a large volume are gigabytes
+    return total.div_(len(SHIFTS))
 
 
 def _summed(
