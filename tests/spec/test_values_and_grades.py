@@ -115,6 +115,9 @@ def test_the_order_of_grades(names: str, request_text: str, order: str) -> None:
     ("request_text", "task"),
     [
         ("Grade knee osteoarthritis (Kellgren-Lawrence 0 to 4) on knee X-rays", "grading"),
+        ("Grade knee osteoarthritis on X-rays (Kellgren-Lawrence)", "grading"),
+        ("Predict the Gleason grade of prostate biopsies", "grading"),
+        ("Detect osteoarthritis; Kellgren and Lawrence described it", ""),
         ("Grade breast density from a to d on mammograms", "grading"),
         ("Grade the ligament: intact, partial tear, complete rupture", ""),
         (REQUEST, "regression"),

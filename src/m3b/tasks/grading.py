@@ -26,6 +26,10 @@ _RANGE = (
 )
 _GRADE = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing)|kellgren|densit(?:y|ies)|bi-?rads|ordinal)\b"
 
+_SCALE = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
+"""Scales whose grades are in an order, whether or not the request says how many there are."""
+_WORD = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
+
 
 class Grading(TaskFamily):
     """See `TaskFamily`. The template is that of diagnosis, with a loss on the order of the classes."""
@@ -49,7 +53,10 @@ class Grading(TaskFamily):
         "patient from its column or folder; keep an own split; leave out what has no image, no grade or does not open."
     )
     aliases = ("ordinal", "ordinal regression", "ordinal classification")
-    asked = rf"\bordinal\b|quadratic(?:ally)? (?:weighted )?kappa|{_GRADE}[^.;]*{_RANGE}|{_RANGE}[^.;]*{_GRADE}"
+    asked = (
+        rf"\bordinal\b|quadratic(?:ally)? (?:weighted )?kappa|{_GRADE}[^.;]*{_RANGE}|{_RANGE}[^.;]*{_GRADE}"
+        rf"|{_WORD}[^.;]*{_SCALE}|{_SCALE}[^.;]*{_WORD}"
+    )
     kin = ("diagnosis",)
     built = "Grader of"
     classes_joined = " or "
