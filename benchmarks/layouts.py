@@ -77,12 +77,12 @@ def classifier(size: list[int], batch: int) -> dict[str, Any]:
 
 
 ROWS = {
-    "U-Net of volumes": unet(3, 4, [56, 40, 40], 2),
-    "U-Net of volumes, one patch": unet(3, 4, [56, 40, 40], 1),
-    "U-Net of pictures": unet(2, 5, [160, 160], 8),
-    "classifier of pictures, 28": classifier([28, 28], 64),
-    "classifier of pictures, 96": classifier([96, 96], 16),
-    "classifier of volumes": classifier([48, 48, 48], 4),
+    "3D U-Net, two patches": unet(3, 4, [56, 40, 40], 2),
+    "3D U-Net, one patch": unet(3, 4, [56, 40, 40], 1),
+    "2D U-Net": unet(2, 5, [160, 160], 8),
+    "2D classifier, 28 x 28": classifier([28, 28], 64),
+    "2D classifier, 96 x 96": classifier([96, 96], 16),
+    "3D classifier": classifier([48, 48, 48], 4),
 }
 
 

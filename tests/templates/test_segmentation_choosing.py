@@ -168,7 +168,7 @@ def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, .
         assert wide[1].eq(-1.0).any()
         return 2 * wide
 
-    torch.testing.assert_close(windows.over_shifts(image, run, [7.0, -1.0]), 2 * image)
+    torch.testing.assert_close(windows.averaged_over_shifts(image, run, [7.0, -1.0]), 2 * image)
     assert seen == [tuple(n + 3 for n in shape)] * 4
 
 

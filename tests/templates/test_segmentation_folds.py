@@ -1,4 +1,4 @@
-"""Few minutes: several narrow networks instead of a wide one, and patches that are altered less often."""
+"""Few minutes: several narrow networks instead of a wide one, and a lower probability of augmentation."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
     plan = made()
     said = own("thrift").narrow_for_folds(FACTS, plan, set(), counted, 1500)
     assert said == [
-        "one patch a step instead of 2, for several networks",
-        "first filters 8 instead of 16, for several networks",
+        "one patch a step instead of 2, so that several networks (folds) fit",
+        "first filters 8 instead of 16, so that several networks (folds) fit",
     ]
     assert (plan["batch"], plan["network"]["filters"], plan["lr"]) == (1, [8, 16, 32, 64], own("thrift").RATE)
     slower = made(lr=0.003)
@@ -61,9 +61,9 @@ def test_else_the_plan_stays_as_it_is(
 
 
 @pytest.mark.parametrize(("steps", "often"), [(900, 0.3), (1920, 0.3), (2960, 0.45), (4000, 0.6), (9000, 0.6)])
-def test_whole_images_that_are_seen_few_times_are_altered_less_often(steps: int, often: float) -> None:
+def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(steps: int, often: float) -> None:
     plan = made(batch=1, patch=[56, 40, 40], engine="trainer", augment={"often": 0.6, "rotate": 15})
-    said = own("thrift").less_often([50, 36, 36], 160, plan, steps, set())
+    said = own("thrift").lighter_augmentation([50, 36, 36], 160, plan, lambda _: steps, set())
     assert plan["augment"] == {"often": pytest.approx(often), "rotate": 15}
     assert bool(said) is (often < 0.6)
 
@@ -77,7 +77,11 @@ def test_whole_images_that_are_seen_few_times_are_altered_less_often(steps: int,
         pytest.param({}, {"augment.often"}, id="set by hand"),
     ],
 )
-def test_else_patches_are_altered_as_often_as_usual(changes: dict[str, Any], kept: set[str]) -> None:
+def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, Any], kept: set[str]) -> None:
     plan = made(**{"batch": 1, "patch": [56, 40, 40], "engine": "trainer", "augment": {"often": 0.6}, **changes})
-    assert own("thrift").less_often([50, 36, 36], 160, plan, 900, kept) == []
+
+    def never(_: dict[str, Any]) -> int:
+        raise AssertionError("no step is timed for nothing")
+
+    assert own("thrift").lighter_augmentation([50, 36, 36], 160, plan, never, kept) == []
     assert plan["augment"] == {"often": 0.6}

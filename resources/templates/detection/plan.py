@@ -20,7 +20,7 @@ from Fewshot.planning import told as engine_told
 from Fewshot.versus import OWN
 from Utils.detector_plan import asked_detector, kept_network, use_detector
 from Utils.detectors import is_library
-from Utils.fitting import choose_computing, fit_gpu, for_machine, share_gpus
+from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.grid import grid, refit
 from Utils.intensity import choose_changes, choose_intensity
@@ -208,7 +208,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
     """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    choose_computing(plan, kept, step_seconds)
+    choose_precision_and_layout(plan, kept, step_seconds)
     own = not plan["network"].get("pretrained")  # else its form is that of its weights
     grid_way = Coarser(facts, gpu)
     ways: list[Way] = [] if "batch" in kept else [fewer]
@@ -227,7 +227,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         plan["lr"] = RATE
         said.append(f"lr {RATE}")
     if said:
-        choose_computing(plan, kept, step_seconds)
+        choose_precision_and_layout(plan, kept, step_seconds)
     return told(said)
 
 

@@ -17,7 +17,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
-from Utils.fitting import choose_computing, fit_gpu, for_machine, share_gpus
+from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.machine import machine_of
@@ -206,7 +206,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     set is kept."""
     kept, small = given(settings), facts["cases"] < SMALL
     gpus, own = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
-    choose_computing(plan, kept, step_seconds)
+    choose_precision_and_layout(plan, kept, step_seconds)
 
     def steps(plan: dict[str, Any]) -> int:
         return steps_of(plan, step_seconds(plan))
@@ -227,7 +227,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if own and "size" not in kept:
         said += fit(plan, [_smaller_input], steps, LEAST * rounds(plan))
     if said:
-        choose_computing(plan, kept, step_seconds)
+        choose_precision_and_layout(plan, kept, step_seconds)
     epochs = steps_of(plan, step_seconds(plan), rounds(plan)) / epoch_steps(plan, facts["cases"])
     return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if own and small else [])]
 

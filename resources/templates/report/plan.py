@@ -18,7 +18,7 @@ import numpy as np
 from Datapath.dataloader import read_index
 from Model.words import SECTIONS
 from Utils.facts import fingerprint
-from Utils.fitting import choose_computing, fit_gpu, for_machine, share_gpus
+from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
 from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.language import learn_language
@@ -157,13 +157,13 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
     """The quicker precision, and an input that the minutes hold; on a GPU one that its memory holds too. What was set is kept."""
     kept = given(settings)
-    choose_computing(plan, kept, step_seconds)
+    choose_precision_and_layout(plan, kept, step_seconds)
     if machine_of(plan).gpus:
         return fit_gpu(plan, STEP_COSTS, ways_of(plan, facts, kept, _smaller_input), _steps, LEAST, kept)
     fixed = "size" in kept or plan["network"]["image_model"]
     said = fit(plan, [] if fixed else [_smaller_input], _steps, LEAST)
     if said:
-        choose_computing(plan, kept, step_seconds)
+        choose_precision_and_layout(plan, kept, step_seconds)
     return told(said)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from Utils import chain
 from Utils.fingerprint import fingerprint
-from Utils.fitting import choose_computing, fit_gpu, for_machine
+from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine
 from Utils.gpu_fit import STEP_COSTS, share_batch, ways_of
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import GB, Machine, machine_of
@@ -38,7 +38,7 @@ from Utils.thrift import (
     epoch_patches,
     filters,
     hurry,
-    less_often,
+    lighter_augmentation,
     narrow_for_folds,
     narrower,
     one_patch,
@@ -96,9 +96,7 @@ def main(argv: list[str] | None = None) -> None:
     said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
-    if plan["engine"] == "trainer":
-        steps = int(plan.get("max_steps") or _steps(plan))
-        said += less_often(median_there(facts, plan), int(facts["cases"]), plan, steps, given(options.set))
+    said += lighter_augmentation(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
     facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)
     check_members(plan, facts["patients"])
@@ -210,9 +208,9 @@ def prepare(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision, and a plan that its minutes hold; on a GPU one that its memory holds too. What was set is kept."""
+    """The quicker precision and layout, and a plan that its minutes, on a GPU also its memory, hold. What was set stays."""
     kept = given(settings)
-    choose_computing(plan, kept, step_seconds)
+    choose_precision_and_layout(plan, kept, step_seconds)
     cases, network = int(facts["cases"]), plan["network"]["name"]
     ways = {
         "batch": one_patch(cases),
@@ -233,7 +231,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         said += hurry(facts, plan, kept)
     said = said or narrow_for_folds(facts, plan, kept, _all_steps, ENOUGH)
     if said:
-        choose_computing(plan, kept, step_seconds)
+        choose_precision_and_layout(plan, kept, step_seconds)
     return told(said)
 
 
@@ -251,6 +249,11 @@ def _all_steps(plan: dict[str, Any]) -> int:
 
 def _steps(plan: dict[str, Any]) -> int:
     return steps_of(plan, step_seconds(plan), rounds(plan))
+
+
+def _each_steps(plan: dict[str, Any]) -> int:
+    """Of each network; what `max_steps` says depends on no timing."""
+    return int(plan.get("max_steps") or _steps(plan))
 
 
 def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -15,10 +15,10 @@ from .step_cost import SPARE, STATES, StepCosts, micro_batch, step_seconds
 Plan = dict[str, Any]
 PARTS = 8
 """A step is made in at most so many parts, one after the other."""
-REPAID = 4.0
-"""Minutes of a training from which a processor's time for both layouts is measured: some seconds."""
-QUICKER = 0.93
-"""A processor's step takes at most this share of the time with channels last: other programs disturb the measurement."""
+LAYOUT_MINUTES = 4.0
+"""Minutes of a training from which both memory layouts are timed on a processor, which takes some seconds."""
+LAYOUT_SHARE = 0.93
+"""On a processor channels last is taken where a step takes at most this share of the time: other programs disturb the timing."""
 FEWEST_STEPS = 2500
 """A larger plan is taken where the minutes still hold so many steps."""
 
@@ -100,9 +100,9 @@ def dry_costs(plan: Plan, costs: StepCosts, looked_at: float, final: Callable[[f
     return Costs(step, forward * looked_at, final(forward))
 
 
-def choose_computing(plan: Plan, kept: Collection[str], seconds: Callable[[Plan], float]) -> None:
-    """Precision, and on processors the memory layout, as they are quicker here; what was set stays. On GPUs `fit_gpu` chooses the
-    layout, when it knows the batch."""
+def choose_precision_and_layout(plan: Plan, kept: Collection[str], seconds: Callable[[Plan], float]) -> None:
+    """Puts the quicker precision, and on processors the quicker memory layout, into the plan; what was set stays. On GPUs `fit_gpu`
+    chooses the layout, when it knows the batch."""
     if "precision" not in kept and not machine_of(plan).dry:
         choose_precision(plan, seconds)
     if "channels_last" not in kept and not machine_of(plan).gpus:
@@ -111,10 +111,10 @@ def choose_computing(plan: Plan, kept: Collection[str], seconds: Callable[[Plan]
 
 def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
     """Channels last where it is quicker as measured in turns: on GPUs in half precision (where nothing can be measured, in 2D, for
-    which cuDNN's half precision is made), on processors where the minutes repay the measuring. A training of `max_steps`, which
-    has to repeat exactly, follows no measurement."""
+    which cuDNN's half precision is made), on processors from `LAYOUT_MINUTES` on. A training of `max_steps`, which has to repeat
+    exactly, does not depend on a timing."""
     machine = machine_of(plan)
-    short = float(plan["minutes"]) < REPAID or plan.get("max_steps")
+    short = float(plan["minutes"]) < LAYOUT_MINUTES or plan.get("max_steps")
     if plan["precision"] == "fp32" if machine.gpus else short:
         return
     if machine.dry:
@@ -124,7 +124,7 @@ def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
     for _ in range(2):
         for last in times:
             times[last] = min(times[last], seconds({**plan, "channels_last": last}))
-    plan["channels_last"] = times[True] < (0.98 if machine.gpus else QUICKER) * times[False]
+    plan["channels_last"] = times[True] < (0.98 if machine.gpus else LAYOUT_SHARE) * times[False]
 
 
 def in_parts(plan: Plan) -> str:

@@ -24,11 +24,10 @@ from .covariates import KEY, blind_rows, classified
 _RANGE = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
 )
-_GRADE = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing)|kellgren|densit(?:y|ies)|bi-?rads|ordinal)\b"
-
+_WORD = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
 _SCALE = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
 """Scales whose grades are in an order, whether or not the request says how many there are."""
-_WORD = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
+_GRADE = rf"(?:{_WORD}|{_SCALE}|\b(?:densit(?:y|ies)|ordinal)\b)"
 
 
 class Grading(TaskFamily):

@@ -1,4 +1,4 @@
-"""What the validation cases choose of a trained network: mirrored or shifted predictions, and what is done to each class's mask.
+"""What the validation cases choose of a trained network: test-time augmentation, and what is done to each class's mask.
 
 Whoever chooses the best of several on some cases, and reports it on the same, flatters himself. So the figures are
 cross-fitted: the cases of one half are scored as the other half chose. What is delivered is chosen by all of them.
@@ -26,7 +26,7 @@ SLOWEST = 20.0
 
 @dataclass(frozen=True)
 class View:
-    """Predictions of an image mirrored along `axes`, and of the image `shifted` by some voxels, are averaged."""
+    """Test-time augmentation: predictions of the image mirrored along `axes`, and `shifted` by some voxels, are averaged."""
 
     axes: tuple[str, ...] = ()
     shifted: bool = False

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .ordered import unfold
-from .windows import over_shifts, sliding, window_of
+from .windows import averaged_over_shifts, sliding, window_of
 
 
 def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, Any], device: Any) -> torch.Tensor:
@@ -25,7 +25,7 @@ def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, An
         batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // int(np.prod(window)))
         return sliding(seen, ask, window, plan["pad_value"], device, batch, mirror)
 
-    found = over_shifts(image, run, plan["pad_value"]) if plan.get("shifted") is True else run(image)
+    found = averaged_over_shifts(image, run, plan["pad_value"]) if plan.get("shifted") is True else run(image)
     return unfold(found, plan) if plan.get("chains") else found
 
 

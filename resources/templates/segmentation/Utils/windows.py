@@ -107,8 +107,9 @@ def padded(image: torch.Tensor, widths: Sequence[tuple[int, int]], fill: Fill) -
     return torch.stack([functional.pad(layer, flat, value=float(value)) for layer, value in layers])
 
 
-def over_shifts(image: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor], fill: Fill) -> torch.Tensor:
-    """Mean of what `run`, (C, *shape) to (outputs, *shape), says of the image moved by SHIFTS, moved back."""
+def averaged_over_shifts(image: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor], fill: Fill) -> torch.Tensor:
+    """Test-time augmentation: the mean of the logits that `run`, (C, *shape) to (outputs, *shape), gives for the image shifted by each
+    of SHIFTS, shifted back."""
     shape, most, total = image.shape[1:], max(map(max, SHIFTS)), torch.zeros(())
     for shift in SHIFTS:
         moves = shift[: len(shape)]
