@@ -116,6 +116,21 @@ def test_notes_with_ranges_come_before_a_list_of_names_without_numbers(tmp_path:
     assert best.spec.masks.classes == {"A1": 1, "A2": 2, "A3": 3, "B1": 4, "B2": 5, "A4": 6}
 
 
+@pytest.mark.parametrize("chosen", [(), ("head", "tail"), ("tail", "head")])
+def test_which_value_of_a_mask_is_which_class_stays_open_when_classes_are_chosen(
+    tmp_path: Path, chosen: tuple[str, ...]
+) -> None:
+    """The names that a Task Manager chose do not say which number each has."""
+    root = tmp_path / "raw"
+    for at in range(6):
+        volume(root / "images" / f"s{at}.nii.gz")
+        marks(root / "masks" / f"s{at}.nii.gz", values=(1, 2))
+    found = propose(survey(root), Ask("segmentation", "Segment the head and the tail on MRI", chosen))
+    assert "which of the values 1, 2" in sufficient(found)
+    by_number = propose(survey(root), Ask("segmentation", "Segment the head and the tail on MRI", ("label_1", "label_2")))
+    assert sufficient(by_number) == ""
+
+
 def test_numbers_of_a_request_are_never_the_only_classes() -> None:
     mapping, doubt = mapped("0|1|2|3|4", "Grade osteoarthritis 0 to 4 on knee X-rays")
     assert (list(mapping), doubt) == (["0", "1", "2", "3", "4"], "")

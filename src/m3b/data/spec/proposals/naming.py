@@ -102,16 +102,14 @@ def names_of_values(survey: Survey, values: Sequence[int], ask: Ask) -> Named:
             return Named(kept, source, other_organs(ask.request, " ".join(kept)))
     every = range(1, max(values) + 1)
     full = list(every) if len(values) > 3 and len(values) >= 0.5 * max(values) else sorted(values)
+    numbers, own = ", ".join(map(str, full[:12])), [f"label_{value}" for value in full]
     unclear = ""
-    asked = objects(ask.request)
-    if len(asked) > 1 and not ask.classes and full[-1] <= GREYS:
-        numbers = ", ".join(map(str, full[:12]))
+    asked = list(ask.classes) or objects(ask.request)
+    if len(asked) > 1 and full[-1] <= GREYS and {name.casefold() for name in asked} != set(own):
         unclear = f"which of the values {numbers} of the masks are {' and '.join(asked)}: nothing says what they mean"
     if len(ask.classes) > 1 and len(ask.classes) != len(full):
-        unclear = (
-            f"{len(ask.classes)} classes are asked for, the masks hold the values {', '.join(map(str, full[:12]))}"
-        )
-    return Named({f"label_{value}": value for value in full}, NOTHING_SAYS, unclear)
+        unclear = f"{len(ask.classes)} classes are asked for, the masks hold the values {numbers}"
+    return Named(dict(zip(own, full, strict=True)), NOTHING_SAYS, unclear)
 
 
 def of_values(
