@@ -1,4 +1,4 @@
-"""One training step as train.py makes it, to be timed: loading, augmentation, both passes, clipping, AdamW, averaging."""
+"""One training step as train.py makes it, to be timed: loading, augmentation, both passes, clipping, optimiser, averaging."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .optimizers import optimizer_of
 from .precision import autocast, laid_out
 from .threads import use_threads
 
@@ -28,7 +29,7 @@ def rehearsed(
     use_threads(plan)
     laid_out(model, plan)
     device, parts = next(model.parameters()).device, int(plan.get("accumulate") or 1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    optimizer = optimizer_of(model, plan, 1e-6, 0.0)
     average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]
 
     def step() -> None:

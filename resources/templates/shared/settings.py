@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LATER = ("max_steps", "processes", "accumulate", "compile", "channels_last")
+LATER = ("max_steps", "processes", "accumulate", "compile", "channels_last", "optimizer")
 """Keys that training knows and that a plan may lack."""
 NETWORKS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
@@ -53,6 +53,8 @@ DERIVED = (
 
 NUMBERS = {"seed": (0, 2**31 - 1), "folds": (1, 20)}
 """Settings that are whole numbers: the least and the most."""
+WORDS = {"optimizer": ("adamw", "muon")}
+"""Settings that are one of a few words."""
 
 
 def override(plan: dict[str, Any], setting: str) -> None:
@@ -78,6 +80,8 @@ def override(plan: dict[str, Any], setting: str) -> None:
     least, most = NUMBERS.get(key, (0, -1))
     if least <= most and not (type(value) is int and least <= value <= most):
         raise SystemExit(f"--set {setting}: a whole number from {least} to {most} is needed")
+    if key in WORDS and value not in WORDS[key]:
+        raise SystemExit(f"--set {setting}: known are {' and '.join(WORDS[key])}")
     if key == "refit" and type(value) is not bool:
         raise SystemExit(f"--set {setting}: true or false is needed")
     place[last] = value

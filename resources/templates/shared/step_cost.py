@@ -108,6 +108,7 @@ def step_seconds(plan: Plan, costs: StepCosts) -> float:
     memory does not suffice or the precision is not known there."""
     import torch
 
+    from .optimizers import optimizer_of
     from .precision import autocast, device_of, laid_out
     from .threads import use_threads
 
@@ -117,12 +118,15 @@ def step_seconds(plan: Plan, costs: StepCosts) -> float:
     device, parts = device_of(plan), int(plan.get("accumulate") or 1)
     model = laid_out(costs.build(plan).to(device).train(), plan)
     batch = {key: value.to(device) for key, value in costs.noise(plan, micro_batch(plan)).items()}
+    optimizer = optimizer_of(model, plan, 1e-6, 0.0)
 
     def step() -> None:
         for _ in range(parts):
             with autocast(plan, device):
                 loss = model(**batch)["loss"]
             loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
         if device.type == "cuda":
             torch.cuda.synchronize()
 

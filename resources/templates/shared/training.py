@@ -27,6 +27,7 @@ from Utils.curves import number
 from Utils.distributed import barrier, broadcast, is_main, world_size
 from Utils.finite import check_weights
 from Utils.memory import empty_cache, says_memory
+from Utils.optimizers import optimizer_of
 from Utils.precision import autocast, device_of, laid_out
 from Utils.step_cost import micro_batch
 
@@ -95,7 +96,8 @@ class ClockTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
 
     def create_optimizer(self, *rest: Any, **more: Any) -> Any:
-        """AdamW as Trainer makes it; with `groups`, each with its factor of the learning rate (biases do not decay)."""
+        """Muon where the plan asks for it, else AdamW as Trainer makes it; with `groups`, AdamW with a factor of the learning
+        rate for each (biases do not decay)."""
         if self.optimizer is None and self.parts.groups:
             base, decay = self.args.learning_rate, self.args.weight_decay
             groups = [
@@ -109,6 +111,8 @@ class ClockTrainer(Trainer):
             ]
             fused = self.args.device.type == "cuda"
             self.optimizer = torch.optim.AdamW(groups, lr=base, weight_decay=decay, fused=fused or None)
+        elif self.optimizer is None and (self.plan.get("optimizer") or "adamw") != "adamw":
+            self.optimizer = optimizer_of(self.parts.model, self.plan, self.args.learning_rate, self.args.weight_decay)
         return self.optimizer or super().create_optimizer(*rest, **more)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
