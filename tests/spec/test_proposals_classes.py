@@ -127,7 +127,9 @@ def test_which_value_of_a_mask_is_which_class_stays_open_when_classes_are_chosen
         marks(root / "masks" / f"s{at}.nii.gz", values=(1, 2))
     found = propose(survey(root), Ask("segmentation", "Segment the head and the tail on MRI", chosen))
     assert "which of the values 1, 2" in sufficient(found)
-    by_number = propose(survey(root), Ask("segmentation", "Segment the head and the tail on MRI", ("label_1", "label_2")))
+    by_number = propose(
+        survey(root), Ask("segmentation", "Segment the head and the tail on MRI", ("label_1", "label_2"))
+    )
     assert sufficient(by_number) == ""
 
 
