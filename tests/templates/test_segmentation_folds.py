@@ -62,10 +62,11 @@ def test_else_the_plan_stays_as_it_is(
 
 @pytest.mark.parametrize(("steps", "often"), [(900, 0.3), (1920, 0.3), (2960, 0.45), (4000, 0.6), (9000, 0.6)])
 def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(steps: int, often: float) -> None:
-    plan = made(batch=1, patch=[56, 40, 40], engine="trainer", augment={"often": 0.6, "rotate": 15})
-    said = own("thrift").lighter_augmentation([50, 36, 36], 160, plan, lambda _: steps, set())
-    assert plan["augment"] == {"often": pytest.approx(often), "rotate": 15}
-    assert bool(said) is (often < 0.6)
+    augment: dict[str, Any] = {"often": 0.6, "rotate": 15}
+    plan = made(batch=1, patch=[56, 40, 40], engine="trainer", optimizer="adamw", augment=augment)
+    said = own("thrift").augment_whole_images([50, 36, 36], 160, plan, lambda _: steps, set())
+    assert plan["augment"] == {"often": pytest.approx(often), "rotate": 15, "elastic": 0.07}
+    assert any("probability" in line for line in said) is (often < 0.6)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(ste
         pytest.param({"patch": [56, 40, 16]}, set(), id="patches that show another part each time"),
         pytest.param({"engine": "nnunet"}, set(), id="nnU-Net alters as it does"),
         pytest.param({"chains": [["l1", "l2"]]}, set(), id="rows of structures have their own"),
-        pytest.param({}, {"augment.often"}, id="set by hand"),
+        pytest.param({}, {"augment"}, id="set by hand"),
     ],
 )
 def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, Any], kept: set[str]) -> None:
@@ -83,5 +84,5 @@ def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, An
     def never(_: dict[str, Any]) -> int:
         raise AssertionError("no step is timed for nothing")
 
-    assert own("thrift").lighter_augmentation([50, 36, 36], 160, plan, never, kept) == []
+    assert own("thrift").augment_whole_images([50, 36, 36], 160, plan, never, kept) == []
     assert plan["augment"] == {"often": 0.6}

@@ -162,9 +162,12 @@ def test_tversky_punishes_missed_voxels_more_than_false_ones() -> None:
 
 
 @pytest.mark.parametrize("dims", [2, 3])
-def test_augmentation_moves_mask_and_image_together(dims: int) -> None:
+@pytest.mark.parametrize(
+    "rule", [{"rotate": 30, "tilt": 20, "zoom": 0.2, "shift": 0.1, "flip": ["w"]}, {"elastic": 0.08}]
+)
+def test_augmentation_moves_mask_and_image_together(dims: int, rule: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    rule = {"often": 1.0, "rotate": 30, "tilt": 20, "zoom": 0.2, "shift": 0.1, "flip": ["w"]}
+    rule = {"often": 1.0, **rule}
     mask = torch.zeros(4, *(24, 32, 20)[:dims], dtype=torch.uint8)
     mask[:, 6:15, 8:20] = 1
     image, moved = own("augment_masks").AugmentMasks(rule).pair(mask[:, None].float(), mask)
@@ -200,7 +203,7 @@ for k in [*range(130), *range(130)]:
 def test_what_is_turned_holds_no_false_background(patch: tuple[int, ...]) -> None:
     """A patch was cut and then turned: where all is organ, 14 % of the voxels came back as background."""
     torch.manual_seed(0)
-    rule = {"often": 1.0, "rotate": 15, "tilt": 10, "zoom": 0.15, "shift": 0.05}
+    rule = {"often": 1.0, "rotate": 15, "tilt": 10, "zoom": 0.15, "shift": 0.05, "elastic": 0.07}
     augment = own("augment_masks").AugmentMasks(rule)
     size = augment.reach(patch)
     assert all(large > small and (large - small) % 2 == 0 for large, small in zip(size, patch, strict=True))
@@ -212,6 +215,28 @@ def test_what_is_turned_holds_no_false_background(patch: tuple[int, ...]) -> Non
     edge[:, : size[0] // 2] = 0  # what lies outside of an image is background there and in the mask
     image, moved = augment.pair(edge[:, None].float(), edge, patch)
     assert ((image[:, 0] > 0.5) == (moved > 0)).float().mean() > 0.97
+
+
+def test_elastic_deformations_are_smooth_and_end_where_the_cut_does() -> None:
+    torch.manual_seed(0)
+    augment = own("augment_masks").AugmentMasks({"often": 1.0, "elastic": 0.05})
+    patch = (40, 30)
+    size = augment.reach(patch)
+    places = torch.stack(torch.meshgrid(*(torch.arange(float(n)) for n in size), indexing="ij"))
+    cases = 64
+    images = places[None].repeat(cases, 1, 1, 1)
+    moved, _ = augment.pair(images, torch.zeros(cases, *size, dtype=torch.uint8), patch)
+    first = [(large - small) / 2 for large, small in zip(size, patch, strict=True)]
+    there = torch.stack(
+        torch.meshgrid(*(torch.arange(float(n)) + f for n, f in zip(patch, first, strict=True)), indexing="ij")
+    )
+    away = moved - there[None]
+    for axis, side in enumerate(patch):
+        assert float(away[:, axis].abs().max()) <= 2 * 0.05 * side + 0.5
+        assert 0.01 * side < float(away[:, axis].std()) < 0.05 * side
+        assert float(moved[:, axis].min()) > 0
+        assert float(moved[:, axis].max()) < size[axis] - 1
+        assert float(torch.diff(moved[:, axis], dim=1 + axis).min()) > 0, "nothing is folded over"
 
 
 def test_room_around_a_patch_keeps_its_place() -> None:

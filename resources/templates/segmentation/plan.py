@@ -34,11 +34,11 @@ from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.step_cost import step_seconds as seconds_of_step
 from Utils.thrift import (
     NARROW,
+    augment_whole_images,
     coarser,
     epoch_patches,
     filters,
     hurry,
-    lighter_augmentation,
     narrow_for_folds,
     narrower,
     one_patch,
@@ -49,10 +49,10 @@ from Utils.using import start_from, without_start
 NNUNET_MINUTES = 60
 LEAST = 600
 """Steps below which a coarser grid or a narrower network is worth more than detail."""
-ENOUGH = {"adamw": 1500, "muon": 900}
+ENOUGH = 1500
 """Steps that each network of a fold needs before several are worth more than one that is trained for longer, counted in seven tenths
 of the minutes (a third more are made). By AdamW, on 40 cases of the hippocampus, one network had a Dice of 0.898 after 2,469 steps, as
-after 2,941; three of 912 steps had 0.890 together. With Muon 800 steps had what AdamW's 1,900 had."""
+after 2,941; three of 912 steps had 0.890 together."""
 
 RECIPE = {
     "optimizer": "muon",
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
-    said += lighter_augmentation(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
+    said += augment_whole_images(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
     facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)
     check_members(plan, facts["patients"])
@@ -230,7 +230,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     said = fit(plan, chosen, _steps, LEAST)
     if said and plan["network"]["filters"][0] <= NARROW:
         said += hurry(facts, plan, kept)
-    said = said or narrow_for_folds(facts, plan, kept, _all_steps, enough(plan))
+    said = said or narrow_for_folds(facts, plan, kept, _all_steps, ENOUGH)
     if said:
         choose_precision_and_layout(plan, kept, step_seconds)
     return told(said)
@@ -239,14 +239,9 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
     """Puts `folds`, `refit` and why into the plan."""
     if plan["engine"] == "nnunet":
-        choose_members(plan, 0, enough(plan), (1, "nnU-Net trains one network here"), given(settings))
+        choose_members(plan, 0, ENOUGH, (1, "nnU-Net trains one network here"), given(settings))
         return
-    choose_of_cases(plan, facts, lambda: _all_steps(plan), enough(plan), given(settings), max(1, machine_of(plan).gpus))
-
-
-def enough(plan: dict[str, Any]) -> int:
-    """See `ENOUGH`."""
-    return ENOUGH["muon" if plan.get("optimizer") == "muon" and not plan["network"].get("pretrained") else "adamw"]
+    choose_of_cases(plan, facts, lambda: _all_steps(plan), ENOUGH, given(settings), max(1, machine_of(plan).gpus))
 
 
 def _all_steps(plan: dict[str, Any]) -> int:

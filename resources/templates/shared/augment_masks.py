@@ -12,12 +12,18 @@ from torch.nn import functional
 
 from .augment import Augment
 
+KNOTS = 4
+"""Points along each side of a patch whose displacements an elastic deformation draws; what lies between is interpolated."""
+FARTHEST = 2.0
+"""Displacements end at so many standard deviations, so that `reach` holds them."""
+
 
 class AugmentMasks(Augment):
     """`rule` is plan.json's "augment"; every part may be 0 or absent.
 
     Space, in `often` of the cases (0.5 if absent): rotate: degrees, in the image plane; tilt: degrees about the other
-    two axes of a volume; zoom: share; shift: share; flip: axes that may be mirrored ("h" rows, "w" columns, "d" slices).
+    two axes of a volume; zoom: share; shift: share; elastic: largest standard deviation of a smooth deformation, as a share
+    of each side; flip: axes that may be mirrored ("h" rows, "w" columns, "d" slices).
     Intensity: contrast, brightness, gamma, noise as in `Augment`; blur: largest standard deviation in voxels, in a
     fifth of the batches.
     """
@@ -42,7 +48,7 @@ class AugmentMasks(Augment):
                 one[first, second], one[second, first] = -np.sin(angle), np.sin(angle)
                 turn = turn @ one
             most = np.maximum(most, np.abs(corners[:, ::-1] @ turn.T)[:, ::-1].max(axis=0))
-        half = most / max(0.2, 1 - float(self.rule.get("zoom") or 0)) + size * float(self.rule.get("shift") or 0)
+        half = most / max(0.2, 1 - float(self.rule.get("zoom") or 0)) + size * self._beyond()
         return [int(n) + 2 * max(0, ceil(edge - n / 2 + 0.5)) for n, edge in zip(patch, half, strict=True)]
 
     def pair(
@@ -65,7 +71,11 @@ class AugmentMasks(Augment):
         return image, (layers if channels else layers[:, 0]).to(mask.dtype)
 
     def _moves(self) -> bool:
-        return any(self.rule.get(key) for key in ("rotate", "tilt", "zoom", "shift"))
+        return any(self.rule.get(key) for key in ("rotate", "tilt", "zoom", "shift", "elastic"))
+
+    def _beyond(self) -> float:
+        """How far a patch may move as a whole and by deformation, as a share of its side."""
+        return float(self.rule.get("shift") or 0) + FARTHEST * float(self.rule.get("elastic") or 0)
 
     def _mirror(self, image: torch.Tensor, layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         for axis, name in enumerate("hwd"[: image.ndim - 2], start=2):
@@ -86,10 +96,23 @@ class AugmentMasks(Augment):
         rows = rows.to(image.device, non_blocking=True)
         part, masks = image[rows], layers[rows]
         grid = functional.affine_grid(self._maps(part, size), [*part.shape[:2], *size], align_corners=False)
+        if elastic := float(self.rule.get("elastic") or 0):
+            grid = grid + self._bent(part, size, elastic)
         image, layers = middle(image, size).clone(), middle(layers, size).clone()
         image[rows] = functional.grid_sample(part, grid, padding_mode="border", align_corners=False)
         layers[rows] = functional.grid_sample(masks, grid, "nearest", "zeros", align_corners=False)
         return image, layers
+
+    @staticmethod
+    def _bent(part: torch.Tensor, size: Sequence[int], most: float) -> torch.Tensor:
+        """(B, *size, dims): displacements for torch's grid on the cut `part`, each case with a strength of its own."""
+        n, dims = part.shape[0], len(size)
+        strength = most * torch.rand(n, *(1,) * (dims + 1), device=part.device)
+        drawn = torch.randn(n, dims, *(KNOTS,) * dims, device=part.device).clamp(-FARTHEST, FARTHEST)
+        how = "bilinear" if dims == 2 else "trilinear"
+        field = functional.interpolate(strength * drawn, size=list(size), mode=how, align_corners=True)
+        voxels = [2 * have / cut for have, cut in zip(size, part.shape[2:], strict=True)]
+        return field.movedim(1, -1) * torch.tensor(voxels[::-1], device=part.device)
 
     @staticmethod
     def _turns(dims: int) -> list[tuple[str, tuple[int, int]]]:

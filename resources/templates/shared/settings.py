@@ -25,7 +25,7 @@ NETWORKS = {
 OPTIONAL = {
     "loss": "voxel alpha beta weights boxes",
     "intensity": "mode low high mean std eight_bit channels",
-    "augment": "often flip rotate tilt zoom shift contrast brightness gamma noise blur erase",
+    "augment": "often flip rotate tilt zoom shift elastic contrast brightness gamma noise blur erase",
     "tta": "use views zoom shift max_seconds",
     "decode": "beams length_penalty min_tokens no_repeat",
     "max_tokens": "findings impression",
