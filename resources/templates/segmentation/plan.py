@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from Utils import chain
+from Utils.beside import choose_beside
 from Utils.fingerprint import fingerprint
 from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine
 from Utils.gpu_fit import STEP_COSTS, share_batch, ways_of
@@ -32,6 +33,7 @@ from Utils.price import costs, median_there
 from Utils.settings import given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.step_cost import step_seconds as seconds_of_step
+from Utils.step_cost import step_seconds_beside
 from Utils.thrift import (
     NARROW,
     augment_whole_images,
@@ -97,6 +99,7 @@ def main(argv: list[str] | None = None) -> None:
     said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
+    said += side_by_side(facts, plan, options.set)
     said += augment_whole_images(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
     facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)
@@ -242,6 +245,16 @@ def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str
         choose_members(plan, 0, ENOUGH, (1, "nnU-Net trains one network here"), given(settings))
         return
     choose_of_cases(plan, facts, lambda: _all_steps(plan), ENOUGH, given(settings), max(1, machine_of(plan).gpus))
+
+
+def side_by_side(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """Folds at the same time where that makes more steps on a processor; what was changed."""
+    if plan["engine"] == "nnunet":
+        return []
+    return choose_beside(
+        facts, plan, given(settings), ENOUGH, step_seconds,
+        lambda trial, several: step_seconds_beside(trial, STEP_COSTS, several), STEP_COSTS.peak,
+    )  # fmt: skip
 
 
 def _all_steps(plan: dict[str, Any]) -> int:

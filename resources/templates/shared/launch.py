@@ -94,7 +94,7 @@ def parse_call(
     from Utils.threads import use_threads
 
     begin(options.resume, on_cpu=trains_on_cpu(plan))
-    use_threads(plan)
+    use_threads({**plan, "processes": 1})  # this process computes while no fold is trained
     return plan, options.minutes or float(plan["minutes"])
 
 

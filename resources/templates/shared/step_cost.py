@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -106,15 +107,36 @@ def _network(plan: Plan) -> torch.nn.Module:
 def step_seconds(plan: Plan, costs: StepCosts) -> float:
     """Seconds of the quickest of a few training steps on noise, estimated where the machine is not here; infinite where
     memory does not suffice or the precision is not known there."""
-    import torch
-
-    from .optimizers import optimizer_of
-    from .precision import autocast, device_of, laid_out
     from .threads import use_threads
 
     if machine_of(plan).dry:
         return costs.seconds(plan)
     use_threads(plan)
+    return quickest(_step_of(plan, costs))
+
+
+def step_seconds_beside(plan: Plan, costs: StepCosts, several: int) -> float:
+    """The same while so many networks make their steps at the same time, each with an equal share of the processor's cores."""
+    import torch
+
+    from .start import cores
+
+    def timed(step: Callable[[], object]) -> float:
+        torch.set_num_threads(max(1, cores() // several))
+        return quickest(step, tries=6, seconds=2.0)
+
+    steps = [_step_of(plan, costs) for _ in range(several)]
+    with ThreadPoolExecutor(several) as pool:  # PyTorch computes without Python's lock
+        return max(pool.map(timed, steps))
+
+
+def _step_of(plan: Plan, costs: StepCosts) -> Callable[[], None]:
+    """Both passes and the optimiser, on noise."""
+    import torch
+
+    from .optimizers import optimizer_of
+    from .precision import autocast, device_of, laid_out
+
     device, parts = device_of(plan), int(plan.get("accumulate") or 1)
     model = laid_out(costs.build(plan).to(device).train(), plan)
     batch = {key: value.to(device) for key, value in costs.noise(plan, micro_batch(plan)).items()}
@@ -130,4 +152,4 @@ def step_seconds(plan: Plan, costs: StepCosts) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    return quickest(step)
+    return step

@@ -89,9 +89,10 @@ def are_fixed(plan: Mapping[str, Any]) -> bool:
 
 
 def use_threads(plan: Mapping[str, Any]) -> None:
-    """Sets the threads of what is computed from now on."""
-    fixed = int(plan.get("threads") or cores())
-    torch.set_num_threads(max(1, fixed if are_fixed(plan) else _free_at_first()))
+    """Sets the threads of what is computed from now on; where folds are trained side by side, those of one of them."""
+    most = max(1, cores() // at_once(plan))
+    fixed = int(plan.get("threads") or most)
+    torch.set_num_threads(max(1, fixed if are_fixed(plan) else min(most, _free_at_first())))
 
 
 class Threads:
