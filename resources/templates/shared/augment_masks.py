@@ -97,14 +97,14 @@ class AugmentMasks(Augment):
         part, masks = image[rows], layers[rows]
         grid = functional.affine_grid(self._maps(part, size), [*part.shape[:2], *size], align_corners=False)
         if elastic := float(self.rule.get("elastic") or 0):
-            grid = grid + self._bent(part, size, elastic)
+            grid = grid + self._displacements(part, size, elastic)
         image, layers = middle(image, size).clone(), middle(layers, size).clone()
         image[rows] = functional.grid_sample(part, grid, padding_mode="border", align_corners=False)
         layers[rows] = functional.grid_sample(masks, grid, "nearest", "zeros", align_corners=False)
         return image, layers
 
     @staticmethod
-    def _bent(part: torch.Tensor, size: Sequence[int], most: float) -> torch.Tensor:
+    def _displacements(part: torch.Tensor, size: Sequence[int], most: float) -> torch.Tensor:
         """(B, *size, dims): displacements for torch's grid on the cut `part`, each case with a strength of its own."""
         n, dims = part.shape[0], len(size)
         strength = most * torch.rand(n, *(1,) * (dims + 1), device=part.device)

@@ -58,7 +58,7 @@ def choose_beside(
         most = most_folds(int(facts["cases"]), int(facts["patients"]))[0]
         wanted = min(most, several * (steps_of(plan, own) // enough))
         even = wanted - wanted % several
-        if max(wanted, even) < FEWEST:
+        if wanted < FEWEST:
             return []
         plan["folds"] = even if even >= FEWEST else wanted
         plan["why_folds"] = f"{facts['cases']} cases, and steps enough in these minutes for {plan['folds']} networks"

@@ -98,12 +98,12 @@ class Muon(torch.optim.AdamW):
         for group in self.param_groups:
             for value in group["params"] if group["muon"] else ():
                 if value.grad is not None:
-                    self._turn(value, value.grad, group["lr"], group["weight_decay"])
+                    self._move_kernel(value, value.grad, group["lr"], group["weight_decay"])
                     value.grad = None
         super().step()
         return loss
 
-    def _turn(self, value: torch.Tensor, gradient: torch.Tensor, lr: float, weight_decay: float) -> None:
+    def _move_kernel(self, value: torch.Tensor, gradient: torch.Tensor, lr: float, weight_decay: float) -> None:
         state = self.state[value]
         if not state:
             state["step"], state["momentum"] = torch.zeros(()), torch.zeros_like(value)  # AdamW looks for a step
