@@ -50,11 +50,12 @@ def weights(result: Result) -> list[str]:
     return sorted(file.name for file in Path(str(result.model_dir)).glob("model*.safetensors"))
 
 
-def held_out(result: Result) -> dict[int, int]:
-    """Cases of each fold, by valid_predictions.json; every training case is held out once."""
+def held_out(result: Result, share: float = 1.0) -> dict[int, int]:
+    """Cases of each fold, by valid_predictions.json; this share of the training cases is held out, each once."""
     work = Path(result.run_dir) / "work"
     rows = json.loads((work / "Logout/valid_predictions.json").read_text())
-    assert len(rows) == len(json.loads((work / "Datapath/train.json").read_text()))
+    cases = len(json.loads((work / "Datapath/train.json").read_text()))
+    assert len(rows) == pytest.approx(share * cases, abs=0 if share == 1 else 1)
     assert len({json.dumps(row["image"]) for row in rows}) == len(rows)
     return {fold: sum(row["fold"] == fold for row in rows) for fold in {row["fold"] for row in rows}}
 
@@ -114,6 +115,16 @@ def test_masks_of_two_folds(tmp_path: Path, refit: bool) -> None:
     assert 0 < measured(result) <= 1
     [answer] = load_model(str(result.model_dir)).predict([data / "images/slide_000.png"], out=tmp_path / "out")
     assert Path(answer.mask).is_file()
+
+
+@pytest.mark.slow
+def test_masks_of_two_folds_that_hold_out_a_part_of_five_each(tmp_path: Path) -> None:
+    data = kit.outlined(tmp_path / "slides")
+    asked = "Segment the nuclei on microscopy slides"
+    result, config = whole_run(data, asked, tmp_path / "run", STEPS, "folds=2", "parts=5")
+    assert (config["refit"], len(weights(result))) == (False, 2)
+    assert set(held_out(result, share=2 / 5)) == {0, 1}
+    assert 0 < measured(result) <= 1
 
 
 @pytest.mark.slow

@@ -64,6 +64,34 @@ def test_what_is_set_stays() -> None:
         members.check_members(plan, 4)
 
 
+@pytest.mark.parametrize(
+    ("plan", "patients", "kept", "parts"),
+    [
+        pytest.param({"folds": 4}, 160, set(), 8, id="half of the patients are enough to hold out"),
+        pytest.param({"folds": 5}, 99, set(), 6, id="most of the patients"),
+        pytest.param({"folds": 4}, 60, set(), 4, id="every patient, since they are few"),
+        pytest.param({"folds": 4}, 160, {"folds"}, 4, id="folds set by hand hold out every case"),
+        pytest.param({"folds": 4, "refit": True}, 160, set(), 4, id="a refit learns from every case"),
+        pytest.param({"folds": 4, "parts": 9}, 160, {"parts"}, 9, id="set by hand"),
+        pytest.param({"folds": 1}, 160, set(), 1, id="one network"),
+    ],
+)
+def test_each_fold_holds_out_no_more_than_choosing_needs(
+    plan: dict[str, Any], patients: int, kept: set[str], parts: int
+) -> None:
+    members.choose_parts(plan, patients, kept)
+    assert members.parts(plan) == parts
+    assert members.parts(plan) >= members.count(plan)
+
+
+def test_more_parts_than_patients_are_refused_and_told_otherwise() -> None:
+    with pytest.raises(SystemExit, match=r"parts 9 in plan\.json: the training cases are of 8 patients"):
+        members.check_members({"folds": 4, "parts": 9}, 8)
+    told = members.told_members({"folds": 4, "parts": 8, "why_folds": ""})
+    assert told == "4 networks, each without another 1/8 of the patients"
+    assert members.told_members({"folds": 4, "parts": 1}) == "4 networks, one a fold of the patients"
+
+
 def test_folds_share_patients_and_labels() -> None:
     random = np.random.default_rng(0)
     people = [f"p{number}" for number in random.integers(0, 40, 120)]

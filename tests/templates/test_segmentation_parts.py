@@ -532,6 +532,26 @@ assert all(chosen[k] == chosen[k + 1] for k in range(0, 600, 2))
     call(project, "-c", code)
 
 
+def test_folds_of_more_parts_hold_out_other_patients_and_learn_from_all_else(tmp_path: Path) -> None:
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "16", "--size", "16")
+    call(project, "plan.py", "--minutes", "1", "--set", "folds=2", "parts=4", "max_steps=2")
+    code = """
+import json
+from Datapath.dataloader import build_datasets, read_index
+plan = json.load(open("plan.json"))
+held = []
+for fold in range(2):
+    train, valid = build_datasets(plan, fold)
+    known, asked = ({r["image_path"] for r in part.records} for part in (train, valid))
+    assert len(known | asked) == len(read_index()) and not known & asked
+    assert len(asked) in (2, 4), 'of seven patients, two images each, one or two'
+    held.append(asked)
+assert not held[0] & held[1]
+"""
+    call(project, "-c", code)
+
+
 def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:
     """Halves marked nothing of polyps: the log compared with 0.001 where m3b measured 0.451 for the image-blind answer."""
     rng, plan = np.random.default_rng(0), {"classes": ["polyp", "tool"], "overlap": False, "dims": 2}

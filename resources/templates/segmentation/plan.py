@@ -21,7 +21,7 @@ from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine
 from Utils.gpu_fit import STEP_COSTS, share_batch, ways_of
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import GB, Machine, machine_of
-from Utils.members import check_members, choose_members, choose_of_cases, rounds
+from Utils.members import check_members, choose_members, choose_of_cases, choose_parts, rounds
 from Utils.named import channels_of, dark_of, intensity_of
 from Utils.nnunet_presets import gpu_gib, planner_for
 from Utils.pace import fit, steps_of, told
@@ -45,6 +45,7 @@ from Utils.thrift import (
     narrower,
     one_patch,
     smaller_patch,
+    trimmed,
 )
 from Utils.using import start_from, without_start
 
@@ -100,6 +101,7 @@ def main(argv: list[str] | None = None) -> None:
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
     said += side_by_side(facts, plan, options.set)
+    choose_parts(plan, int(facts["patients"]), given(options.set))
     said += augment_whole_images(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
     facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)
@@ -163,6 +165,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         **RECIPE,
         "minutes": minutes,
         "folds": 1,
+        "parts": 1,
         "refit": False,
         "why_folds": "",
         "validation_share": 0.15,
@@ -216,16 +219,17 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     kept = given(settings)
     choose_precision_and_layout(plan, kept, step_seconds)
     cases, network = int(facts["cases"]), plan["network"]["name"]
-    ways = {
-        "batch": one_patch(cases),
-        "network.filters": narrower,
-        "spacing": coarser(facts),
-        "patch": smaller_patch(facts),
-    }
+    ways = [
+        ("batch", one_patch(cases)),
+        ("network.filters", narrower),
+        ("patch", trimmed(facts)),
+        ("spacing", coarser(facts)),
+        ("patch", smaller_patch(facts)),
+    ]
     shape = {"network", "network.strides", "network.kernels", "patch"}
     kept |= {"spacing"} if kept & {*shape, "side"} else set()
     kept |= {"patch"} if kept & {*shape, "network.filters"} else set()
-    chosen = [way for key, way in ways.items() if key not in kept] if network == "unet" else []
+    chosen = [way for key, way in ways if key not in kept] if network == "unet" else []
     if machine_of(plan).gpus:  # whether its GPUs share folds or a batch comes before what their memory holds
         choose_folds(facts, plan, settings)
         share_batch(facts, plan, kept)

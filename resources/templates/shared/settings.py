@@ -51,7 +51,7 @@ DERIVED = (
 )
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
-NUMBERS = {"seed": (0, 2**31 - 1), "folds": (1, 20)}
+NUMBERS = {"seed": (0, 2**31 - 1), "folds": (1, 20), "parts": (1, 10_000)}
 """Settings that are whole numbers: the least and the most."""
 WORDS = {"optimizer": ("adamw", "muon")}
 """Settings that are one of a few words."""

@@ -62,6 +62,7 @@ class StepCosts:
             "patches",
             "workers",
             "folds",
+            "parts",
             "refit",
             "why_folds",
         )

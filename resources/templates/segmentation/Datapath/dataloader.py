@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from Utils.members import count, parts
 from Utils.people import assign_folds
 from Utils.volumes import Volumes, build_volumes
 from Utils.windows import cut
@@ -122,17 +123,17 @@ class WholeCases(Dataset[dict[str, torch.Tensor]]):
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Patches, WholeCases]:
     """Training patches and validation cases, by patient. With `folds` > 1 those of that fold, else `validation_share`."""
-    records, seed, folds = read_index(), int(plan["seed"]), int(plan.get("folds") or 1)
+    records, seed = read_index(), int(plan["seed"])
     volumes = build_volumes(records, plan)
-    if folds > 1:
+    if count(plan) > 1:
         nothing = np.zeros((len(records), 0), np.float32)
-        chosen = assign_folds([patient_of(record) for record in records], nothing, folds, seed) == fold
+        chosen = assign_folds([patient_of(record) for record in records], nothing, parts(plan), seed) == fold
     else:
         chosen = hold_out(records, float(plan["validation_share"]), seed)
-    parts = np.flatnonzero(~chosen & volumes.readable), np.flatnonzero(chosen & volumes.readable)
-    if not len(parts[0]) or not len(parts[1]):
+    known, held = np.flatnonzero(~chosen & volumes.readable), np.flatnonzero(chosen & volumes.readable)
+    if not len(known) or not len(held):
         raise SystemExit("too few readable cases for a training and a validation part")
-    return Patches(volumes, parts[0], records, plan), WholeCases(volumes, parts[1], records)
+    return Patches(volumes, known, records, plan), WholeCases(volumes, held, records)
 
 
 def every_case(plan: Mapping[str, Any]) -> Patches:

@@ -10,7 +10,7 @@ import numpy as np
 from .choosing import views
 from .fitting import dry_costs
 from .machine import machine_of
-from .members import count, rounds
+from .members import count, parts, rounds
 from .pace import Costs, typical
 from .step_cost import micro_batch
 from .surfaces import MOST as BORDERS
@@ -51,7 +51,7 @@ def other_costs(plan: dict[str, Any]) -> list[int]:
 
 def held_out(facts: dict[str, Any], plan: dict[str, Any]) -> int:
     """Validation cases of one network."""
-    share = 1 / count(plan) if count(plan) > 1 else float(plan["validation_share"])
+    share = 1 / parts(plan) if count(plan) > 1 else float(plan["validation_share"])
     return max(1, round(share * int(facts["cases"])))
 
 
