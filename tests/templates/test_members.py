@@ -81,12 +81,34 @@ def test_each_fold_holds_out_no_more_than_choosing_needs(
 ) -> None:
     members.choose_parts(plan, patients, kept)
     assert members.parts(plan) == parts
-    assert members.parts(plan) >= members.count(plan)
+
+
+def test_a_rare_class_has_cases_enough_among_those_that_are_held_out() -> None:
+    plan: dict[str, Any] = {"folds": 4}
+    members.choose_parts(plan, 400, set(), rarest=0.1)
+    assert plan["parts"] == 8, "200 patients, 20 of them with the class"
+    members.choose_parts(plan, 400, set(), rarest=0.0)
+    assert plan["parts"] == 4
+
+
+def test_what_folds_hold_out_are_not_the_largest_patients() -> None:
+    """Patients are shared out from the largest down, and the first parts got four of sixty images."""
+    people = [f"p{k}" for k in range(4) for _ in range(60)] + [f"q{k}" for k in range(96)]
+    nothing = np.zeros((len(people), 0), np.float32)
+    held = []
+    for seed in range(20):
+        plan = {"folds": 4, "parts": 12, "seed": seed}
+        drawn = {members.part_of(plan, fold) for fold in range(4)}
+        assert len(drawn) == 4
+        held.append(np.isin(assign_folds(people, nothing, 12, seed), list(drawn)).sum())
+    assert np.mean(held) == pytest.approx(len(people) / 3, rel=0.25)
+    assert [members.part_of({"folds": 4, "parts": 1, "seed": 3}, fold) for fold in range(4)] == [0, 1, 2, 3]
 
 
 def test_more_parts_than_patients_are_refused_and_told_otherwise() -> None:
     with pytest.raises(SystemExit, match=r"parts 9 in plan\.json: the training cases are of 8 patients"):
         members.check_members({"folds": 4, "parts": 9}, 8)
+    members.check_members({"folds": 1, "parts": 9}, 8)
     told = members.told_members({"folds": 4, "parts": 8, "why_folds": ""})
     assert told == "4 networks, each without another 1/8 of the patients"
     assert members.told_members({"folds": 4, "parts": 1}) == "4 networks, one a fold of the patients"

@@ -93,6 +93,16 @@ def test_patches_are_trimmed_to_what_the_network_divides(changes: dict[str, Any]
     assert own("thrift").trimmed(FACTS)(plan) == "", "once"
 
 
+def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
+    found = []
+    for first in ([], [own("thrift").trimmed(FACTS)]):
+        plan = made(patch=list(WHOLE))
+        for way in [*first, own("thrift").coarser(FACTS | {"dims": 3})]:
+            assert way(plan)
+        found.append((plan["spacing"], plan["patch"]))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(("steps", "often"), [(900, 0.3), (1920, 0.3), (2960, 0.45), (4000, 0.6), (9000, 0.6)])
 def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(steps: int, often: float) -> None:
     augment: dict[str, Any] = {"often": 0.6, "rotate": 15}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -550,6 +551,22 @@ for fold in range(2):
 assert not held[0] & held[1]
 """
     call(project, "-c", code)
+
+
+def test_plan_lets_folds_of_many_patients_hold_out_fewer_of_them(tmp_path: Path) -> None:
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "260", "--size", "16", "--dims", "2")
+
+    def planned(*options: str) -> dict[str, Any]:
+        call(project, "plan.py", *options)
+        return dict(json.loads((project / "plan.json").read_text()))
+
+    plan = planned("--minutes", "300")
+    patients = len({record["patient"] for record in json.loads((project / "Datapath/train.json").read_text())})
+    assert plan["folds"] == 5
+    assert plan["parts"] == 5 * patients // 80 == 6
+    assert planned("--keep", "--set", "folds=4")["parts"] == 1, "by hand: every case"
+    assert planned("--keep", "--set", "parts=7")["parts"] == 7
 
 
 def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:

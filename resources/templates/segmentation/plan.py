@@ -29,7 +29,7 @@ from Utils.patch_pace import told_pace
 from Utils.plan_check import check
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
-from Utils.price import costs, median_there
+from Utils.price import costs, median_there, rarest_share
 from Utils.settings import given, override, priced, save_plan
 from Utils.shapes import choose_patch, round_up, topology, working_spacing
 from Utils.step_cost import step_seconds as seconds_of_step
@@ -82,6 +82,8 @@ def main(argv: list[str] | None = None) -> None:
         plan = priced(options.set)
         if "intensity" in given(options.set) and "pad_value" not in given(options.set):
             plan["pad_value"] = dark_of(facts, plan["intensity"])
+        if given(options.set) & {"folds", "refit"} and "parts" not in given(options.set):
+            plan["parts"] = 1
         check(plan)
         check_members(plan, facts["patients"])
         if options.keep:
@@ -101,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
     said += side_by_side(facts, plan, options.set)
-    choose_parts(plan, int(facts["patients"]), given(options.set))
+    choose_parts(plan, int(facts["patients"]), given(options.set), rarest_share(facts))
     said += augment_whole_images(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
     facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)

@@ -68,15 +68,15 @@ class Described:
 
 
 def split_cases() -> tuple[list[Any], list[Any], dict[str, int]]:
-    """Images of training cases and of held-out ones, and the fold that each was held out of. Of folds, in which every case
-    is held out once, every second is taken for the one and the rest for the other."""
+    """Images of training cases and of held-out ones, and the fold that each was held out of. What folds hold out, every case or
+    some, is shared out: every second is taken for the one and the rest for the other."""
     images = [record["image_path"] for record in json.loads(Path("Datapath/train.json").read_text())]
     rows = json.loads(Path("Logout/valid_predictions.json").read_text())
     folds = {json.dumps(row["image"]): int(row.get("fold", 0)) for row in rows}
-    trained = [image for image in images if json.dumps(image) not in folds]
-    if len(trained) < FEWEST_TRAINED:
-        return images[::2], images[1::2], folds
-    return trained, [image for image in images if json.dumps(image) in folds], folds
+    trained, held = ([one for one in images if (json.dumps(one) in folds) is asked] for asked in (False, True))
+    if len(set(folds.values())) > 1:
+        return trained + held[::2], held[1::2], folds
+    return (trained, held, folds) if len(trained) >= FEWEST_TRAINED else (images[::2], images[1::2], folds)
 
 
 def _spread(images: Sequence[Any], most: int) -> list[Any]:

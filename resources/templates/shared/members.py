@@ -33,8 +33,10 @@ FEWEST = 3
 SMALL = 500
 """Cases from which on a validation part that is held out costs little."""
 HELD = 80
-"""Patients that all folds together hold out at least, if there are so many: the standard error of a Dice that differs by 0.03 from
-case to case is then 0.003. With more of them, each network rather learns from more of the cases."""
+"""Patients, about, that all folds together hold out, if there are so many: the standard error of a Dice that differs by 0.03 from case
+to case is then 0.003. With more of them, each network rather learns from more of the cases."""
+HELD_OF_CLASS = 20
+"""Of these so many that have the rarest class: what is chosen for it is cross-fitted on halves of ten."""
 MANY_EPOCHS = 100
 """Epochs that each network of a fold gets of so many cases; with fewer, one network is trained for longer."""
 
@@ -54,11 +56,24 @@ def parts(plan: Mapping[str, Any]) -> int:
     return max(count(plan), int(plan.get("parts") or 1))
 
 
-def choose_parts(plan: Plan, patients: int, kept: set[str]) -> None:
-    """Puts `parts` into a plan whose folds were not set by hand: as many as leave `HELD` patients to be held out."""
-    if "parts" not in kept:
-        chosen = count(plan) > 1 and not kept & {"folds", "refit"} and not plan.get("refit")
-        plan["parts"] = max(count(plan), count(plan) * patients // HELD) if chosen else 1
+def part_of(plan: Mapping[str, Any], fold: int) -> int:
+    """The part that a fold holds out. Where some are never held out, any may be: the first ones have the largest patients."""
+    if parts(plan) == count(plan):
+        return fold
+    return int(np.random.default_rng(int(plan.get("seed") or 0)).permutation(parts(plan))[fold])
+
+
+def choose_parts(plan: Plan, patients: int, kept: set[str], rarest: float = 1.0) -> None:
+    """Puts `parts` into a plan whose folds were not set by hand: as many as leave about `HELD` patients to be held out.
+
+    Args:
+        rarest: share of the cases that have the rarest class.
+    """
+    if "parts" in kept:
+        return
+    enough = max(HELD, HELD_OF_CLASS / max(rarest, 1e-6))
+    chosen = count(plan) > 1 and "folds" not in kept and not plan.get("refit")
+    plan["parts"] = max(count(plan), int(count(plan) * patients // enough)) if chosen else 1
 
 
 def trainings(plan: Mapping[str, Any]) -> int:
@@ -168,10 +183,11 @@ def choose_of_cases(
 
 def check_members(plan: Mapping[str, Any], patients: int) -> None:
     """Ends the program where there are more folds, or parts, than patients."""
-    if parts(plan) > max(1, patients):
-        name = "folds" if parts(plan) == count(plan) else "parts"
+    needed = parts(plan) if count(plan) > 1 else 1
+    if needed > max(1, patients):
+        name = "folds" if needed == count(plan) else "parts"
         raise SystemExit(
-            f"{name} {parts(plan)} in plan.json: the training cases are of {patients} patients, one a fold at most"
+            f"{name} {needed} in plan.json: the training cases are of {patients} patients, one a fold at most"
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from Utils.members import count, parts
+from Utils.members import count, part_of, parts
 from Utils.people import assign_folds
 from Utils.volumes import Volumes, build_volumes
 from Utils.windows import cut
@@ -127,7 +127,8 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Patches, Who
     volumes = build_volumes(records, plan)
     if count(plan) > 1:
         nothing = np.zeros((len(records), 0), np.float32)
-        chosen = assign_folds([patient_of(record) for record in records], nothing, parts(plan), seed) == fold
+        shared = assign_folds([patient_of(record) for record in records], nothing, parts(plan), seed)
+        chosen = shared == part_of(plan, fold)
     else:
         chosen = hold_out(records, float(plan["validation_share"]), seed)
     known, held = np.flatnonzero(~chosen & volumes.readable), np.flatnonzero(chosen & volumes.readable)

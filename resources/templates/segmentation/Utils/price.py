@@ -55,6 +55,11 @@ def held_out(facts: dict[str, Any], plan: dict[str, Any]) -> int:
     return max(1, round(share * int(facts["cases"])))
 
 
+def rarest_share(facts: dict[str, Any]) -> float:
+    """Share of the cases that were looked at that have the rarest class."""
+    return min((float(np.mean([n > 0 for n in sizes])) for sizes in facts["sizes"].values() if len(sizes)), default=1.0)
+
+
 def costs(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
     """Measured with noise in images of median size. Raises RuntimeError where the patch does not fit (memory, strides)."""
     import torch

@@ -71,8 +71,8 @@ def one_patch(cases: int) -> Way:
 
 
 def trimmed(facts: dict[str, Any]) -> Way:
-    """Patches of whole images rounded down to what the network divides, not up: nearly half the voxels of small volumes, whose rounded
-    patches are mostly margin. Images are still answered in one window."""
+    """Patches rounded down to what the network divides, not up, along the axes of which they show the median image whole: patches of
+    small volumes are half margin. Images that are a good deal longer are answered in several windows."""
 
     def way(plan: dict[str, Any]) -> str:
         if int(plan["dims"]) < 3 or plan["chains"]:
@@ -86,6 +86,16 @@ def trimmed(facts: dict[str, Any]) -> Way:
         return f"patches {plan['patch']} instead of {before}" if plan["patch"] != before else ""
 
     return way
+
+
+def _untrimmed(facts: dict[str, Any], plan: dict[str, Any]) -> int:
+    """Voxels of the plan's patch before it was trimmed."""
+    if int(plan["dims"]) < 3:
+        return int(np.prod(plan["patch"]))
+    sides = zip(plan["patch"], median_there(facts, plan), steps_of(plan), strict=True)
+    return int(
+        np.prod([-(-long // step) * step if SHOWN * long <= have < long else have for have, long, step in sides])
+    )
 
 
 def narrower(plan: dict[str, Any]) -> str:
@@ -174,8 +184,9 @@ def coarser(facts: dict[str, Any]) -> Way:
         if np.prod(spacing) < 1.2 * np.prod(plan["spacing"]):
             return ""
         shape = [max(1, round(float(e / s))) for e, s in zip(extent, spacing, strict=True)]
+        shown = _untrimmed(facts, plan)
         before, plan["spacing"] = plan["spacing"], [round(float(s), 4) for s in spacing]
-        _halve_patch(plan, shape, spacing.tolist())
+        _halve_patch(plan, shape, spacing.tolist(), shown)
         return f"spacing {plan['spacing']} instead of {before}, with patches {plan['patch']}"
 
     return way
@@ -189,13 +200,18 @@ def _shorter_side(facts: dict[str, Any], plan: dict[str, Any], most: float) -> s
     if side < 16 or longest / side > most:
         return ""
     plan["side"] = side
-    _halve_patch(plan, [max(1, round(float(n) * side / longest)) for n in median], [1.0] * len(median))
+    _halve_patch(
+        plan,
+        [max(1, round(float(n) * side / longest)) for n in median],
+        [1.0] * len(median),
+        int(np.prod(plan["patch"])),
+    )
     return f"longest side {side} instead of {before}, with patches {plan['patch']}"
 
 
-def _halve_patch(plan: dict[str, Any], shape: list[int], spacing: list[float]) -> None:
-    """Patch of half the voxels and the network for it, for the median image `shape` on a grid of this spacing."""
-    dims, half = int(plan["dims"]), int(np.prod(plan["patch"])) // 2
+def _halve_patch(plan: dict[str, Any], shape: list[int], spacing: list[float], voxels: int) -> None:
+    """Patch of half the `voxels` and the network for it, for the median image `shape` on a grid of this spacing."""
+    dims, half = int(plan["dims"]), voxels // 2
     patch = choose_patch(shape, spacing, dims, gpu=False, most=min(half, PATCH[dims, machine_of(plan).gpus > 0]))
     strides, kernels = topology(patch, spacing)
     plan["patch"] = round_up(patch, strides)
