@@ -28,7 +28,7 @@ def draw(file: Path, sick: bool, seed: int) -> None:
         out.mux(stream.encode())
 
 
-@pytest.mark.parametrize(("frames", "dims"), [(1, 2), (4, 3)])
+@pytest.mark.parametrize(("frames", "dims"), [(1, 2), pytest.param(4, 3, marks=pytest.mark.slow)])
 def test_clips_from_the_index_to_prediction(project: Path, run: Run, frames: int, dims: int) -> None:
     pytest.importorskip("av")
     (project / "data").mkdir()

@@ -68,6 +68,7 @@ def test_a_classifier_with_either_layout_is_delivered(project: Path, run: Run, l
     assert sum(told.values()) == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_mask_model_trained_with_channels_last_learns_what_it_learns_without(tmp_path: Path) -> None:
     project, losses = assemble_segmentation(tmp_path / "project"), []
     call(project, "example/make_example.py", "--cases", "12", "--size", "16")

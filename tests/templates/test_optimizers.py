@@ -127,7 +127,7 @@ def test_either_memory_layout_is_moved_alike() -> None:
     torch.testing.assert_close(made[1], made[0], rtol=1e-2, atol=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+@pytest.mark.parametrize("optimizer", ["muon", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_mask_model_is_trained_and_delivered_with_either(tmp_path: Path, optimizer: str) -> None:
     project = assemble_segmentation(tmp_path / "project")
     call(project, "example/make_example.py", "--cases", "12", "--size", "16")
