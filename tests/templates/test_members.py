@@ -106,11 +106,11 @@ def test_what_folds_hold_out_are_not_the_largest_patients() -> None:
 
 
 def test_more_parts_than_patients_are_refused_and_told_otherwise() -> None:
-    with pytest.raises(SystemExit, match=r"parts 9 in plan\.json: the training cases are of 8 patients"):
+    with pytest.raises(SystemExit, match=r"parts 9 in plan\.json: the training cases are of 8 patients, one a part"):
         members.check_members({"folds": 4, "parts": 9}, 8)
     members.check_members({"folds": 1, "parts": 9}, 8)
     told = members.told_members({"folds": 4, "parts": 8, "why_folds": ""})
-    assert told == "4 networks, each without another 1/8 of the patients"
+    assert told == "4 networks, each with another 1/8 of the patients held out"
     assert members.told_members({"folds": 4, "parts": 1}) == "4 networks, one a fold of the patients"
 
 

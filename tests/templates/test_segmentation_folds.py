@@ -50,7 +50,7 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
         pytest.param(FACTS, {}, {"patch"}, 2000, id="too few, since the patch was set by hand"),
         pytest.param({"cases": 160, "patients": 9}, {}, set(), 1500, id="too few patients for folds"),
         pytest.param(FACTS, {"classes": [str(k) for k in range(13)]}, set(), 1500, id="many classes need a wide one"),
-        pytest.param(FACTS, {"dims": 2}, set(), 1500, id="pictures"),
+        pytest.param(FACTS, {"dims": 2}, set(), 1500, id="2D images"),
         pytest.param(FACTS, {}, {"folds"}, 1500, id="folds set by hand"),
         pytest.param(FACTS, {}, {"network.filters"}, 1500, id="filters set by hand"),
         pytest.param(FACTS, {}, {"batch"}, 1500, id="batch set by hand"),

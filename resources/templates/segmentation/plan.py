@@ -82,8 +82,8 @@ def main(argv: list[str] | None = None) -> None:
         plan = priced(options.set)
         if "intensity" in given(options.set) and "pad_value" not in given(options.set):
             plan["pad_value"] = dark_of(facts, plan["intensity"])
-        if given(options.set) & {"folds", "refit"} and "parts" not in given(options.set):
-            plan["parts"] = 1
+        if given(options.set) & {"folds", "refit"}:
+            choose_parts(plan, int(facts["patients"]), given(options.set), rarest_share(facts))
         check(plan)
         check_members(plan, facts["patients"])
         if options.keep:

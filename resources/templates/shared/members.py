@@ -52,7 +52,7 @@ def count(plan: Mapping[str, Any]) -> int:
 
 
 def parts(plan: Mapping[str, Any]) -> int:
-    """Parts of the patients, of which each fold holds out another one."""
+    """Groups into which the patients are divided; each fold holds out another one."""
     return max(count(plan), int(plan.get("parts") or 1))
 
 
@@ -187,17 +187,19 @@ def check_members(plan: Mapping[str, Any], patients: int) -> None:
     if needed > max(1, patients):
         name = "folds" if needed == count(plan) else "parts"
         raise SystemExit(
-            f"{name} {needed} in plan.json: the training cases are of {patients} patients, one a fold at most"
+            f"{name} {needed} in plan.json: the training cases are of {patients} patients, one a {name[:-1]} at most"
         )
 
 
 def told_members(plan: Mapping[str, Any]) -> str:
     """What is trained, in a line."""
     share = float(plan.get("validation_share") or 0)
-    what = f"{plan['folds']} networks, " if count(plan) > 1 else f"one network, {share:.0%} held out"
-    if count(plan) > 1:
-        some = parts(plan) > count(plan)
-        what += f"each without another 1/{parts(plan)} of the patients" if some else "one a fold of the patients"
+    if count(plan) == 1:
+        what = f"one network, {share:.0%} held out"
+    elif parts(plan) == count(plan):
+        what = f"{plan['folds']} networks, one a fold of the patients"
+    else:
+        what = f"{plan['folds']} networks, each with another 1/{parts(plan)} of the patients held out"
     what += ", then one on every case, which is delivered" if plan.get("refit") else ""
     return f"{what} ({plan['why_folds']})" if plan.get("why_folds") else what
 
