@@ -295,7 +295,9 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
     code = (
         "import numpy as np\nfrom Utils.thrift import coarser\n"
         "facts = {'dims': 3, 'shapes': np.array([[64, 64, 32]] * 5), 'spacings': np.array([[1.0, 1.0, 4.0]] * 3)}\n"
-        "plan = {'dims': 3, 'spacing': [1.0, 1.0, 4.0], 'patch': [64, 64, 32], 'network': {'filters': [8, 16, 32]}}\n"
+        "network = {'name': 'unet', 'filters': [8, 16, 32], 'strides': [[1, 1, 1], [2, 2, 1], [2, 2, 2]]}\n"
+        "plan = {'dims': 3, 'spacing': [1.0, 1.0, 4.0], 'patch': [64, 64, 32], 'network': network}\n"
+        "plan |= {'side': None, 'pixels': False, 'chains': False}\n"
         "assert 'spacing' in coarser(facts)(plan)\n"
         "assert plan['spacing'][2] == 4.0 and plan['spacing'][0] > 1.2, plan\n"
         "assert all(side <= 64 for side in plan['patch']), plan\n"
