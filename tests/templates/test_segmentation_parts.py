@@ -501,7 +501,7 @@ plan.check(made)
     call(project, "-c", code)
 
 
-def test_the_border_has_the_value_that_the_intensity_gives_to_what_is_dark(tmp_path: Path) -> None:
+def test_the_border_has_the_value_that_the_intensity_gives_to_it(tmp_path: Path) -> None:
     """With a window that was set, patches beyond the image kept the border of the rule that plan.py would have chosen."""
     project = assemble_segmentation(tmp_path / "work")
     call(project, "example/make_example.py", "--cases", "6", "--size", "16")
@@ -599,21 +599,21 @@ def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:
     assert blind([layers], [layers], {**plan, "overlap": True}) > 0.95
 
 
-def test_what_is_dark_differs_from_channel_to_channel(tmp_path: Path) -> None:
+def test_what_lies_outside_differs_from_channel_to_channel(tmp_path: Path) -> None:
     """A CT in Hounsfield units and an MR beside it were both surrounded by the mean of what is dark in either."""
     project = assemble_segmentation(tmp_path / "work")
     call(project, "example/make_example.py", "--cases", "6", "--size", "16")
     code = """
 import numpy as np, torch
-from Utils.named import dark_of
+from Utils.named import outside_of
 from Utils.preprocess import crop_or_pad, surrounded
 from Utils.windows import cut, sliding
 ct = {"mode": "window", "low": -160, "high": 240, "mean": 0.4, "std": 0.2}
 mr = {"mode": "foreground"}
-facts = {"by_channel": {"ct": {"dark": 0.0}, "mr": {"dark": -0.7}}}
-fill = dark_of(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
+facts = {"by_channel": {"ct": {"border": 0.0}, "mr": {"border": -0.7}}}
+fill = outside_of(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
 assert fill == [-2.0, -0.7], fill
-assert dark_of({"by_channel": {"a": {"dark": -0.7}, "b": {"dark": -0.7}}}, mr) == -0.7
+assert outside_of({"by_channel": {"a": {"border": -0.7}, "b": {"border": -0.7}}}, mr) == -0.7
 image = np.stack([np.full((4, 4, 4), 1.0), np.full((4, 4, 4), 5.0)]).astype(np.float32)
 block = cut(image, (-1, 0, 0), (6, 4, 4), fill)
 assert [float(v) for v in block[:, 0, 0, 0]] == [-2.0, np.float32(-0.7)], block[:, 0, 0, 0]

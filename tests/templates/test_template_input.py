@@ -188,13 +188,25 @@ def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
 
 def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
     """It stayed that of the intensity which plan.py had chosen, whatever --set said."""
-    dark = load("scales").dark_value
-    facts = {"low": 0.0, "mean": 100.0, "std": 50.0, "dark": -1.4}
-    assert dark(facts, {"mode": "percentile"}) == -2.0
-    assert dark(facts, {"mode": "foreground"}) == -1.4
-    assert dark(facts, {"mode": "window", "low": 0, "high": 9, "mean": 0.4, "std": 0.2}) == -2.0
-    assert dark(facts, {"mode": "unit"}) == 0.0
-    assert dark(facts, {"mode": "unit", "mean": [0.5, 0.2], "std": [0.1, 0.2]}) == -5.0
+    outside = load("scales").outside_value
+    facts = {"low": 0.0, "mean": 100.0, "std": 50.0, "border": -1.4}
+    assert outside(facts, {"mode": "percentile"}) == -2.0
+    assert outside(facts, {"mode": "foreground"}) == -1.4
+    assert outside(facts, {"mode": "window", "low": 0, "high": 9, "mean": 0.4, "std": 0.2}) == -2.0
+    assert outside(facts, {"mode": "unit"}) == 0.0
+    assert outside(facts, {"mode": "unit", "mean": [0.5, 0.2], "std": [0.1, 0.2]}) == -5.0
+
+
+def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
+    """It was by air, so that networks answered otherwise according to how far a patch reached beyond it."""
+    scales = load("scales")
+    head = np.full((24, 24, 24), -1.5, np.float32)
+    head[4:20, 4:20, 4:20] = np.random.default_rng(0).normal(0.2, 0.1, (16, 16, 16))
+    borders = [scales.border_of(head), scales.border_of(head[6:18, 6:18, 6:18])]
+    assert borders[0] == -1.5 and abs(borders[1] - 0.2) < 0.05
+    around = [scales.outside_value({"border": border}, {"mode": "foreground"}) for border in borders]
+    assert around == [round(border, 3) for border in borders]
+    assert scales.border_of(np.arange(12.0).reshape(3, 4)) == 5.5, "pictures too"
 
 
 def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .formats import Image
 from .normalise import all_finite, scale_intensity
-from .scales import count_scales, dark_value, scale_of, values_inside
+from .scales import border_of, count_scales, outside_value, scale_of, values_inside
 
 Facts = Mapping[str, Any]
 Rule = dict[str, Any]
@@ -26,11 +26,11 @@ def measured(image: Image, masks: np.ndarray | None = None) -> list[dict[str, An
         low, high = (float(v) for v in np.percentile(one, (0.5, 99.5)))
         inside = values_inside(one, masks) if masks is not None and len(masks) else np.zeros(0, np.float32)
         ends = np.percentile(inside, (0.5, 99.5)) if len(inside) else (low, high)
-        dark = scale_intensity(one, {"mode": "foreground"}).min() if image.dims == 3 else 0.0
+        border = border_of(scale_intensity(one, {"mode": "foreground"})[0]) if image.dims == 3 else 0.0
         rows.append({
             "modality": modality, "eight_bit": eight_bit, "scale": scale_of(one, modality, high),
             "low": low, "high": high, "mean": float(one.mean(dtype=np.float64)), "std": float(one.std(dtype=np.float64)),
-            "inside": inside, "inside_low": float(ends[0]), "inside_high": float(ends[1]), "dark": float(dark),
+            "inside": inside, "inside_low": float(ends[0]), "inside_high": float(ends[1]), "border": border,
         })  # fmt: skip
     return rows
 
@@ -49,7 +49,7 @@ def _pooled(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "window": None,
         "inside": np.concatenate([row["inside"] for row in rows]),
         **middle,
-        "dark": float(np.median([row["dark"] for row in rows])),
+        "border": float(np.median([row["border"] for row in rows])),
         **{key: float(np.mean([row[key] for row in rows])) for key in ("mean", "std")},
     }
 
@@ -63,13 +63,13 @@ def intensity_of(facts: Facts, choose: Callable[[dict[str, Any]], Rule]) -> Rule
     return first if all(rule == first for rule in others) else {"mode": "each", "channels": rules}
 
 
-def dark_of(facts: Facts, rule: Mapping[str, Any]) -> float | list[float]:
+def outside_of(facts: Facts, rule: Mapping[str, Any]) -> float | list[float]:
     """What surrounds an image in the network's eyes: one value, or of named channels that differ in it one each."""
     own = facts["by_channel"]
     rules = rule.get("channels") or dict.fromkeys(own, rule)
-    found = [dark_value({**facts, **own[name]}, rules[name]) for name in own]
+    found = [outside_value({**facts, **own[name]}, rules[name]) for name in own]
     if not found:
-        return dark_value(facts, rule)
+        return outside_value(facts, rule)
     return found[0] if len(set(found)) == 1 else found
 
 

