@@ -605,15 +605,15 @@ def test_what_lies_outside_differs_from_channel_to_channel(tmp_path: Path) -> No
     call(project, "example/make_example.py", "--cases", "6", "--size", "16")
     code = """
 import numpy as np, torch
-from Utils.named import outside_of
+from Utils.named import padding_of
 from Utils.preprocess import crop_or_pad, surrounded
 from Utils.windows import cut, sliding
 ct = {"mode": "window", "low": -160, "high": 240, "mean": 0.4, "std": 0.2}
 mr = {"mode": "foreground"}
 facts = {"by_channel": {"ct": {"border": 0.0}, "mr": {"border": -0.7}}}
-fill = outside_of(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
+fill = padding_of(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
 assert fill == [-2.0, -0.7], fill
-assert outside_of({"by_channel": {"a": {"border": -0.7}, "b": {"border": -0.7}}}, mr) == -0.7
+assert padding_of({"by_channel": {"a": {"border": -0.7}, "b": {"border": -0.7}}}, mr) == -0.7
 image = np.stack([np.full((4, 4, 4), 1.0), np.full((4, 4, 4), 5.0)]).astype(np.float32)
 block = cut(image, (-1, 0, 0), (6, 4, 4), fill)
 assert [float(v) for v in block[:, 0, 0, 0]] == [-2.0, np.float32(-0.7)], block[:, 0, 0, 0]

@@ -188,7 +188,7 @@ def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
 
 def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
     """It stayed that of the intensity which plan.py had chosen, whatever --set said."""
-    outside = load("scales").outside_value
+    outside = load("scales").padding_value
     facts = {"low": 0.0, "mean": 100.0, "std": 50.0, "border": -1.4}
     assert outside(facts, {"mode": "percentile"}) == -2.0
     assert outside(facts, {"mode": "foreground"}) == -1.4
@@ -205,7 +205,7 @@ def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
     borders = [scales.border_of(head), scales.border_of(head[6:18, 6:18, 6:18])]
     assert borders[0] == -1.5
     assert abs(borders[1] - 0.2) < 0.05
-    around = [scales.outside_value({"border": border}, {"mode": "foreground"}) for border in borders]
+    around = [scales.padding_value({"border": border}, {"mode": "foreground"}) for border in borders]
     assert around == [round(border, 3) for border in borders]
     assert scales.border_of(np.arange(12.0).reshape(3, 4)) == 5.5, "pictures too"
 

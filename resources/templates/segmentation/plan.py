@@ -22,7 +22,7 @@ from Utils.gpu_fit import STEP_COSTS, share_batch, ways_of
 from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import GB, Machine, machine_of
 from Utils.members import check_members, choose_members, choose_of_cases, choose_parts, rounds
-from Utils.named import channels_of, intensity_of, outside_of
+from Utils.named import channels_of, intensity_of, padding_of
 from Utils.nnunet_presets import gpu_gib, planner_for
 from Utils.pace import fit, steps_of, told
 from Utils.patch_pace import told_pace
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> None:
     if options.time_only or options.keep:
         plan = priced(options.set)
         if "intensity" in given(options.set) and "pad_value" not in given(options.set):
-            plan["pad_value"] = outside_of(facts, plan["intensity"])
+            plan["pad_value"] = padding_of(facts, plan["intensity"])
         if given(options.set) & {"folds", "refit"}:
             choose_parts(plan, int(facts["patients"]), given(options.set), rarest_share(facts))
         check(plan)
@@ -185,7 +185,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         if setting.startswith("engine="):
             plan["why_engine"] = "asked for with --set"
     if "pad_value" not in given(settings or []):
-        plan["pad_value"] = outside_of(facts, plan["intensity"])
+        plan["pad_value"] = padding_of(facts, plan["intensity"])
     check(plan)
     return plan
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .formats import Image
 from .normalise import all_finite, scale_intensity
-from .scales import border_of, count_scales, outside_value, scale_of, values_inside
+from .scales import border_of, count_scales, padding_value, scale_of, values_inside
 
 Facts = Mapping[str, Any]
 Rule = dict[str, Any]
@@ -63,13 +63,13 @@ def intensity_of(facts: Facts, choose: Callable[[dict[str, Any]], Rule]) -> Rule
     return first if all(rule == first for rule in others) else {"mode": "each", "channels": rules}
 
 
-def outside_of(facts: Facts, rule: Mapping[str, Any]) -> float | list[float]:
-    """What surrounds an image in the network's eyes: one value, or of named channels that differ in it one each."""
+def padding_of(facts: Facts, rule: Mapping[str, Any]) -> float | list[float]:
+    """Padding around an image (`padding_value`): one value, or of named channels that differ in it one each."""
     own = facts["by_channel"]
     rules = rule.get("channels") or dict.fromkeys(own, rule)
-    found = [outside_value({**facts, **own[name]}, rules[name]) for name in own]
+    found = [padding_value({**facts, **own[name]}, rules[name]) for name in own]
     if not found:
-        return outside_value(facts, rule)
+        return padding_value(facts, rule)
     return found[0] if len(set(found)) == 1 else found
 
 

@@ -148,9 +148,9 @@ def border_of(values: np.ndarray) -> float:
     return float(np.median(np.concatenate(faces)))
 
 
-def outside_value(facts: Mapping[str, Any], rule: Mapping[str, Any]) -> float:
-    """What surrounds an image in the network's eyes, by the rule that is in the plan: with `foreground` what the images have at their
-    borders (`border_of`), else their darkest value.
+def padding_value(facts: Mapping[str, Any], rule: Mapping[str, Any]) -> float:
+    """Padding around an image, in the units that the plan's rule of intensity gives: with `foreground` what volumes have at their
+    borders (`border_of`; of 2D images 0, the mean), else the darkest value.
 
     Two of four folds of 107 hippocampi, cropped out of whole heads (2,000 steps of 8 first filters), had a Dice of 0.8875 on 53 others
     with the darkest value around them, 0.8901 with the mean, and with another seed 0.8895 with what their borders have (-0.16).
