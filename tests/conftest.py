@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 # Workers and their trainings are more than there are processors: one thread each. Read as torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import settings
 
 # how long one example takes says something of the machine's load, and speed is measured in benchmarks/
@@ -18,3 +22,27 @@ settings.load_profile("m3b")
 # A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests that send it would wait for ever.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+STATE = "XDG_STATE_HOME"
+"""Names the folder of a user's list of runs. Subprocesses of the tests inherit it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the runs of session and module fixtures out of the user's own list, and the user's runs out of the tests."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STATE, str(folder / "session"))
+        yield folder
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def own_state(session_state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a list of runs of its own, which is empty."""
+    folder = session_state / str(next(_numbers))
+    monkeypatch.setenv(STATE, str(folder))
+    return folder

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 
 def runs(incomplete: str) -> list[str]:
-    """`last`, and the ids of the runs below the usual folder, newest first."""
+    """Return `last` and what names the user's runs, newest first."""
     from m3b.run.folder import list_runs
 
-    return _beginning(["last", *(run.id for run in reversed(list_runs()))], incomplete)
+    return _beginning(["last", *(run.handle for run in reversed(list_runs()))], incomplete)
 
 
 def one_of(*names: str) -> Callable[[str], list[str]]:

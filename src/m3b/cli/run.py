@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
     from m3b.cli.live import Live
+    from m3b.run.options import SandboxMode
     from m3b.run.result import Result
 
 DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
@@ -151,6 +152,14 @@ def demo(
 def resume(
     run: RunName = "last",
     llm: Annotated[str | None, typer.Option(help="Another model than the run was started with.")] = None,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, bubblewrap, landlock or off; may confine less than before. Default: never less than before.",
+            autocompletion=completing.sandboxes,
+            show_default=False,
+        ),
+    ] = None,
     offline: Offline = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -160,7 +169,9 @@ def resume(
     from m3b.run.pipeline import resume as go_on
 
     with _stoppable(), Live(quiet=quiet) as live:
-        result = go_on(run, llm, offline=offline, on_event=live, ask=_ask(live))
+        result = go_on(
+            run, llm, offline=offline, sandbox=cast("SandboxMode | None", sandbox), on_event=live, ask=_ask(live)
+        )
     _finish(result, as_json=json)
 
 

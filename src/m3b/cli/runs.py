@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.run import Json, RunName
-from m3b.cli.show import console, echo, print_json, result_lines, table
+from m3b.cli.show import complain, console, echo, print_json, result_lines, table
 from m3b.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -27,15 +27,18 @@ WIDTH = 80
 
 
 def runs(
-    root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: $M3B_RUNS, or runs/.")] = None,
+    root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: all runs that you began.")] = None,
     json: Json = False,
 ) -> None:
-    """List runs, in the order in which they began."""
+    """List your runs, or those of a folder, the newest first."""
     from m3b.run.folder import list_runs
+    from m3b.run.registry import read_registry
 
     if root is not None and not root.is_dir():
         raise WrongUse(f"There is no folder {root}.")
-    found = [(run, _record(run)) for run in list_runs(root)]
+    found = [(run, _record(run)) for run in reversed(list_runs(root))]
+    for warning in read_registry().warnings:
+        complain(WrongUse(warning))
     if json:
         print_json({"runs": [_summary(run, record) for run, record in found]})
     elif found:
@@ -48,10 +51,10 @@ def _none(root: Path | None) -> str:
     from m3b.run.folder import runs_root
 
     if root is None:
-        return f"No runs in {runs_root()}. `m3b run REQUEST --data DIR` makes one."
-    return (
-        f"{root} holds no run: neither it nor a folder in it has a run.json. `m3b runs` lists those in {runs_root()}."
-    )
+        older = any(runs_root().glob("*/run.json"))
+        hint = f" {runs_root()}/ holds runs that are not in the list: `m3b runs {runs_root()}`." if older else ""
+        return f"You have no runs yet. `m3b run REQUEST --data DIR` makes one.{hint}"
+    return f"{root} holds no run: neither it nor a folder in it has a run.json outside of data folders. `m3b runs` lists yours."
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], *, whole: bool) -> str:

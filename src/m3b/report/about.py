@@ -209,6 +209,8 @@ def made_section(files: RunFiles) -> Html:
     run = files.run
     sandbox = as_dict(run.get("sandbox"))
     boxed = brief(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
+    if isinstance(names := run.get("sandboxes"), list) and len(names) > 1:
+        boxed = brief(", then ".join(map(str, names)), 300)
     pairs: list[tuple[str, Child]] = [
         ("Language model", _models(files) if run.get("llm") else None),
         ("Seed", brief(run["seed"], 40) if run.get("seed") is not None else None),

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b import locking
 from m3b.errors import WrongUse
+from m3b.run.registry import TOKEN_NAME, enclosing, read_registry, state_file
 from m3b.writing import replace_text
 
 if TYPE_CHECKING:
     from m3b.events import Event
 
 LAST = "last"
-"""Names the run that began last."""
+"""Names the run that this user began last, by the list of their runs (`m3b.run.registry`)."""
 
 LOCK, MODEL = ".lock", "predict.py"
 SKELETON = ("work", "locked")
 """The folders of a run that are there before run.json is."""
+DATED_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}", re.ASCII)
+"""Id of a run whose folder was named by m3b."""
 
 
 class Run:
@@ -66,22 +70,25 @@ class Run:
 
     @classmethod
     def open(cls, name: str | Path) -> Run:
-        """An existing run, by its folder or by its id below `runs/`; `last` is the one that began last.
+        """Return an existing run, by its folder, by the id of one of this user's runs, or as `last`.
 
         Raises:
-            WrongUse: there is no such run.
+            WrongUse: there is no such run, several have this id, or it lies inside a data folder.
         """
         if str(name) == LAST:
             runs = list_runs()
             if not runs:
-                raise WrongUse(f"There are no runs in {runs_root()}, and none in this folder. Name a run's folder.")
+                raise WrongUse(
+                    f"You have no runs yet: {_registry_place()} lists none. Start one, or name a run's folder."
+                )
             return runs[-1]
         place = Path(name).expanduser()
         around = [place.absolute().parent] if (place / MODEL).is_file() else []  # the folder of a run's model
-        for folder in (place, runs_root() / str(name), *around):
+        for folder in (place, *around):
             if (folder / "run.json").is_file():
+                refuse_inside_data(folder)
                 return cls(folder)
-        raise WrongUse(f"There is no run {name}. `m3b runs` lists those in {runs_root()}; a path works too.")
+        return cls(_find_by_id(str(name)))
 
     def lock(self) -> None:
         """Make sure that no other process is at work on this run.
@@ -110,8 +117,18 @@ class Run:
 
     @property
     def handle(self) -> str:
-        """What names this run on the command line: its id where it lies below `runs/`, else its folder."""
-        return self.id if self.folder.parent == runs_root().absolute() else str(self.folder)
+        """What names this run on the command line: its id if that leads to it, else its folder.
+
+        Only ids that m3b made, and names of folders below `runs/`, are used; `run` could be anything.
+        """
+        if DATED_ID.fullmatch(self.id) or self.folder.parent == runs_root().absolute():
+            try:
+                found = _find_by_id(self.id)
+            except WrongUse:
+                return str(self.folder)
+            if os.path.realpath(found) == os.path.realpath(self.folder):
+                return self.id
+        return str(self.folder)
 
     def command(self, name: str) -> str:
         """The line that does something with this run, e.g. `m3b resume 20260102-101500-ab12`."""
@@ -162,9 +179,10 @@ class Run:
 
 
 def _nothing_in(folder: Path) -> bool:
-    """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders and a free lock."""
+    """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders, a token, a free lock."""
     left = {place.name: place for place in folder.iterdir()}
     lock = left.pop(LOCK, None)
+    left.pop(TOKEN_NAME, None)
     empty = all(place.name in SKELETON and place.is_dir() and not any(place.iterdir()) for place in left.values())
     return empty and (lock is None or not locking.held(lock))
 
@@ -175,16 +193,90 @@ def runs_root() -> Path:
 
 
 def list_runs(root: Path | None = None) -> list[Run]:
-    """Every run below a folder, the one that began first first.
+    """Return the user's registered runs, or those of a folder, the one that began first first.
 
-    Without a folder: those below `runs/`, and those that lie in the current folder itself because `--out` said so.
+    Args:
+        root: a run folder, or a folder that holds some; runs that lie inside data folders are left out.
     """
-    if root is not None:
-        files = [root / "run.json"] if (root / "run.json").is_file() else list(root.glob("*/run.json"))
-    else:
-        files = [*runs_root().glob("*/run.json"), *Path().glob("*/run.json"), *Path().glob("demo*/run/run.json")]
-    found = {file.parent.absolute(): Run(file.parent) for file in files}
-    return sorted(found.values(), key=lambda run: (run.began, run.id))
+    if root is None:
+        runs = [Run(entry.folder) for entry in read_registry().existing()]
+        return [run for run in runs if (run.folder / "run.json").is_file()]
+    files = [root / "run.json"] if (root / "run.json").is_file() else list(root.glob("*/run.json"))
+    outside = [Run(file.parent) for file in files if data_folder_above(file.parent) is None]
+    return sorted(outside, key=lambda run: (run.began, run.id))
+
+
+def data_folders(record: Mapping[str, Any]) -> list[Path]:
+    """Return the folders with the data of a run, external sets included, as run.json names them."""
+    cards, sets = record.get("data"), record.get("external")
+    places = [card.get("path") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
+    values = list(sets.values()) if isinstance(sets, dict) else []
+    places += [value[0] for value in values if isinstance(value, list) and value]
+    return [Path(place) for place in places if isinstance(place, str) and os.path.isabs(place) and "\0" not in place]
+
+
+def data_folder_above(folder: Path) -> Path | None:
+    """Return the data folder in which a run folder, or the folder of a model, lies; None if it lies in none.
+
+    Known data folders are those that the run itself names, and, unless it is one of the user's registered runs, those of all
+    registered runs: what a data set brings along is data.
+    """
+    registry = read_registry()
+    holders = [place for place in (folder, Path(os.path.abspath(folder)).parent) if (place / "run.json").is_file()]
+    for run in holders:
+        try:
+            own = enclosing(run, data_folders(Run(run).load()))
+        except WrongUse:  # told to whoever needs the record
+            own = None
+        if own is not None or registry.at(run) is not None:
+            return own
+    return registry.data_above(folder)
+
+
+def refuse_inside_data(folder: Path) -> None:
+    """Refuse a run or model that lies inside a data folder.
+
+    Raises:
+        WrongUse: it does.
+    """
+    if (data := data_folder_above(folder)) is not None:
+        raise WrongUse(
+            f"{folder} lies inside the data folder {data}, and what a data set brings along is not run. If it is yours, "
+            "move it out of there, then name it by its path."
+        )
+
+
+def _find_by_id(run_id: str) -> Path:
+    """Return the folder of the registered run with an id; of several, the one below `runs/`.
+
+    Raises:
+        WrongUse: there is none, or several elsewhere.
+    """
+    usual = runs_root().absolute() / run_id
+    folders = [entry.folder for entry in read_registry().named(run_id) if (entry.folder / "run.json").is_file()]
+    if len(folders) == 1:
+        return folders[0]
+    if usual in folders:
+        return usual
+    if folders:
+        raise WrongUse(
+            f"{len(folders)} runs are called {run_id}; name one by its path: {', '.join(map(str, folders[:5]))}."
+        )
+    if run_id not in ("", ".", "..") and "/" not in run_id and (usual / "run.json").is_file():
+        raise WrongUse(
+            f"{usual} is not in the list of your runs ({_registry_place()}), so its id does not name it. "
+            f"Name it by its path: {runs_root() / run_id}."
+        )
+    raise WrongUse(f"There is no run {run_id}. `m3b runs` lists your runs; a run's path works too.")
+
+
+def _registry_place() -> str:
+    """The list of the user's runs, and why it is not used if it is not."""
+    try:
+        place = str(state_file())
+    except OSError as error:
+        place = str(error.strerror)
+    return " ".join([place, *(f"({warning})" for warning in read_registry().warnings)])
 
 
 def find_model(name: str | Path) -> Path:
@@ -194,12 +286,14 @@ def find_model(name: str | Path) -> Path:
         WrongUse: there is neither, or the run has delivered no model.
     """
     place = Path(name).expanduser()
-    if str(name) != LAST and (place / MODEL).is_file():
-        return place
-    if place.is_dir() and str(name) != LAST and not (place / "run.json").is_file():
-        raise WrongUse(f"{place} holds neither a model ({MODEL}) nor a run (run.json).")
-    if str(name) != LAST and not place.exists() and not (runs_root() / str(name)).exists():
-        raise WrongUse(f"There is no model and no run {name}. `m3b runs` lists the runs in {runs_root()}.")
+    if str(name) != LAST:
+        if (place / MODEL).is_file():
+            refuse_inside_data(place)
+            return place
+        if place.is_dir() and not (place / "run.json").is_file():
+            raise WrongUse(f"{place} holds neither a model ({MODEL}) nor a run (run.json).")
+        if not (place.exists() or (runs_root() / str(name)).exists() or read_registry().named(str(name))):
+            raise WrongUse(f"There is no model and no run {name}. `m3b runs` lists your runs; a path works too.")
     run = Run.open(name)
     if not (run.model / MODEL).is_file():
         record = run.load()

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from m3b.errors import Cancelled, DataError, Declined, Failed, M3bError, RunEnd, Status
-from m3b.events import RunEnded, RunStarted
+from m3b.events import Noted, RunEnded, RunStarted
 from m3b.journal import FORMAT
 from m3b.run.callbacks import CallbackFailed
+from m3b.run.confinement import sandbox_entry
 from m3b.run.context import RunContext
 from m3b.run.folder import Run
 from m3b.run.orchestrator import work
@@ -28,13 +29,14 @@ Open = Callable[[History], RunContext]
 """Makes the context of a run whose state is known."""
 
 
-def execute(run: Run, record: dict[str, Any], state: History, open_context: Open) -> Result:
+def execute(run: Run, record: dict[str, Any], state: History, open_context: Open, notes: Sequence[str] = ()) -> Result:
     """Work on a run to its end, whatever that is, and leave run.json and the report behind.
 
     Args:
         record: what run.json holds; see `m3b.run.record`.
         state: what earlier processes did of the run; empty for a new one.
         open_context: called once run.json says that the run is at work.
+        notes: what the user is told, and the journal keeps, before the work begins.
     """
     started, context = time.monotonic(), None
     result = _result(record, state, "failed", f"m3b itself was ended; `{run.command('resume')}` goes on.")
@@ -42,7 +44,9 @@ def execute(run: Run, record: dict[str, Any], state: History, open_context: Open
         record.update(status="working", reason="", result=None, format=FORMAT)
         run.save(record)
         context = open_context(state)
-        context.emit(RunStarted(record["request"], run.id, record["sandbox"]))
+        context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox)))
+        for note in notes:
+            context.emit(Noted(note))
         result = _with_model(record, state, run, work(context))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
         result = _result(record, state, *_ending(run, error))

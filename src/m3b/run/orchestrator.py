@@ -72,6 +72,7 @@ def _deliver(run: RunContext) -> Delivered:
         "seed": run.options.seed,
         "llm": {name: llm.name for name, llm in run.llms.items()},
         "options": run.options.to_json(),
+        "sandboxes": list(run.state.sandboxes),
     }
     made = deliver(
         run.folder,

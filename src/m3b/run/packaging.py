@@ -89,7 +89,7 @@ def deliver(
     """Score the stored predictions, decide, and write `model/` with model card, metrics and provenance.
 
     Args:
-        facts: `request`, `llm`, `options`, `seed` and `run` for the model card and the provenance.
+        facts: `request`, `llm`, `options`, `sandboxes`, `seed` and `run` for the model card and the provenance.
         baseline: makes the best answer that looks at no image.
         journal: how far the journal had come, `lines` and `head`, for provenance.json.
         external: the figures on external sets, by name; no verdict rests on them.
@@ -238,6 +238,7 @@ def _provenance(
         "integrity": integrity,
         "llm": facts["llm"],
         "options": facts["options"],
+        "sandboxes": facts["sandboxes"],
         "versions": versions(),
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from m3b.errors import WrongUse
 from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
 from m3b.run.external import external_of
-from m3b.run.folder import Run
+from m3b.run.folder import Run, data_folders
 from m3b.run.inputs import (
     Model,
     Models,
@@ -21,7 +21,8 @@ from m3b.run.inputs import (
     options_of,
     somebody_to_ask,
 )
-from m3b.run.options import Options, SingleOptions, ToolMode
+from m3b.run.options import Options, SandboxMode, SingleOptions, ToolMode
+from m3b.run.registry import register
 from m3b.run.result import FINAL, Result
 from m3b.run.sequence import check_state, check_told, fresh, names_of, stages_of
 from m3b.sandbox import Sandbox, choose
@@ -75,6 +76,8 @@ class Pipeline:
         reading: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
             `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
         external: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
+        register: whether its runs are added to the list of the user's runs, where `m3b runs`, ids and `last` find them. A list
+            that cannot be written costs a note in the run, no more.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
@@ -101,6 +104,7 @@ class Pipeline:
         index: str | Path | Mapping[str, Any] | IndexSpec | None = None,
         reading: GivenReading | None = None,
         external: ExternalData | None = None,
+        register: bool = True,
         options: Options | None = None,
         **single_options: Unpack[SingleOptions],
     ) -> None:
@@ -118,6 +122,7 @@ class Pipeline:
         check_told(self.stages, self.workspace, self.llms, self.own)
         self.given, self.external = given_of(index, reading), external_of(external)
         self.out = Path(out) if out is not None else None
+        self.register = register
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._lock, self._cancelled, self._calls = threading.Lock(), False, 0
         self._at_work: set[RunHandle] = set()
@@ -201,6 +206,7 @@ class Pipeline:
         metrics: Iterable[Metric] = (),
         stages: OwnStages | None = None,
         offline: bool = False,
+        sandbox: SandboxMode | None = None,
         **hooks: Unpack[Callbacks],
     ) -> Result:
         """Go on with a run that was interrupted, from the last event that reached its journal.
@@ -210,16 +216,19 @@ class Pipeline:
         What is not given is taken from the run's own record: data, options, workspace, models that a text can name.
 
         Args:
-            run: a run folder, an id, or `last`.
+            run: a run folder, the id of one of the user's registered runs, or `last`.
             llm: None takes what the run was started with. A run whose model was a Python object needs it given again,
                 as do tools, checks, metrics and stages of the user's own.
             workspace: where that of the run is not there any more.
             offline: as the option, for a run that was started without it.
+            sandbox: another mode than the run had, which may confine less. None never goes below the confinement in the
+                user's list of runs, or for a run that is not in it below what `auto` finds, whatever run.json says.
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
 
         Raises:
-            WrongUse: there is no such run, another process is at work on it, its journal is damaged, or something has
-                to be given again. Nothing has been changed then.
+            WrongUse: there is no such run, it lies inside a data folder, another process is at work on it, its journal is
+                damaged, or something has to be given again. Nothing has been changed then.
+            SandboxError: this machine has no sandbox that confines as much.
         """
         place = Run.open(run)
         record = place.load()
@@ -230,7 +239,7 @@ class Pipeline:
         metrics, ordered = tuple(metrics), stages_of(stages)
         same_stages(record, names_of(ordered))
         must_be_given(record, own(tools, checks or {}, metrics, names_of(ordered)))
-        options = recorded_options(record, offline)
+        options = recorded_options(place, record, offline, sandbox)
         check_offline(llm or record["llm"], None, options.offline)
         given: dict[str, Any] = dict(record.get("given") or {})
         pipeline = cls(
@@ -239,7 +248,7 @@ class Pipeline:
             index=given.pop("index", None), reading=cast("GivenReading", given),
             external=record.get("external"), **hooks,
         )  # fmt: skip
-        return pipeline._again(place, record).work()
+        return pipeline._again(place, record, sandbox).work()
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
         """A JSON schema and a callable, for hosting m3b inside another agent system.
@@ -279,13 +288,19 @@ class Pipeline:
         record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, given,
                             names_of(self.stages), self.external)  # fmt: skip
         run.lock()
-        return self._handle(run, record, None, workspace, sandbox, given, on_event)
+        notes = self._register(run, record, sandbox)
+        return self._handle(run, record, None, workspace, sandbox, given, on_event, notes)
 
-    def _again(self, run: Run, record: dict[str, Any]) -> RunHandle:
-        """An earlier run, taken up."""
+    def _again(self, run: Run, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
+        """An earlier run, taken up.
+
+        Args:
+            mode: the confinement that the user asks for now.
+        """
+        from m3b.run.confinement import choose_for_resume, describe_change, used_sandboxes
         from m3b.run.state import History
 
-        sandbox = choose(self.options.sandbox)
+        sandbox = choose_for_resume(run, self.options.sandbox, mode)
         run.lock()
         try:
             state = History.of(run.events())
@@ -296,7 +311,20 @@ class Pipeline:
             run.unlock()
             raise
         record["id"] = run.id  # it may have been moved
-        return self._handle(run, record, state, self.workspace, sandbox, self.given, self.on_event or _progress())
+        record["options"] = {**record.get("options", {}), "sandbox": self.options.sandbox}
+        record.update(used_sandboxes(state.sandboxes, sandbox))
+        change = describe_change(state.sandboxes, sandbox)
+        notes = [*([change] if change else []), *self._register(run, record, sandbox)]
+        return self._handle(
+            run, record, state, self.workspace, sandbox, self.given, self.on_event or _progress(), notes
+        )
+
+    def _register(self, run: Run, record: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
+        """Add a run to the user's list; what has to be said about that."""
+        if not self.register:
+            return []
+        warning = register(run.folder, sandbox.name, data_folders(record))
+        return [warning] if warning else []
 
     def _handle(
         self,
@@ -307,6 +335,7 @@ class Pipeline:
         sandbox: Sandbox,
         given: Given | None,
         on_event: OnEvent | None,
+        notes: Sequence[str],
     ) -> RunHandle:
         from m3b.run.handle import RunHandle
 
@@ -325,7 +354,7 @@ class Pipeline:
                     cancel, given, fresh(self.stages), self.external,
                 )  # fmt: skip
 
-            return execute(run, record, state or History(), opened)
+            return execute(run, record, state or History(), opened, notes)
 
         handle = RunHandle(run, work, self._over)
         with self._lock:
@@ -345,6 +374,13 @@ def _progress() -> OnEvent:
     return watcher()
 
 
-def resume(run: str | Path, llm: Models = None, *, offline: bool = False, **hooks: Unpack[Callbacks]) -> Result:
+def resume(
+    run: str | Path,
+    llm: Models = None,
+    *,
+    offline: bool = False,
+    sandbox: SandboxMode | None = None,
+    **hooks: Unpack[Callbacks],
+) -> Result:
     """`Pipeline.resume` with a model and callbacks."""
-    return Pipeline.resume(run, llm, offline=offline, **hooks)
+    return Pipeline.resume(run, llm, offline=offline, sandbox=sandbox, **hooks)

@@ -12,10 +12,11 @@ from m3b.errors import DataError, WrongUse
 from m3b.journal import FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
+from m3b.run.confinement import resume_mode, used_sandboxes
 from m3b.run.extensions import Own
 from m3b.run.external import ExternalSource, recorded
 from m3b.run.folder import Run
-from m3b.run.options import Options
+from m3b.run.options import Options, SandboxMode
 from m3b.sandbox import Sandbox
 from m3b.workspace import Workspace
 
@@ -59,7 +60,7 @@ def new_record(
         "stages": list(stages),
         "given": given.model_dump(mode="json", exclude_defaults=True) if given is not None else {},
         "external": recorded(external),
-        "sandbox": {"name": sandbox.name, "level": sandbox.level},
+        **used_sandboxes({}, sandbox),
         "versions": versions(),
         "seed": options.seed,
         "started": time.time(),
@@ -88,10 +89,16 @@ def workspace_of(record: Mapping[str, Any]) -> Workspace:
         ) from error
 
 
-def recorded_options(record: Mapping[str, Any], offline: bool) -> Options:
-    """The options that a run was started with, `offline` perhaps from now on."""
+def recorded_options(run: Run, record: Mapping[str, Any], offline: bool, sandbox: SandboxMode | None) -> Options:
+    """Return the options that a run goes on with: those that it was started with, but for these.
+
+    Args:
+        offline: whether it is offline from now on.
+        sandbox: what the user asks for now; None: see `resume_mode`.
+    """
     known = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
-    return Options(**{**known, "offline": offline or known.get("offline", False)})
+    mode = resume_mode(run, str(known.get("sandbox", "auto")), sandbox)
+    return Options(**{**known, "offline": offline or known.get("offline", False), "sandbox": mode})
 
 
 def must_be_given(record: Mapping[str, Any], own: Own) -> None:

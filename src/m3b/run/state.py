@@ -60,6 +60,8 @@ class History:
     audit: str = ""
     remark: str = ""
     seconds: float = 0.0
+    sandboxes: dict[str, str] = field(default_factory=dict)
+    """Name of each sandbox that confined scripts -> its level; the last is that of the latest session."""
     _started: float = 0.0
     _last: float = 0.0
     _audited: Audited | None = None
@@ -101,10 +103,16 @@ class History:
         last = self._audited
         return AuditSummary.model_validate({**last.facts, "findings": last.findings}) if last else AuditSummary()
 
+    def _confined_by(self, sandbox: object) -> None:
+        if isinstance(sandbox, dict) and isinstance(name := sandbox.get("name"), str):
+            self.sandboxes.pop(name, None)
+            self.sandboxes[name] = str(sandbox.get("level", ""))
+
     def take(self, event: Event) -> None:
         """Fold one event in."""
         match event:
             case RunStarted():
+                self._confined_by(event.sandbox)
                 if self._started:  # a resumed run: the time between crash and resume was not worked
                     self.seconds += max(0.0, self._last - self._started)
                 self._started = event.at

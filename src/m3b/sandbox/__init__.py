@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from m3b.sandbox.base import Exit, Limits, Mounts, Probe, Reason, Sandbox
-from m3b.sandbox.choose import MODES, choose, diagnose
+from m3b.sandbox.choose import MODES, STRENGTH, choose, diagnose
 
 if TYPE_CHECKING:
     from m3b.sandbox.process import Process
 
-__all__ = ["MODES", "Exit", "Limits", "Mounts", "Probe", "Process", "Reason", "Sandbox", "choose", "diagnose"]
+__all__ = [
+    "MODES",
+    "STRENGTH",
+    "Exit",
+    "Limits",
+    "Mounts",
+    "Probe",
+    "Process",
+    "Reason",
+    "Sandbox",
+    "choose",
+    "diagnose",
+]
 
 
 def __getattr__(name: str) -> object:

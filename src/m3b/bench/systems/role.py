@@ -49,6 +49,7 @@ class OneRole:
             {"default": "rules", self.role: llm},
             workspace=Workspace(data=list(job.cards)),
             out=job.folder / "run",
+            register=False,
             **options,
         )
 

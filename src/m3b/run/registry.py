@@ -1,0 +1,360 @@
+"""The user's own list of runs: which run folders this user began, and how strongly their scripts were confined.
+
+`$XDG_STATE_HOME/m3b/runs.jsonl` (default `~/.local/state/m3b/runs.jsonl`) holds one JSON object a line. Folders that merely
+look like runs, such as those of a downloaded data set, are not in it. Each run folder that was registered holds a random token
+(`.registered`); an entry counts only for a folder at the registered path with the same token, so a folder that was put in the
+place of a run is not taken for that run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from m3b import locking, untrusted
+from m3b.sandbox.choose import STRENGTH
+
+FORMAT = 1
+"""Of a line; lines of a newer format are ignored."""
+
+NAME, LOCK_NAME, TOKEN_NAME = "runs.jsonl", "runs.lock", ".registered"
+MAX_BYTES = 4 << 20
+"""Bytes of the list that are read, from its end."""
+MAX_LINE_BYTES = 64 << 10
+MAX_LINES = 5_000
+"""A longer list is shortened when a run is added: entries of folders that are gone are removed, then the oldest."""
+LOCK_PATIENCE_S = 10.0
+
+_TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class RegisteredRun:
+    """One run of the list.
+
+    Args:
+        folder: its absolute path.
+        token: the content of the folder's `.registered`.
+        started: when it was registered first, in seconds since 1970.
+        sandbox: name of the sandbox that confined its scripts last.
+        data: folders with the data of the run, external sets included.
+    """
+
+    folder: Path
+    token: str
+    started: float
+    sandbox: str
+    data: tuple[Path, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder at the path is the one that was registered."""
+        return _read_token(self.folder) == self.token
+
+    def to_line(self) -> bytes:
+        entry = {
+            "format": FORMAT, "id": self.id, "folder": str(self.folder), "token": self.token, "started": self.started,
+            "sandbox": self.sandbox, "data": [str(folder) for folder in self.data],
+        }  # fmt: skip
+        return json.dumps(entry).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The list as it was read.
+
+    Args:
+        runs: in the order in which they were registered first; each with what was registered of it last.
+        warnings: lines that were ignored, or why the whole file was.
+    """
+
+    runs: tuple[RegisteredRun, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def existing(self) -> list[RegisteredRun]:
+        """Return the runs whose folders are still where they were registered."""
+        return [run for run in self.runs if run.is_there]
+
+    def named(self, run_id: str) -> list[RegisteredRun]:
+        """Return the existing runs with an id."""
+        return [run for run in self.runs if run.id == run_id and run.is_there]
+
+    def at(self, folder: Path) -> RegisteredRun | None:
+        """Return the entry of a run folder, however its path is spelled."""
+        token = _read_token(folder)
+        place = os.path.realpath(folder)
+        matches = [run for run in self.runs if run.token == token and os.path.realpath(run.folder) == place]
+        return matches[-1] if matches else None
+
+    def data_above(self, folder: Path) -> Path | None:
+        """Return a data folder of any registered run in which a folder lies, or which it is."""
+        return enclosing(folder, (data for run in self.runs for data in run.data))
+
+
+def is_registered(folder: Path) -> bool:
+    """Whether a folder is one of this user's own registered runs."""
+    return read_registry().at(folder) is not None
+
+
+def enclosing(folder: Path, roots: Iterable[Path]) -> Path | None:
+    """Return the first of some folders that is `folder` or holds it, links followed."""
+    place = Path(os.path.realpath(folder))
+    return next((root for root in roots if place.is_relative_to(os.path.realpath(root))), None)
+
+
+def state_file() -> Path:
+    """Return the path of the list.
+
+    Raises:
+        OSError: there is no home folder.
+    """
+    root = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not root.is_absolute():  # the XDG specification ignores relative ones
+        try:
+            root = Path.home() / ".local" / "state"
+        except RuntimeError as error:
+            raise OSError(errno.ENOENT, "no home folder is known") from error
+        if not root.is_absolute():
+            raise OSError(errno.ENOENT, "no home folder is known; HOME is not an absolute path")
+    return root / "m3b" / NAME
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+_cache: dict[tuple[Any, ...], Registry] = {}
+
+
+def read_registry() -> Registry:
+    """Read the list. A file that cannot be trusted or read counts as empty; `warnings` says why."""
+    try:
+        file = state_file()
+        with _opened(file, os.O_RDONLY) as handle:
+            status = os.fstat(handle)
+            key = (file, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            registry = _cache.get(key)
+            if registry is None:
+                content = _read_tail(handle, status.st_size)
+                registry = parse(content, str(file), is_tail=status.st_size > MAX_BYTES)
+                _cache.clear()
+                _cache[key] = registry
+            return registry
+    except FileNotFoundError:
+        return Registry()
+    except OSError as error:
+        return Registry(warnings=(f"The list of your runs is not used: {_reason(error)}.",))
+
+
+def parse(content: bytes, name: str = NAME, *, is_tail: bool = False) -> Registry:
+    """Return the runs of a list; damaged and foreign lines are left out with a warning.
+
+    Args:
+        name: the file, for warnings.
+        is_tail: the content is the end of a longer file, so its first line may be half a line.
+    """
+    lines = content.split(b"\n")
+    torn = lines.pop()  # empty after a whole last line
+    if is_tail:
+        lines = lines[1:]
+    runs: dict[tuple[Path, str], RegisteredRun] = {}
+    damaged = [] if not torn else [len(lines) + 1]
+    for number, line in enumerate(lines, start=1):
+        run = _parse_line(line)
+        if run is not None:
+            first = runs.get((run.folder, run.token), run)
+            data = tuple(dict.fromkeys((*first.data, *run.data)))
+            runs[run.folder, run.token] = replace(run, started=first.started, data=data)
+        elif line.strip():
+            damaged.append(number)
+    warnings = []
+    if damaged:
+        first_lines = ", ".join(str(number) for number in damaged[:5])
+        counted = "Of the end of" if is_tail else "Of"
+        warnings.append(f"{counted} {name}, {len(damaged)} lines cannot be read and are ignored (line {first_lines}).")
+    return Registry(tuple(runs.values()), tuple(warnings))
+
+
+def _parse_line(line: bytes) -> RegisteredRun | None:
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        entry = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+        return None
+    folder, token, started, sandbox = (entry.get(key) for key in ("folder", "token", "started", "sandbox"))
+    data = entry.get("data", [])
+    if not (_is_absolute_path(folder) and isinstance(data, list) and all(_is_absolute_path(item) for item in data)):
+        return None
+    if not (isinstance(token, str) and _TOKEN.fullmatch(token) and isinstance(sandbox, str) and sandbox in STRENGTH):
+        return None
+    if not _is_time(started):
+        return None
+    return RegisteredRun(Path(folder), token, float(started), sandbox, tuple(map(Path, data)))
+
+
+def _is_absolute_path(value: Any) -> bool:
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        return os.path.isabs(os.fsencode(value))
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return False
+
+
+def _is_time(value: Any) -> bool:
+    """Whether a value can be seconds since 1970, for which a calendar has a date."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11 and math.isfinite(value)
+
+
+def _read_tail(handle: int, size: int) -> bytes:
+    os.lseek(handle, max(0, size - MAX_BYTES), os.SEEK_SET)
+    content = bytearray()
+    while len(content) < MAX_BYTES and (block := os.read(handle, MAX_BYTES - len(content))):
+        content += block
+    return bytes(content)
+
+
+def _read_token(folder: Path) -> str:
+    """Return the token of a run folder; empty if it has none."""
+    try:
+        content = untrusted.read_bytes(Path(os.path.realpath(folder)), TOKEN_NAME, 64)
+    except (OSError, ValueError):
+        return ""
+    token = content.decode("ascii", "replace").strip()
+    return token if _TOKEN.fullmatch(token) else ""
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
+    """Add a run to the user's list, or change what the list says of it.
+
+    Args:
+        folder: the run folder, which this process has locked.
+        sandbox: name of the sandbox that confines its scripts from now on.
+        data: folders with its data.
+
+    Returns:
+        Why the run could not be registered, as a sentence for the user; empty if it was.
+    """
+    folder = Path(os.path.abspath(folder))
+    known = read_registry().at(folder)
+    data = tuple(dict.fromkeys(Path(os.path.realpath(place)) for place in data))
+    if known and known.sandbox == sandbox and set(data) <= set(known.data):
+        return ""
+    token = known.token if known else secrets.token_hex(16)
+    run = RegisteredRun(
+        known.folder if known else folder, token, known.started if known else time.time(), sandbox, data
+    )
+    try:
+        if not known:
+            untrusted.write_whole(folder, TOKEN_NAME, f"{token}\n".encode())
+        _append(state_file(), run.to_line())
+    except OSError as error:
+        return (
+            f"This run is not in the list of your runs ({_reason(error)}): `last` and `m3b runs` do not find it; "
+            f"name it by its folder, {folder}."
+        )
+    return ""
+
+
+def _append(file: Path, line: bytes) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        raise OSError(errno.EFBIG, f"an entry of {len(line):,} bytes", str(file))
+    file.parent.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        file.parent.mkdir(mode=0o700)
+    _check_folder(file.parent)
+    with _locked(file.with_name(LOCK_NAME)), _opened(file, os.O_RDWR | os.O_CREAT | os.O_APPEND) as handle:
+        size = os.fstat(handle).st_size
+        content = _read_tail(handle, size)
+        if size > MAX_BYTES or content.count(b"\n") > MAX_LINES:
+            _shorten(file, parse(content, is_tail=size > MAX_BYTES), line)
+            return
+        if content and not content.endswith(b"\n"):  # a crash tore the last line
+            line = b"\n" + line
+        os.write(handle, line)
+        os.fsync(handle)
+
+
+def _shorten(file: Path, registry: Registry, line: bytes) -> None:
+    """Replace the list by the newest runs that still exist, and one more."""
+    lines = [run.to_line() for run in registry.existing()[-MAX_LINES // 2 :]]
+    untrusted.write_whole(file.parent, file.name, b"".join([*lines, line]))
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold the lock of the list, waiting for another process that adds a run."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while (handle := locking.take(file)) is None:
+        if time.monotonic() > deadline:
+            raise OSError(errno.EAGAIN, "another process holds its lock", str(file))
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+# --- trust -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(file: Path, flags: int) -> Iterator[int]:
+    """Open the list, which must be a regular file of this user that nobody else can write.
+
+    Raises:
+        OSError: it is something else, or cannot be opened.
+    """
+    _check_folder(file.parent)
+    try:
+        handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise untrusted.Unsafe(file, "a link, which is not followed") from error
+        raise
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise untrusted.Unsafe(file, "not a regular file")
+        _check_owner(file, status)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _check_folder(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise untrusted.Unsafe(folder, "not a folder, or a link to one")
+    _check_owner(folder, status)
+
+
+def _check_owner(place: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise untrusted.Unsafe(place, f"it belongs to another user (number {status.st_uid})")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise untrusted.Unsafe(place, f"others may write to it; `chmod go-w {place}` mends that")
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
