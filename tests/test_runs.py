@@ -13,6 +13,7 @@ import pytest
 
 from m3b.errors import WrongUse
 from m3b.run.folder import Run, find_model, list_runs, runs_root
+from m3b.run.registry import register
 from m3b.writing import replace_text
 
 # --- run folders -------------------------------------------------------------------------------------------------
@@ -62,19 +63,21 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def began(folder: Path, at: float, **more: object) -> Run:
+    """A run that this user began; `at` is what run.json says of its time."""
     run = Run.create(folder)
+    assert register(run.folder, "bubblewrap") == ""
     run.save({"status": "working", "started": at, "run_dir": str(run.folder), **more})
     return run
 
 
 def test_open_by_id_by_path_and_last(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(WrongUse, match="no runs in"):
+    with pytest.raises(WrongUse, match="no runs"):
         Run.open("last")
     for at, name in enumerate(("20250101-a", "20260101-b", "20240101-c")):
         began(root / name, 1000.0 + at)
     Run.create(root / "20990101-unsaved")
     assert [run.id for run in list_runs()] == ["20250101-a", "20260101-b", "20240101-c"]
-    assert Run.open("last").id == "20240101-c", "the newest by time, whatever it is called"
+    assert Run.open("last").id == "20240101-c", "registered last, whatever it is called"
     assert Run.open("20250101-a").folder == root / "20250101-a"
     assert Run.open(str(root / "20240101-c")).id == "20240101-c"
     with pytest.raises(WrongUse, match=r"no run 20990101-unsaved.*m3b runs"):
@@ -82,16 +85,44 @@ def test_open_by_id_by_path_and_last(tmp_path: Path, root: Path) -> None:
     assert list_runs(tmp_path / "nowhere") == []
 
 
-def test_last_knows_the_runs_that_were_given_a_folder_here(tmp_path: Path, root: Path) -> None:
-    """`--out mine` and `m3b demo` make runs beside `runs/`."""
-    began(root / "20990101-000000-abcd", 1000.0)
+def test_last_knows_the_runs_that_were_given_a_folder(tmp_path: Path, root: Path) -> None:
+    """`--out mine` and `m3b demo` make runs beside `runs/`; the clock in run.json says nothing."""
+    began(root / "20990101-000000-abcd", 4000.0)
     began(tmp_path / "mine", 2000.0)
     assert Run.open("last").id == "mine"
     began(tmp_path / "demo-2" / "run", 3000.0)
     assert Run.open("last").folder == tmp_path / "demo-2" / "run"
-    assert len(list_runs()) == 3
+    assert [run.id for run in list_runs()] == ["20990101-000000-abcd", "mine", "run"]
     assert [run.id for run in list_runs(root)] == ["20990101-000000-abcd"]
     assert [run.id for run in list_runs(tmp_path / "mine")] == ["mine"], "a run's own folder"
+    shutil.rmtree(tmp_path / "demo-2")
+    assert Run.open("last").id == "mine", "the last one that still exists"
+
+
+def test_an_id_that_several_runs_have(tmp_path: Path, root: Path) -> None:
+    for place in ("a", "b"):
+        began(tmp_path / place / "run", 1000.0)
+    with pytest.raises(WrongUse) as refused:
+        Run.open("run")
+    assert all(str(tmp_path / place / "run") in str(refused.value) for place in ("a", "b"))
+    began(root / "run", 1000.0)
+    assert Run.open("run").folder == root / "run", "an id is the name of a folder below runs/"
+    assert Run(tmp_path / "a" / "run").handle == str(tmp_path / "a" / "run")
+
+
+def test_a_run_that_is_not_registered_is_named_by_path_alone(tmp_path: Path, root: Path) -> None:
+    run = Run.create(root / "20250101-000000-abcd")
+    run.save({"status": "working", "started": 1000.0, "run_dir": str(run.folder)})
+    for name in (run.id, "last"):
+        with pytest.raises(WrongUse):
+            Run.open(name)
+    with pytest.raises(WrongUse):
+        find_model(run.id)
+    assert list_runs() == []
+    assert Run.open(run.folder).folder == run.folder
+    assert [run.id for run in list_runs(root)] == [run.id]
+    assert run.handle == str(run.folder)
+    assert run.command("resume") == f"m3b resume {run.folder}"
 
 
 def test_a_run_is_named_so_that_a_command_finds_it(tmp_path: Path, root: Path) -> None:
@@ -109,7 +140,7 @@ def test_a_broken_record_counts_by_its_files_time(root: Path) -> None:
         (root / name).mkdir()
         (root / name / "run.json").write_text(content)
         os.utime(root / name / "run.json", (at, at))
-    assert [run.id for run in list_runs()] == ["c", "b", "a"]
+    assert [run.id for run in list_runs(root)] == ["c", "b", "a"]
 
 
 def test_a_moved_run_tells_its_new_paths(tmp_path: Path) -> None:

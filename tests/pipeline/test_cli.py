@@ -28,6 +28,7 @@ from pipeline_kit import (
 from rich.cells import cell_len
 
 import m3b
+from m3b.run.registry import register
 from m3b.run.result import Result
 
 M3b = Callable[..., subprocess.CompletedProcess[str]]
@@ -54,8 +55,8 @@ def finished(
     """A run that `m3b resume` has completed, and what that printed."""
     place = tmp_path_factory.mktemp("cli")
     run = copy_run(halfway_run, place / "runs" / "20260101-000000-abcd")
-    env = {**plugin(place / "plugin", "acts = play()"), "M3B_RUNS": str(place / "runs")}
-    command = m3b_command("resume", run.name, "--llm", "played:x")
+    env = {**plugin(place / "plugin", "acts = play()"), "XDG_STATE_HOME": str(place / "state")}
+    command = m3b_command("resume", run, "--llm", "played:x")
     return run, subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, timeout=900)
 
 
@@ -232,7 +233,7 @@ def test_the_sandbox_off_is_said_out_loud(m3b_: M3b, tmp_path: Path, spots: Path
 
 def test_runs_and_show(finished) -> None:
     run, _ = finished
-    env = {**clean_environment(), "M3B_RUNS": str(run.parent)}
+    env = {**clean_environment(), "XDG_STATE_HOME": str(run.parents[1] / "state")}
 
     def ask(*arguments: object) -> str:
         ended = subprocess.run(m3b_command(*arguments), env=env, capture_output=True, text=True, timeout=900)
@@ -292,15 +293,16 @@ def test_the_list_of_runs_fits_its_terminal(m3b_: M3b, tmp_path: Path, columns: 
         folder.mkdir(parents=True)
         record = {"status": "out_of_budget", "request": request, "started": 1e9 + at, "result": {"primary": primary}}
         (folder / "run.json").write_text(json.dumps(record))
+        assert register(folder, "bubblewrap") == ""
     env = {**clean_environment(), **({} if columns is None else {"COLUMNS": str(columns)})}
     env = {name: value for name, value in env.items() if columns is not None or name != "COLUMNS"}
     shown = m3b_("runs", env=env).stdout
     lines = shown.splitlines()
-    assert [line.split()[0] for line in lines] == ["run", "20260102-101500-ab12", "20260101-101500-ab12",
-                                                   "20260103-101500-ab12"]  # fmt: skip
+    assert [line.split()[0] for line in lines] == ["run", "20260103-101500-ab12", "20260101-101500-ab12",
+                                                   "20260102-101500-ab12"]  # fmt: skip
     assert max(cell_len(line) for line in lines) <= (columns or 80)
-    assert "Tell p" in lines[1]
-    assert lines[1].endswith("...")
+    assert "Tell p" in lines[3]
+    assert lines[3].endswith("...")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown), "control characters"
     assert ("started" in lines[0]) == (columns == 120)
     if columns != 60:
@@ -310,6 +312,8 @@ def test_the_list_of_runs_fits_its_terminal(m3b_: M3b, tmp_path: Path, columns: 
 def test_a_moved_run_and_its_model_by_every_name(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
     old = finished[0]
     run = copy_run(old, tmp_path / "runs" / "20260105-000000-cdef")
+    refused(m3b_("show", run.name), "by its path", f"runs/{run.name}")
+    assert register(run, "bubblewrap") == ""
     shown = m3b_("show", "last").stdout
     assert f"model: {run}/model" in shown
     assert f"report: {run}/report.html" in shown

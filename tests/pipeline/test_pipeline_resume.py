@@ -109,7 +109,7 @@ def test_there_is_no_such_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
     with pytest.raises(WrongUse, match="no run nowhere"):
         resume("nowhere")
-    with pytest.raises(WrongUse, match="no runs in"):
+    with pytest.raises(WrongUse, match="no runs"):
         resume("last")
 
 

@@ -33,6 +33,7 @@ from m3b.events import (
     Waiting,
 )  # fmt: skip
 from m3b.messages import Usage
+from m3b.run.registry import register
 
 PROMPT = "Your answer (empty for none):"
 OFF = "Detect brain tumours on MRI"
@@ -133,6 +134,7 @@ def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
     for name in ("20260101-000000-aaaa", "20260102-000000-bbbb"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.json").write_text("{}")
+        assert register(tmp_path / "runs" / name, "bubblewrap") == ""
     offers = {}
     for words in ("m3b show 2026", "m3b show l", "m3b data audit x --task s", "m3b data make ch", "m3b sc"):
         env = {**clean_environment(), "M3B_RUNS": str(tmp_path / "runs"), "_M3B_COMPLETE": "complete_bash"}

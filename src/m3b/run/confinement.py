@@ -84,7 +84,7 @@ def used_sandboxes(before: Mapping[str, str], now: Sandbox) -> dict[str, Any]:
 
 def describe_change(before: Mapping[str, str], now: Sandbox) -> str:
     """Return a sentence for the user if another sandbox than the one of the last session confines scripts; else nothing."""
-    last = next(reversed(before), now.name) if before else now.name
+    last = list(before)[-1] if before else now.name
     if last == now.name:
         return ""
     change = "less" if STRENGTH[now.name] < STRENGTH.get(last, 0) else "more"

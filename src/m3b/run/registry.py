@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from m3b import locking, untrusted
 from m3b.sandbox.choose import STRENGTH
@@ -200,16 +200,16 @@ def _parse_line(line: bytes) -> RegisteredRun | None:
         return None
     folder, token, started, sandbox = (entry.get(key) for key in ("folder", "token", "started", "sandbox"))
     data = entry.get("data", [])
-    if not (_is_absolute_path(folder) and isinstance(data, list) and all(_is_absolute_path(item) for item in data)):
+    if not (isinstance(data, list) and all(_is_absolute_path(item) for item in data)):
         return None
     if not (isinstance(token, str) and _TOKEN.fullmatch(token) and isinstance(sandbox, str) and sandbox in STRENGTH):
         return None
-    if not _is_time(started):
+    if not (_is_absolute_path(folder) and _is_time(started)):
         return None
     return RegisteredRun(Path(folder), token, float(started), sandbox, tuple(map(Path, data)))
 
 
-def _is_absolute_path(value: Any) -> bool:
+def _is_absolute_path(value: Any) -> TypeGuard[str]:
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
@@ -218,7 +218,7 @@ def _is_absolute_path(value: Any) -> bool:
         return False
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     """Whether a value can be seconds since 1970, for which a calendar has a date."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11 and math.isfinite(value)
 
