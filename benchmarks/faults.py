@@ -193,7 +193,9 @@ def play_run(
     """One run against one server."""
     with Server(actor) as server:
         sandbox = "auto" if whole else "off"
-        pipeline = Pipeline(model(server, wire, CANARY), data=[data], out=out, sandbox=sandbox, max_wall=3600)
+        pipeline = Pipeline(
+            model(server, wire, CANARY), data=[data], out=out, sandbox=sandbox, max_wall=3600, register=False
+        )
         return pipeline.run(REQUEST)
 
 

@@ -143,7 +143,8 @@ class Soak:
         from m3b import Pipeline
 
         out = self.place / "runs" / f"{number:04d}"
-        result = Pipeline("rules", data=self.data, out=out, train_minutes=self.minutes, seed=number).run(REQUEST)
+        pipeline = Pipeline("rules", data=self.data, out=out, train_minutes=self.minutes, seed=number, register=False)
+        result = pipeline.run(REQUEST)
         left = sorted(path.relative_to(out).as_posix() for path in out.rglob(".*") if path.name != ".lock")
         with self.lock:
             faults = [f"run {number} left {left[:5]}"] if left else []

@@ -296,7 +296,7 @@ def run(brain: LLM, data: Path, out: Path, *, request: str = REQUEST, tools: str
     weak = Weak(brain, textual=tools == "text")
     with Server(weak.respond) as server:
         llm = f"openai:weak@{server.url}/v1"
-        result = Pipeline(llm, data=[data], out=out, tools=tools, **options).run(request)
+        result = Pipeline(llm, data=[data], out=out, tools=tools, register=False, **options).run(request)
     lines = [json.loads(line) for line in (out / "journal.jsonl").read_text("utf-8").splitlines()]
     told = sum(1 for line in lines if line["kind"] == "result" and line["data"]["data"].get("malformed"))
     return Outcome(result, weak.slips, told)

@@ -109,3 +109,12 @@ def test_real_data_sets_are_asked_for_by_name_and_given_to_their_tests(tmp_path:
     (tmp_path / ".venv/bin/pytest").write_text(f'#!/bin/sh\necho "$M3B_FIELD_DATA: $*" >> "{log}"\n')
     assert subprocess.run(command, capture_output=True, text=True).returncode == 0
     assert log.read_text() == f"{sets}: -n 3 --dist loadfile -m real tests/real\n"
+
+
+def test_what_must_pass_are_the_commands_of_the_readme_in_its_order() -> None:
+    block = (ROOT / "README.md").read_text().partition("## Try it")[2].partition("```console\n")[2].partition("```")[0]
+    told = [line.removeprefix("$ ").partition("#")[0].strip() for line in block.splitlines()]
+    assert told[0].startswith("git clone")
+    run = (ROOT / ".ci/run").read_text().splitlines()
+    assert len(told) == 5
+    assert [line for line in run if line in told] == told[1:]

@@ -59,12 +59,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """A process begins to work on the run, for the first time or again."""
+    """A process begins to work on the run, for the first time or again.
+
+    Args:
+        sandbox: `name` and `level` of what confines scripts from here on.
+        notes: what the user is told before the work begins, e.g. that another sandbox confined the scripts before.
+    """
 
     kind: ClassVar[str] = "run_started"
     request: str
     id: str
     sandbox: dict[str, str]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

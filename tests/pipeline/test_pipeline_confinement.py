@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pipeline_kit import REQUEST, actor, copy_run, journal, of_kind, play
+from pipeline_kit import REQUEST, actor, copy_run, journal, play
 
 from m3b import Pipeline, resume
 from m3b.errors import Authentication, SandboxError
@@ -28,6 +28,11 @@ def record_of(run: Path) -> dict[str, object]:
 
 def sessions(run: Path) -> list[str]:
     return [event["data"]["sandbox"]["name"] for event in journal(run) if event["kind"] == "run_started"]
+
+
+def notes(run: Path) -> list[str]:
+    """What the user was told as sessions of a run began."""
+    return [note for event in journal(run) if event["kind"] == "run_started" for note in event["data"]["notes"]]
 
 
 def floor(run: Path) -> str:
@@ -67,7 +72,7 @@ def test_less_than_before_takes_a_word_of_the_user(stopped: Path, only_landlock:
     provenance = json.loads((stopped / "model" / "provenance.json").read_text())
     assert provenance["sandboxes"] == ["bubblewrap", "landlock"]
     assert floor(stopped) == "landlock"
-    (note,) = (event["text"] for event in of_kind(stopped, "note") if "confined" in event["text"])
+    (note,) = notes(stopped)
     assert "bubblewrap" in note
     assert "landlock" in note
     assert "bubblewrap, then landlock" in (stopped / "report.html").read_text()
@@ -121,7 +126,7 @@ def test_a_run_that_is_not_to_be_in_the_list(spots: Path, tmp_path: Path) -> Non
     result = Pipeline(actor(STOPPED), data=[spots], out=tmp_path / "run", register=False).run(REQUEST)
     assert list_runs() == []
     assert not is_registered(Path(result.run_dir))
-    assert of_kind(Path(result.run_dir), "note") == []
+    assert notes(Path(result.run_dir)) == []
 
 
 def test_a_service_without_a_home_folder_runs(spots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +135,6 @@ def test_a_service_without_a_home_folder_runs(spots: Path, tmp_path: Path, monke
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     result = Pipeline(actor(play()), data=[spots], out=tmp_path / "run").run(REQUEST)
     assert result.status == "completed", result.reason
-    (note,) = (event["text"] for event in of_kind(Path(result.run_dir), "note") if "list of your runs" in event["text"])
+    (note,) = notes(Path(result.run_dir))
     assert str(tmp_path / "run") in note
     assert list_runs() == []

@@ -122,6 +122,8 @@ class Live:
         self._say(f"run {event.id}  sandbox: {event.sandbox['name']}")
         if event.sandbox["name"] == "off":
             self._say("WARNING: scripts run unconfined (sandbox off): they can read and write whatever you can.")
+        for note in event.notes:
+            self._say(f"NOTE: {note}")
 
     def _printed(self, text: str) -> None:
         if self._status is not None:

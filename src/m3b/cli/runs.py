@@ -146,6 +146,8 @@ def _event_text(event: Event, full: bool) -> str:
         return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
 
     match event:
+        case events.RunStarted():
+            return "\n".join(f"[note] {note}" for note in event.notes)
         case events.RoleStarted():
             return f"\n== {event.title} ({event.llm})"
         case events.Briefed():

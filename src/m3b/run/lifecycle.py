@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from m3b.errors import Cancelled, DataError, Declined, Failed, M3bError, RunEnd, Status
-from m3b.events import Noted, RunEnded, RunStarted
+from m3b.events import RunEnded, RunStarted
 from m3b.journal import FORMAT
 from m3b.run.callbacks import CallbackFailed
 from m3b.run.confinement import sandbox_entry
@@ -36,7 +36,7 @@ def execute(run: Run, record: dict[str, Any], state: History, open_context: Open
         record: what run.json holds; see `m3b.run.record`.
         state: what earlier processes did of the run; empty for a new one.
         open_context: called once run.json says that the run is at work.
-        notes: what the user is told, and the journal keeps, before the work begins.
+        notes: what the user is told, and the journal keeps, as the work begins.
     """
     started, context = time.monotonic(), None
     result = _result(record, state, "failed", f"m3b itself was ended; `{run.command('resume')}` goes on.")
@@ -44,9 +44,7 @@ def execute(run: Run, record: dict[str, Any], state: History, open_context: Open
         record.update(status="working", reason="", result=None, format=FORMAT)
         run.save(record)
         context = open_context(state)
-        context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox)))
-        for note in notes:
-            context.emit(Noted(note))
+        context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox), tuple(notes)))
         result = _with_model(record, state, run, work(context))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
         result = _result(record, state, *_ending(run, error))
