@@ -90,7 +90,7 @@ def survive(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outc
     """Begin, kill and resume one run; what is wrong once a second process has worked it to its end."""
     before, temporary = processor_s(), run.parent / "tmp"
     temporary.mkdir(parents=True)
-    os.environ["TMPDIR"] = str(temporary)
+    os.environ["TMPDIR"] = os.environ["XDG_STATE_HOME"] = str(temporary)  # and no entry in the user's list of runs
     first, reached, faults = kill.begin(run, data), 0, []
     if (run / "journal.jsonl").is_file():
         reached = (run / "journal.jsonl").read_bytes().count(b"\n")
