@@ -65,7 +65,9 @@ def export_model(
     with tempfile.TemporaryDirectory(prefix=".m3b-export-", dir=target.parent) as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
-        exported = (to_onnx if to == "onnx" else to_bundle)(source, made, ChildProcesses(Path(scratch), images, unconfined))
+        exported = (to_onnx if to == "onnx" else to_bundle)(
+            source, made, ChildProcesses(Path(scratch), images, unconfined)
+        )
         if target.exists():
             target.rmdir()
         shutil.move(made, target)

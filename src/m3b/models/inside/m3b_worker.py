@@ -9,6 +9,7 @@ Output of a request goes to its log file. A script that ends the process ends th
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import os
 import runpy
@@ -63,9 +64,9 @@ class PredictScript:
             module = ModuleType("predict")
             module.__file__ = self.file
             sys.modules["predict"] = module  # dataclasses and pickles look for it there
-            exec(self._definitions, module.__dict__)  # noqa: S102 - the model's own code, confined
+            exec(self._definitions, module.__dict__)  # nosec B102  # the model's own code, confined
             self._module = module
-        exec(self._entry, self._module.__dict__)  # noqa: S102 - as above
+        exec(self._entry, self._module.__dict__)  # nosec B102  # as above
 
 
 def split_script(file: str) -> tuple[CodeType | None, CodeType | None]:
@@ -140,10 +141,8 @@ def main() -> None:
         redirect_output(request["log"])
         status = script.run(request["arguments"])
         for stream in (*streams, sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(OSError, ValueError):  # predict.py closed it
                 stream.flush()
-            except (OSError, ValueError):
-                pass  # predict.py closed it
         wire.send(answers, {"id": request["id"], "status": status})
 
 
