@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +20,7 @@ from PIL import Image
 from m3b.errors import ModelError
 from m3b.models.exporting import export_model
 from m3b.models.worker import PredictWorker
-from m3b.sandbox import Sandbox
+from m3b.sandbox import Sandbox, choose
 from sandbox_kit import ATTEMPT, backend
 
 PREDICT = """
@@ -54,11 +57,15 @@ class DeliveredModel:
         Image.fromarray(np.zeros((4, 4), np.uint8)).save(self.image)
         (self.model / "config.json").write_text(json.dumps({"classes": ["a", "b"]}))
 
-    def use(self, attack: str, image: Path | None = None) -> str:
-        """Predict with a model that attacks; return what it printed."""
+    def arm(self, attack: str) -> None:
+        """Give the model the code of an attack."""
         lines = (ATTEMPT + attack).strip().splitlines()
         script = PREDICT.replace("ATTACK", "exec(" + repr("\n".join(lines)) + ", globals())")
         (self.model / "predict.py").write_text(script)
+
+    def use(self, attack: str, image: Path | None = None) -> str:
+        """Predict with a model that attacks; return what it printed."""
+        self.arm(attack)
         worker = PredictWorker(self.model, self.sandbox)
         try:
             with pytest.raises(ModelError) as caught:
@@ -72,7 +79,7 @@ class DeliveredModel:
 
 
 def opened(said: str) -> list[str]:
-    return [line for line in said.splitlines() if line.startswith("OPEN")]
+    return re.findall(r"OPEN .*", said)
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
@@ -102,11 +109,24 @@ def test_a_model_in_use_reads_nothing_beside_an_image_in_the_home(delivered: Del
     assert opened(said) == []
 
 
+USER = """
+import sys
+from pathlib import Path
+from m3b.errors import ModelError
+from m3b.models.worker import PredictWorker
+from m3b.sandbox import choose
+try:
+    PredictWorker(Path(sys.argv[1]), choose(sys.argv[2])).predict([sys.argv[3]])
+except ModelError as error:
+    print(error)
+"""
+
+
 def test_a_model_in_use_finds_no_keys_in_environments(delivered: DeliveredModel) -> None:
-    said = delivered.use(f"""
+    """The key is in the environment that m3b's process was started with."""
+    delivered.arm("""
 attempt("its own", lambda: os.environ["OPENAI_API_KEY"])
 attempt("the parent's", lambda: b"CANARY" in open("/proc/%d/environ" % os.getppid(), "rb").read() or 1 / 0)
-attempt("m3b's", lambda: b"CANARY" in open("/proc/{os.getpid()}/environ", "rb").read() or 1 / 0)
 def others():
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -116,6 +136,10 @@ def others():
     raise OSError("none")
 attempt("anybody's", others)
 """)
+    call = [sys.executable, "-c", USER, str(delivered.model), delivered.sandbox.name, str(delivered.image)]
+    said = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert "status 3" in said
+    print(said)
     assert opened(said) == []
     assert KEY not in said
 
@@ -182,23 +206,26 @@ attempt("m3b's memory", lambda: open("/proc/{os.getpid()}/mem", "r+b"))
     assert opened(said) == []
 
 
-def test_an_export_is_confined_too(delivered: DeliveredModel, tmp_path: Path) -> None:
-    """`parts.py` steals, and leaves links for m3b to write through."""
+def test_an_export_is_confined_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`parts.py` steals when it is loaded."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
+    delivered = DeliveredModel(tmp_path, choose("auto"))
+    monkeypatch.setenv("HOME", str(delivered.home))
     stolen = tmp_path / "stolen"
     (delivered.model / "predict.py").write_text("")
     (delivered.model / "parts.py").write_text(
-        f"import os, sys\nprint('KEY', os.environ.get('OPENAI_API_KEY'))\n"
-        f"try:\n    print(open({str(delivered.secret)!r}).read())\nexcept OSError as error:\n    print(error)\n"
+        f"import sys\ntry:\n    print(open({str(delivered.secret)!r}).read())\nexcept OSError as error:\n    print(error)\n"
         f"try:\n    open({str(stolen)!r}, 'w')\nexcept OSError as error:\n    print(error)\n"
         "sys.exit(7)\n"
     )
     with pytest.raises(ModelError, match="status 7") as caught:
         export_model(delivered.model, "onnx", tmp_path / "out")
-    assert KEY not in str(caught.value)
     assert "the-secret-key" not in str(caught.value)
     assert not stolen.exists()
+    with pytest.raises(ModelError, match="the-secret-key"):
+        export_model(delivered.model, "onnx", tmp_path / "out", unconfined=True)
+    assert stolen.exists()
 
 
 def processes_with(mark: str) -> list[str]:
