@@ -95,4 +95,4 @@ def test_scoring_gives_each_case_its_covariates(model: Path, tmp_path: Path) -> 
         app, ["score", str(model), str(tmp_path / "cases.json"), "--json"], catch_exceptions=False
     )
     assert done.exit_code == 0, done.output
-    assert json.loads(done.output)["metrics"]["accuracy"]["value"] == 1.0
+    assert json.loads(done.stdout)["metrics"]["accuracy"]["value"] == 1.0

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from m3b.cli.delivered import Unconfined, open_model
 from m3b.cli.run import Force, Json, Offline
 from m3b.cli.show import print_json, spare
 from m3b.errors import WrongUse
@@ -38,6 +39,7 @@ def segment(
         int | None,
         typer.Option("--slice", help="The slice of a volume to prompt, from 0; the middle one if not given."),
     ] = None,
+    unconfined: Unconfined = False,
     json: Json = False,
 ) -> None:
     """Segment what words name: a model that sees prompts a segmenter, looks at the mask and corrects it."""
@@ -50,7 +52,7 @@ def segment(
         target,
         llm=llm,
         segmenter=segmenter,
-        start=start,
+        start=None if start is None else open_model(start, unconfined=unconfined),
         max_turns=turns,
         slice_index=slice_index,
         out=out,

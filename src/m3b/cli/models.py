@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from m3b.cli.delivered import Unconfined, announce_origin, open_model
 from m3b.cli.run import Json, ModelName
 from m3b.cli.show import complain, measure_line, print_json
 from m3b.errors import ModelError, WrongUse
@@ -24,22 +25,22 @@ def score(
         Path | None, typer.Option(help="What the index's paths count from. Default: beside or above the index.")
     ] = None,
     metric: Annotated[str | None, typer.Option(help="The metric to lead with. Default: the task's own.")] = None,
+    unconfined: Unconfined = False,
     json: Json = False,
 ) -> None:
     """Measure a delivered model on cases whose truth is known, with intervals."""
     from m3b.data.index import Index, read_records
-    from m3b.models import load_model
-    from m3b.run.folder import find_model
     from m3b.tasks import default_metric, family
 
     if not index.is_file():
         raise WrongUse(f"There is no {index}.")
-    loaded = load_model(find_model(model))
+    loaded = open_model(model, unconfined=unconfined)
     records = read_records(index, loaded.task)
     root = base or _base(index, records[0].files[0])
     values = _values(loaded, index)
     cases = Index((), records, tuple(values), loaded.task, values)
-    rows = _measured(loaded, cases, root)
+    with loaded:
+        rows = _measured(loaded, cases, root)
     of_task = family(loaded.task)
     try:
         trivial = _trivial(loaded, cases, index, root)
@@ -139,6 +140,7 @@ def export(
         list[str] | None,
         typer.Option(help="An image to compare the export with the model on, or NAME=PATH of a case. Repeatable."),
     ] = None,
+    unconfined: Unconfined = False,
     json: Json = False,
 ) -> None:
     """Write a delivered model as ONNX graphs or as a MONAI bundle, and compare it with the model."""
@@ -153,7 +155,8 @@ def export(
     missing = [path for case in cases for path in paths_of(case) if not Path(path.split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}.")
-    made = export_model(source, to, out, verify=cases)
+    announce_origin(source, unconfined=unconfined)
+    made = export_model(source, to, out, verify=cases, unconfined=unconfined)
     if json:
         print_json(made.to_dict())
         return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from m3b.cli.delivered import Unconfined, open_model
 from m3b.cli.run import Force, Json, ModelName
 from m3b.cli.show import complain, echo, print_json, spare
 from m3b.errors import DataError, WrongUse
@@ -51,16 +52,15 @@ def predict(
             "--dicom", help="Of DICOM images: masks as DICOM SEG, classes and numbers as SR, into the folder."
         ),
     ] = False,
+    unconfined: Unconfined = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Predict images with a delivered model, in a process of its own."""
+    """Predict images with a delivered model, whose code runs confined."""
     from m3b.data.records import paths_of
-    from m3b.models import load_model
-    from m3b.run.folder import find_model
 
     _must_exist(str(path) for path in images if "=" not in str(path))
-    loaded = load_model(find_model(model))
+    loaded = open_model(model, unconfined=unconfined)
     cases = named_cases(images, loaded.channels)
     _must_exist(path for case in cases for path in paths_of(case))
     folder = _folder(out, loaded.task, overlay, dicom)
@@ -71,7 +71,8 @@ def predict(
     paths = cases if loaded.channels else _images(images, loaded)
     if dicom:
         _dicom_can_be_written(paths, loaded)
-    found = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
+    with loaded:
+        found = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
     objects = _objects(found, loaded, folder) if dicom and folder is not None else {}
     drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
     answers = [_entry(item, folder, drawn.get(number), objects.get(number)) for number, item in enumerate(found)]

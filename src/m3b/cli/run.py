@@ -143,7 +143,9 @@ def demo(
     unseen = sorted((data / "unseen").glob("*.png"))[-1]
     command = f"m3b predict {result.model_dir} {unseen}"
     out.print(f"\n$ {command}", markup=False, soft_wrap=True)
-    for prediction in load_model(result.model_dir).predict([str(unseen)]):
+    with load_model(result.model_dir, unconfined=sandbox == "off") as model:
+        predictions = model.predict([str(unseen)])
+    for prediction in predictions:
         shown = ", ".join(f"{name} {value:.3f}" for name, value in prediction.probabilities.items())
         out.print(f"{unseen.name}: {', '.join(prediction.prediction)} ({shown})", markup=False)
     raise typer.Exit(0 if result.ok else 1)

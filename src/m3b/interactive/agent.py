@@ -25,6 +25,7 @@ from m3b.interactive.segmenter import Bytes, MaskProposal, Segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
 from m3b.messages import Message
+from m3b.models import Model
 from m3b.models.pixels import Opener, opener
 
 MAX_TURNS = 5
@@ -69,7 +70,7 @@ def segment(
     *,
     llm: str | LLM | Callable[..., Any] | None = None,
     segmenter: str | Path | Segmenter,
-    start: str | Path | MaskProposal | None = None,
+    start: str | Path | Model | MaskProposal | None = None,
     max_turns: int = MAX_TURNS,
     max_tokens: int | None = None,
     max_cost: float | None = None,
@@ -85,7 +86,8 @@ def segment(
         target: for instance "the left kidney".
         llm: `provider:model`, an `LLM` or a function; it has to take images. None takes the first whose key is set.
         segmenter: a folder (see `open_segmenter`) or an object with `set_image` and `predict`.
-        start: the folder of a delivered m3b segmentation model, or a proposal, which the agent corrects.
+        start: a delivered m3b segmentation model (its folder, or what `load_model` gave), or a proposal, which the agent
+            corrects.
         max_turns: masks that may be made.
         slice_index: which slice of a volume to prompt; the middle one if not given.
         out: a new folder for the mask in the image's own geometry, a picture of every turn, `result.json` and the journal.
@@ -217,9 +219,11 @@ def _done(episode: Episode, tools: PromptTools, text: str) -> Verdict:
     )
 
 
-def _first(start: str | Path | MaskProposal | None, picture: Picture2D, files: Opener | None) -> MaskProposal | None:
+def _first(
+    start: str | Path | Model | MaskProposal | None, picture: Picture2D, files: Opener | None
+) -> MaskProposal | None:
     if start is None or isinstance(start, MaskProposal):
         return start
     from m3b.interactive.segmenters.delivered import first_proposal
 
-    return first_proposal(Path(start), picture, files)
+    return first_proposal(start if isinstance(start, Model) else Path(start), picture, files)

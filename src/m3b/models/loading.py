@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from m3b.untrusted import read_json
 from .beside import parted_case
 from .manifest import verify
 from .predictions import Prediction
-from .running import RunCommand, read_promise, run_plain, run_predict
+from .running import read_promise, run_plain, run_predict
+from .worker import PredictWorker
 
 Picture = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
 Case = Picture | Mapping[str, Any]
@@ -25,7 +26,9 @@ Case = Picture | Mapping[str, Any]
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A delivered model.
+    """A delivered model. Its code runs confined, in a process that starts with the first prediction and stays alive.
+
+    `close()`, the end of a `with` block, of this object or of Python ends the process.
 
     Args:
         folder: absolute path.
@@ -35,6 +38,7 @@ class Model:
         config: config.json.
         card: the model card, Markdown.
         metrics: what m3b measured when the model was made; empty where metrics.json is missing.
+        unconfined: whether its code runs with all rights of the user instead, each prediction in a new process.
     """
 
     folder: Path
@@ -44,6 +48,8 @@ class Model:
     config: Mapping[str, Any]
     card: str
     metrics: Mapping[str, Any]
+    unconfined: bool = False
+    _worker: PredictWorker | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         told = figure(self.metrics.get("primary"))
@@ -64,23 +70,22 @@ class Model:
         self,
         paths: Case | Sequence[Case],
         *,
-        run: RunCommand = run_plain,
         strict: bool = True,
         out: str | Path | None = None,
     ) -> list[Prediction]:
-        """One prediction an image, in the order given. The model's own code runs in a process of its own.
+        """Predict images, one prediction each, in the order given. The model's own code runs confined.
 
         Args:
             paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices; of a model whose
                 cases are several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see `channels`).
                 One path or object alone is a list of one case. Of a model that is given covariates a case is
                 `{"image": one of these, "age": 61, "sex": None}`, None where one is not known (see `covariates`).
-            run: how to run predict.py; plain by default, so load only models that you trust.
             strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
             out: a folder for `predictions.json` and the masks; a segmentation model needs one.
 
         Raises:
             ModelError: predict.py fails or predicts nonsense, or a case lacks a channel or a covariate (with `strict`).
+            SandboxError: no sandbox works on this machine; the message says why, and how to do without.
         """
         here = Path.cwd()
         cases = [paths] if isinstance(paths, str | Path | Mapping) else list(paths)
@@ -95,8 +100,22 @@ class Model:
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
         given = [known for _, known in parted]
-        found = run_predict(self.folder, here, full, run, strict=strict, keep=keep, covariates=given)
+        if self._worker is None:
+            found = run_predict(self.folder, here, full, run_plain, strict=strict, keep=keep, covariates=given)
+        else:
+            found = self._worker.predict(full, given, strict=strict, keep=keep)
         return [replace(item, image=case) for case, item in zip(asked, found, strict=True)]
+
+    def close(self) -> None:
+        """End the model's process; the next prediction starts another one."""
+        if self._worker is not None:
+            self._worker.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -128,10 +147,13 @@ def _texts(case: Case) -> Reference:
     return {name: str(path) for name, path in case.items()} if isinstance(case, Mapping) else [str(one) for one in case]
 
 
-def load_model(folder: str | Path) -> Model:
+def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
     """Open a delivered folder; nothing of it is executed yet.
 
     Its files are compared with the hashes in its provenance.json; README.md may be rewritten.
+
+    Args:
+        unconfined: run the model's code with all of your rights instead of in a sandbox: only for models that you trust.
 
     Raises:
         ModelError: no such folder, no predict.py, or no usable config.json.
@@ -148,7 +170,15 @@ def load_model(folder: str | Path) -> Model:
     card = path / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     return Model(
-        path, promise.classes, promise.multi_label, promise.task, config, text, _metrics(path / "metrics.json")
+        path,
+        promise.classes,
+        promise.multi_label,
+        promise.task,
+        config,
+        text,
+        _metrics(path / "metrics.json"),
+        unconfined,
+        None if unconfined else PredictWorker(path),
     )
 
 

@@ -20,6 +20,7 @@ from m3b.data.records import Covariate, Reference, plain
 from m3b.errors import ModelError
 
 from .answers import names, of
+from .confinement import LOG_BYTES, TIMEOUT_S
 from .output import check_output, read_output
 from .predictions import Prediction, Promise
 
@@ -27,12 +28,13 @@ RunCommand = Callable[[list[str], Path, Path], tuple[int, str]]
 """`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
 `out` exists and holds the list of images; nothing else there is needed. Returns the exit status and what it printed."""
 
-TIMEOUT_S = 3600.0
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 
 def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
-    """The command as an ordinary child process: no sandbox, but none of the caller's keys and no model hub.
+    """Run the command unconfined, as a child process without the caller's environment and without a model hub.
+
+    It can do all that the user can, and read the environment of its parent: only for models that are trusted.
 
     Raises:
         ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
@@ -55,7 +57,7 @@ def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_
         finally:
             _end_group(process)
         size = log.seek(0, os.SEEK_END)
-        log.seek(max(0, size - 20_000))
+        log.seek(max(0, size - LOG_BYTES))
         return status, log.read().decode("utf-8", errors="replace")
 
 
@@ -116,7 +118,7 @@ def run_predict(
     model_dir: Path,
     staged_folder: Path,
     paths: Sequence[Reference],
-    run: RunCommand = run_plain,
+    run: RunCommand,
     *,
     strict: bool = True,
     keep: Path | None = None,

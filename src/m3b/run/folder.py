@@ -303,6 +303,12 @@ def find_model(name: str | Path) -> Path:
     return run.model
 
 
+def is_own_model(folder: Path) -> bool:
+    """Return whether a folder is the delivered model of a run: `model/` in a run folder."""
+    place = Path(os.path.realpath(folder))
+    return place.name == "model" and (place.parent / "run.json").is_file()
+
+
 def _as_it_lies(record: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The record with the paths of a run that was moved or copied since it was written."""
     old, new = str(record.get("run_dir") or ""), str(folder)

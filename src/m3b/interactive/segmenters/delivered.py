@@ -10,15 +10,17 @@ import numpy as np
 from m3b.errors import WrongUse
 from m3b.interactive.imaging import Picture2D
 from m3b.interactive.segmenter import Mask, MaskProposal
-from m3b.models import load_model, read_promise
+from m3b.models import Model, load_model, read_promise
 from m3b.models.pixels import Opener
 
 SCORE = 0.5
 """What is expected of its IoU: a delivered model says nothing of single images, so any prompted mask that is trusted more wins."""
 
 
-def first_proposal(folder: Path, picture: Picture2D, opener: Opener | None, class_name: str = "") -> MaskProposal:
-    """Run a delivered model on the image's file; its code runs in a process of its own.
+def first_proposal(
+    folder: Path | Model, picture: Picture2D, opener: Opener | None, class_name: str = ""
+) -> MaskProposal:
+    """Run a delivered model, given or loaded from its folder, on the image's file; its code runs confined.
 
     Args:
         opener: opens the mask that it writes, in its own folder.
@@ -27,21 +29,21 @@ def first_proposal(folder: Path, picture: Picture2D, opener: Opener | None, clas
     Raises:
         WrongUse: the model writes no masks, has several classes and none was named, or the image is no file.
     """
-    model = load_model(folder)
+    model = folder if isinstance(folder, Model) else load_model(folder)
     if picture.source is None or opener is None:
         raise WrongUse("A delivered model reads files: give the image's path, not an array.")
     name = class_name or (model.classes[0] if len(model.classes) == 1 else "")
     if name not in model.classes:
-        raise WrongUse(f"Which class shall the first mask be of? {folder} knows {', '.join(model.classes)}.")
-    with tempfile.TemporaryDirectory(prefix="first-", dir=opener.folder) as place:
+        raise WrongUse(f"Which class shall the first mask be of? {model.folder} knows {', '.join(model.classes)}.")
+    with model, tempfile.TemporaryDirectory(prefix="first-", dir=opener.folder) as place:
         answer = model.predict([picture.source], out=place)[0]
         if answer.masks.get(name) is not None:
             mask = opener.mask(str(answer.masks[name])) > 0
         elif answer.mask is not None:
-            value = read_promise(folder).labels.get(name, model.classes.index(name) + 1)
+            value = read_promise(model.folder).labels.get(name, model.classes.index(name) + 1)
             mask = opener.mask(str(answer.mask), value) > 0
         else:
-            raise WrongUse(f"{folder} is a {model.task} model and writes no masks.")
+            raise WrongUse(f"{model.folder} is a {model.task} model and writes no masks.")
     return MaskProposal(_plane(mask, picture), SCORE)
 
 

@@ -13,7 +13,7 @@ from m3b.models.loading import Case
 from m3b.models.manifest import verify as check_files
 
 from .bundle import to_bundle
-from .child import TOLERANCE, Exported
+from .child import TOLERANCE, ChildProcesses, Exported
 from .graphs import to_onnx
 
 __all__ = ["FORMATS", "TOLERANCE", "Exported", "export_model"]
@@ -27,21 +27,24 @@ def export_model(
     out: str | Path,
     *,
     verify: Sequence[Case] = (),
+    unconfined: bool = False,
 ) -> Exported:
     """Write a delivered model in another format and compare what it computes with the model itself.
 
-    The model's own code runs in a process of its own, as it does for predictions: export only models that you trust.
+    The model's own code runs confined, as it does for predictions.
 
     Args:
         folder: a delivered model.
         to: `onnx` (one graph for each part of the network, JSON facts beside) or `monai-bundle`.
         out: a folder that does not exist yet, or is empty.
         verify: images to compare on; without any, noise of the right shape goes through both networks.
+        unconfined: run the model's code with all of your rights: only for models that you trust.
 
     Raises:
         WrongUse: an unknown format, or a folder that holds something already.
         IntegrityError: the folder is not what was measured and delivered.
         ModelError: the model cannot be exported, or the export differs from it by more than `TOLERANCE`.
+        SandboxError: no sandbox works on this machine.
     """
     if to not in FORMATS:
         raise WrongUse(f"There is no format {to!r}; there are {' and '.join(FORMATS)}.")
@@ -62,7 +65,9 @@ def export_model(
     with tempfile.TemporaryDirectory(prefix=".m3b-export-", dir=target.parent) as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
-        exported = (to_onnx if to == "onnx" else to_bundle)(source, made, images, Path(scratch))
+        exported = (to_onnx if to == "onnx" else to_bundle)(
+            source, made, ChildProcesses(Path(scratch), images, unconfined)
+        )
         if target.exists():
             target.rmdir()
         shutil.move(made, target)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
-from m3b.models.running import run_plain
+from m3b.models.output import read_output
 from m3b.resources import resources_dir
+from m3b.untrusted import copy_file
 
-from .child import TOLERANCE, Exported, accept, child, need, versions, write_json
+from .child import TOLERANCE, ChildProcesses, Exported, accept, need, versions, write_json
 from .metadata import metadata
 from .parity import largest_difference
 
@@ -28,13 +28,14 @@ _LEFT_OUT = (
 )
 
 
-def to_bundle(source: Path, made: Path, images: Sequence[Any], scratch: Path) -> Exported:
-    """Write the bundle of a deliverable into `made`; MONAI loads it, checks its shapes and runs it on `images`."""
+def to_bundle(source: Path, made: Path, children: ChildProcesses) -> Exported:
+    """Write the bundle of a deliverable into `made`; MONAI loads it, checks its shapes and runs it on the images."""
     need(("torch", "monai"), "train")
     for name in ("configs", "models", "docs", "scripts"):
         (made / name).mkdir()
-    state = child("state", source, {"images": list(images), "out": str(scratch)}, scratch)
-    shutil.move(scratch / "model.pt", made / "models" / "model.pt")
+    images, written = children.images, children.folder("state")
+    state = children.act("state", source, {"images": images, "out": str(written)}, written)
+    copy_file(written, "model.pt", made / "models", "model.pt")
     shutil.copytree(source, made / "scripts" / "deliverable", ignore=shutil.ignore_patterns(*_LEFT_OUT))
     shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
     (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
@@ -44,13 +45,12 @@ def to_bundle(source: Path, made: Path, images: Sequence[Any], scratch: Path) ->
         raise ModelError(f"{what}; export it to ONNX")
     write_json(made / "configs" / "inference.json", inference(state["simple"]))
     write_json(made / "configs" / "metadata.json", metadata(facts, state, _summary(source)))
-    out = scratch / "answers" / "predictions.json"
-    out.parent.mkdir()
-    request = {"images": list(images), "out": str(out), "pair": str(scratch / "pair.npz")}
-    largest = float(child("bundle", made, request, scratch)["network_difference"])
+    out = children.folder("bundle") / "predictions.json"
+    request = {"images": images, "out": str(out), "pair": str(written / "pair.npz")}
+    largest = float(children.act("bundle", made, request, out.parent, (written,))["network_difference"])
     accept(largest, "the bundle's network")
     if images:
-        largest = max(largest, _predictions_differ(source, images, out, scratch))
+        largest = max(largest, _predictions_differ(source, children, out))
         accept(largest, "the bundle's prediction")
     compared = f"the predictions of {len(images)} image(s)" if images else "the network's output on noise"
     _forget_caches(made)
@@ -104,18 +104,17 @@ def inference(simple: bool) -> dict[str, Any]:
     return {**common, **(carried if simple else whole), "initialize": [], "run": ["$@evaluator.run()"]}
 
 
-def _predictions_differ(source: Path, images: Sequence[Any], out: Path, scratch: Path) -> float:
-    """The largest difference between what the bundle and predict.py say of the same images; masks are compared too."""
-    asked, own = scratch / "asked.json", scratch / "own" / "predictions.json"
-    own.parent.mkdir()
-    asked.write_text(json.dumps(list(images)), encoding="utf-8")
+def _predictions_differ(source: Path, children: ChildProcesses, out: Path) -> float:
+    """Return the largest difference between the answers of the bundle and of predict.py; masks are compared too."""
+    asked, own = children.scratch / "asked.json", children.folder("predict") / "predictions.json"
+    asked.write_text(json.dumps(children.images), encoding="utf-8")
     argv = [sys.executable, "-B", str(source / "predict.py"), "--list", str(asked), "-o", str(own)]
-    status, log = run_plain(argv, scratch, own)
+    status, log = children.run(argv, own.parent, (source, asked))
     if status not in (0, 1) or not own.is_file():
         raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")
     if not out.is_file():
         raise ModelError("the bundle ran without writing predictions")
-    return largest_difference(json.loads(own.read_text("utf-8")), json.loads(out.read_text("utf-8")), own, out)
+    return largest_difference(read_output(own), read_output(out), own, out)
 
 
 def _summary(source: Path) -> str:

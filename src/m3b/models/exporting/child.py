@@ -1,4 +1,4 @@
-"""Starts `inside/m3b_child.py`, the process that loads a deliverable's code or an export of it."""
+"""Starts the processes that load a deliverable's code or an export of it, each confined to a folder of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b.data.records import Reference, frozen, paths_of, plain, relocated
 from m3b.errors import ModelError
+from m3b.models.confinement import run_confined
 from m3b.models.running import run_plain
+from m3b.models.shown_inputs import ShownInputs, folders_to_mount
+from m3b.untrusted import read_json
 from m3b.writing import replace_text
 
 TOLERANCE = 1e-4
@@ -56,23 +60,69 @@ def need(packages: Sequence[str], extra: str) -> None:
         raise ModelError(f"{', '.join(missing)} not installed; install with: pip install 'm3b[{extra}]'")
 
 
-def child(action: str, folder: Path, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """Run one action of the child and give back what it found.
+class ChildProcesses:
+    """Runs the code of a deliverable for an export, one process after another.
 
-    Raises:
-        ModelError: it failed; the message ends with what it printed.
+    Each may write to one new folder below `scratch`; what it leaves there is untrusted.
+
+    Args:
+        scratch: a folder of m3b's own.
+        images: cases to compare on, with absolute paths.
+        unconfined: run with all rights of the user instead of in a sandbox.
+
+    `images` has the paths under which the processes see the cases.
     """
-    asked, result = scratch / f"{action}.request.json", scratch / f"{action}.result.json"
-    asked.write_text(json.dumps(request), encoding="utf-8")
-    argv = [sys.executable, "-B", str(INSIDE / "m3b_child.py"), action, str(folder), str(asked), str(result)]
-    status, log = run_plain(argv, scratch, result)
-    if status != 0 or not result.is_file():
-        lines = [line for line in log.strip().splitlines() if line.strip()]
-        raise ModelError(f"{action}: the export ended with status {status}: {' / '.join(lines[-6:])[-1200:]}")
-    found = json.loads(result.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ModelError(f"{action}: the export wrote a {type(found).__name__}")
-    return found
+
+    def __init__(self, scratch: Path, images: Sequence[Reference], unconfined: bool = False) -> None:
+        self.scratch, self.unconfined = scratch, unconfined
+        self.images: list[Any] = [plain(image) for image in images]
+        self._read: tuple[Path, ...] = ()
+        if not unconfined:
+            inputs = scratch / "inputs"
+            inputs.mkdir()
+            mounted = folders_to_mount([path for image in images for path in paths_of(image)], inputs)
+            shown = ShownInputs(inputs, mounted)
+            self.images = [plain(relocated(frozen(image), shown.show)) for image in images]
+            self._read = (inputs, *mounted)
+
+    def folder(self, name: str) -> Path:
+        """Return a new folder that one process may write to."""
+        place = self.scratch / f"of-{name}"
+        place.mkdir()
+        return place
+
+    def run(self, argv: list[str], place: Path, read: Sequence[Path]) -> tuple[int, str]:
+        """Run a command that writes to `place`; return its exit status and output."""
+        if self.unconfined:
+            return run_plain(argv, place, place)
+        return run_confined(argv, read=(*read, *self._read), place=place)
+
+    def act(
+        self, action: str, folder: Path, request: Mapping[str, Any], place: Path, read: Sequence[Path] = ()
+    ) -> dict[str, Any]:
+        """Run one action of `inside/m3b_child.py` on `folder`; return what it answered.
+
+        Args:
+            place: where it writes.
+            read: what it reads besides.
+
+        Raises:
+            ModelError: it failed; the message ends with what it printed.
+        """
+        asked, result = self.scratch / f"{action}.request.json", place / f"{action}.result.json"
+        asked.write_text(json.dumps(request), encoding="utf-8")
+        argv = [sys.executable, "-B", str(INSIDE / "m3b_child.py"), action, str(folder), str(asked), str(result)]
+        status, log = self.run(argv, place, (INSIDE, folder, asked, *read))
+        if status != 0 or not result.is_file():
+            lines = [line for line in log.strip().splitlines() if line.strip()]
+            raise ModelError(f"{action}: the export ended with status {status}: {' / '.join(lines[-6:])[-1200:]}")
+        try:
+            found = read_json(place, result.name)
+        except (OSError, ValueError, RecursionError) as error:
+            raise ModelError(f"{action}: the export's answer cannot be read: {error}") from None
+        if not isinstance(found, dict):
+            raise ModelError(f"{action}: the export wrote a {type(found).__name__}")
+        return found
 
 
 def accept(difference: float, what: str) -> None:

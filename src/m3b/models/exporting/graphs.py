@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .child import TOLERANCE, Exported, accept, child, need, versions, write_json
+from m3b.untrusted import copy_file, entries
+
+from .child import TOLERANCE, ChildProcesses, Exported, accept, need, versions, write_json
 
 _README = """# {title}
 
@@ -23,13 +24,15 @@ A research model, not a medical device.
 """
 
 
-def to_onnx(source: Path, made: Path, images: Sequence[Any], scratch: Path) -> Exported:
+def to_onnx(source: Path, made: Path, children: ChildProcesses) -> Exported:
     """Write the graphs of a deliverable into `made`, each run by ONNX Runtime on inputs whose outputs are known."""
     need(("torch", "onnx", "onnxruntime"), "export")
-    found = child("onnx", source, {"images": list(images), "out": str(made)}, scratch)
-    checked = child("compare", made, {"graphs": found["graphs"]}, scratch)
-    for pair in made.glob("*.npz"):
-        pair.unlink()
+    images, written = children.images, children.folder("onnx")
+    found = children.act("onnx", source, {"images": images, "out": str(written)}, written)
+    checked = children.act("compare", written, {"graphs": found["graphs"]}, children.folder("compare"))
+    for entry in entries(written):
+        if not entry.name.endswith((".npz", ".result.json")):
+            copy_file(written, entry.name, made, entry.name)
     graphs = checked["graphs"]
     for graph in graphs:
         accept(graph["largest_difference"], graph["file"])

@@ -1,0 +1,120 @@
+"""The input files of a request, made visible to a confined predict.py under names that keep their folders and endings."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from m3b.data.reading import shared
+from m3b.data.view import ViewCounts, put
+from m3b.reader.outside import file_of, placed
+from m3b.untrusted import walk
+
+MAX_MOUNTS = 64
+"""Folders that are mounted one by one; of more, the folder that holds them all."""
+
+
+class ShownInputs:
+    """Files of requests below a folder of m3b's own: linked there, and copied if they cannot be linked.
+
+    A path `/data/a.png` is shown as `FOLDER/data/a.png`. Data files of headers and the content of folders come along.
+
+    Args:
+        folder: new, on the reader's side of the sandbox.
+        mounted: folders that are mounted in the sandbox under their own names; their files stay where they are.
+    """
+
+    def __init__(self, folder: Path, mounted: Iterable[Path] = ()) -> None:
+        self.folder, self.mounted = folder, tuple(mounted)
+
+    def show(self, path: str) -> str:
+        """Return the path under which the sandbox sees a file, a folder or an item (`scans.npz#images[3]`).
+
+        A path that does not exist stays as it is: predict.py says so in its answer.
+
+        Raises:
+            OSError: it cannot be linked or copied.
+        """
+        own = placed(path)
+        source = file_of(own)
+        if not source.exists() or self._is_mounted(source):
+            return own
+        if source.is_dir():
+            Path(f"{self.folder}{source}").mkdir(parents=True, exist_ok=True)
+            files = [source / entry.name for entry in walk(source.resolve()) if entry.kind in ("file", "link")]
+        else:
+            files = [source, *(source.parent / name for name in _companions(source))]
+        for file in files:
+            self._put(file)
+        return f"{self.folder}{own}"
+
+    def original(self, text: str) -> str:
+        """Return a text of predict.py's with the user's own paths."""
+        return text.replace(str(self.folder), "")
+
+    def _is_mounted(self, source: Path) -> bool:
+        """Whether the sandbox sees all of it; a link leads to where it may see nothing."""
+        if not any(source.is_relative_to(folder) for folder in self.mounted) or source.is_symlink():
+            return False
+        return not source.is_dir() or all(entry.kind != "link" for entry in walk(source))
+
+    def _put(self, source: Path) -> None:
+        real, target = Path(os.path.realpath(source)), Path(f"{self.folder}{source}")
+        try:
+            if not stat.S_ISREG(real.stat().st_mode):
+                return
+        except OSError:
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            put(real, target, ViewCounts(), link=True)
+
+
+def folders_to_mount(paths: Iterable[str], folder: Path) -> tuple[Path, ...]:
+    """Return the folders of files that cannot be linked into `folder`, so that a sandbox has to mount them.
+
+    A folder that holds the home folder or the temporary files is never among them.
+    """
+    wanted: dict[Path, bool] = {}
+    for path in paths:
+        source = file_of(placed(path))
+        above = source if source.is_dir() else source.parent
+        if above not in wanted:
+            wanted[above] = source.exists() and can_be_mounted(above) and not _can_link(source, folder)
+    found = tuple(above for above, needed in wanted.items() if needed)
+    if len(found) <= MAX_MOUNTS:
+        return found
+    common = Path(os.path.commonpath(found))
+    return (common,) if can_be_mounted(common) else found[:MAX_MOUNTS]
+
+
+def can_be_mounted(folder: Path) -> bool:
+    """Return whether a folder holds neither the user's home folder nor the temporary files of other programs."""
+    private = (Path.home(), Path(tempfile.gettempdir()), Path("/tmp"))  # nosec B108  # only compared
+    return not any(Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder)) for place in private)
+
+
+def _can_link(source: Path, folder: Path) -> bool:
+    """Try it with the file, or with the first file of a folder."""
+    if source.is_dir():
+        source = next((item for item in sorted(source.iterdir()) if item.is_file()), source)
+    trial = folder / "trial"
+    try:
+        os.link(os.path.realpath(source), trial)
+    except OSError:
+        return False
+    trial.unlink()
+    return True
+
+
+def _companions(source: Path) -> tuple[str, ...]:
+    """The files beside a header that its library opens too; a header that may not be opened has none."""
+    headers = shared().headers
+    with contextlib.suppress(OSError, headers.HeaderError):
+        names: tuple[str, ...] = headers.companions(source)
+        return names
+    return ()
