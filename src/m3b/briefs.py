@@ -45,6 +45,7 @@ class TaskReading(Summary):
     Args:
         boxes: whether boxes were asked for; None leaves that open.
         score: 0 to 1; `insufficient` says why it may not be taken without more.
+        target: what is to be learnt: `labels`, `masks`, `boxes`, `states`, `report`, `value` or `survival`.
     """
 
     task: str
@@ -52,6 +53,7 @@ class TaskReading(Summary):
     title: str
     score: float
     insufficient: str = ""
+    target: str = ""
 
 
 class FolderRead(Summary):
@@ -60,10 +62,12 @@ class FolderRead(Summary):
     Args:
         lines: images and masks with their values, tables, annotations, split, patients, faults: ten at most.
         readings: the best a task, for the tasks that have any.
+        chosen: the one that `m3b look` shows for the request; its title is empty if nothing can be read for it.
     """
 
     lines: tuple[str, ...] = ()
     readings: tuple[TaskReading, ...] = ()
+    chosen: TaskReading | None = None
 
 
 class CardOffer(Summary):
@@ -75,6 +79,7 @@ class CardOffer(Summary):
         notes: what a note in the folder says, in the words of whoever made it.
         folder, files: m3b's own look at its data.
         read: what a survey of all its files found.
+        named: whether the user named it for this request, as with `--data`.
     """
 
     name: str
@@ -90,6 +95,7 @@ class CardOffer(Summary):
     folder: FolderSummary = FolderSummary()
     files: tuple[FileSummary, ...] = ()
     read: FolderRead = FolderRead()
+    named: bool = False
 
 
 class SelectionBrief(Summary):

@@ -11,7 +11,8 @@ from wrong_kit import picture, polyps
 
 from m3b.cli.app import app
 from m3b.errors import WrongUse
-from m3b.run.looking import look, may_mean
+from m3b.run.looking import look
+from m3b.run.proposal_choice import other_tasks
 
 
 @pytest.mark.parametrize(("request_", "task"), [("Find polyps in endoscopy images", "detection"),
@@ -25,9 +26,9 @@ def test_masks_are_read_where_no_class_is(tmp_path: Path, request_: str, task: s
 
 
 def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
-    assert may_mean("Segment polyps") == ()
-    assert may_mean("Classify brain tumors into meningioma, glioma and pituitary tumor") == ()
-    assert may_mean("Tell adenomas from hyperplastic polyps") == ()
+    assert other_tasks("Segment polyps") == ()
+    assert other_tasks("Classify brain tumors into meningioma, glioma and pituitary tumor") == ()
+    assert other_tasks("Tell adenomas from hyperplastic polyps") == ()
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
     seen = look(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")

@@ -19,6 +19,9 @@ from layout_kit_steps import STEPS
 from layout_kit_told import TOLD
 from spec_kit import mask, picture
 
+from m3b.data.spec.proposals import Ask, propose, sufficient
+from m3b.data.survey import survey
+
 EVERY = (*kit.LAYOUTS, *BOXED, *MORE, *STEPS, *KNOWN, *TOLD, *PUBLIC, *RUNS, *ARRAYS, *ARCHIVES)
 BY_NAME = {one.name: one for one in EVERY}
 MUTATIONS = int(os.environ.get("M3B_LAYOUT_MUTATIONS", "1"))
@@ -222,3 +225,33 @@ def test_one_plane_of_three_folders_is_taken_where_the_request_names_it(tmp_path
         "Tell torn from intact ligaments on sagittal knee MRI slices", "diagnosis", 20, frozenset(("torn", "intact"))
     )
     assert kit.read(tmp_path / "raw", want, tmp_path).wrong == ""
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_open"),
+    [
+        ("Classify the tissue into its 15 types", False),
+        ("Classify the tissue into 15 classes", False),
+        ("Classify the tissue into its 12 types", True),
+        ("Tell ill from healthy tissue", True),
+    ],
+)
+def test_folders_that_are_as_many_as_the_classes_asked_for_are_no_volumes(
+    tmp_path: Path, request_: str, is_open: bool
+) -> None:
+    """Each class would have a single case if a folder of numbered pictures were one."""
+    root = tmp_path / "raw"
+    for letter in range(15):
+        for at in range(8):
+            picture(root / f"kind_{chr(97 + letter)}" / f"p{at:04d}.png", 12 * letter)
+    found = propose(survey(root), Ask("diagnosis", request_))
+    assert bool(sufficient(found)) is is_open
+    if not is_open:
+        assert (found[0].spec.images.unit, len(found[0].spec.classes)) == ("file", 15)
+
+
+def test_slices_below_as_many_classes_as_are_asked_for_are_still_asked_about(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    kit.slices(root, kit.Names(), random.Random(0))
+    found = asked(root, kit.Want("Classify lungs into two types", "diagnosis", 12), tmp_path / "w")
+    assert "folders with numbered slices" in found.why

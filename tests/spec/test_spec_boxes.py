@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,19 @@ def test_columns_that_make_no_box_are_named(tmp_path: Path, columns: dict[str, s
     boxes = {"format": "csv_boxes", "files": {"pattern": "boxes.csv"}, "classes": {"node": []}, "columns": columns}
     with pytest.raises(DataError, match=missing):
         read(root, tmp_path, task="detection", images={"files": {"pattern": "images/{id}.png"}}, boxes=boxes)
+
+
+def test_a_box_that_is_listed_twice_counts_once(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(6):
+        picture(root / f"images/{at}.png", value=40 + 20 * at)
+    images = [{"id": at, "file_name": f"{at}.png"} for at in range(6)]
+    boxes = [{"id": at, "image_id": at // 2, "category_id": 1, "bbox": [2, 3, 4, 5]} for at in range(12)]
+    boxes[5]["bbox"] = [3, 3, 4, 5]
+    kinds = [{"id": 1, "name": "cell"}]
+    (root / "a.json").write_text(json.dumps({"images": images, "annotations": boxes, "categories": kinds}))
+    spec = {"format": "coco", "files": {"pattern": "a.json"}, "classes": {"cell": []}, "image": "{stem}.png"}
+    made = read(root, tmp_path / "work", task="detection", images={"files": {"pattern": "images/*.png"}}, boxes=spec)
+    counts = {Path(record.reference).stem: len(record.boxes or ()) for record in (*made.train, *made.test)}
+    assert counts == {"0": 1, "1": 1, "2": 2, "3": 1, "4": 1, "5": 1}
+    assert "5 boxes left out: listed twice for the same image" in made.notes

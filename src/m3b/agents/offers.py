@@ -60,4 +60,5 @@ def card_offer(
         folder=FolderSummary() if folder.is_error else FolderSummary.model_validate(folder.data),
         files=tuple(files),
         read=read,
+        named=card.own,
     )

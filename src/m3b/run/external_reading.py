@@ -18,7 +18,8 @@ from m3b.data.records import Record, relocated
 from m3b.errors import DataError
 from m3b.run.acceptance import READING
 from m3b.run.external import ExternalSource
-from m3b.run.readings import SURVEY_S, account
+from m3b.run.proposal_choice import SURVEY_S
+from m3b.run.readings import account
 from m3b.tasks import family
 from m3b.tasks.external import fitted
 from m3b.tasks.external_inside import RENUMBER, ToRenumber

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.cards import Card, own_notes
+from m3b.data.cards import Card, card_for_folder
 from m3b.errors import DataError, WrongUse
 from m3b.reader import Reader
 from m3b.run.given import below, outside, try_out
 from m3b.run.origin import as_reading
-from m3b.run.readings import SURVEY_S, account
+from m3b.run.proposal_choice import choose_proposal, proposal_job, task_for_card
+from m3b.run.readings import account
 from m3b.sandbox import Mounts, choose
 from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.models.opened import Example, Examples
-
-
-BORNE_OUT = 0.2
-"""Score below which the readings for a guessed task are none, so that other tasks are tried."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,14 @@ class FolderLook:
 
 
 def look(
-    folder: Path, request: str, place: Path, *, task: str = "", given: Given | None = None, draw: bool = False
+    folder: Path,
+    request: str,
+    place: Path,
+    *,
+    task: str = "",
+    given: Given | None = None,
+    draw: bool = False,
+    card: Card | None = None,
 ) -> FolderLook:
     """Survey a folder in the sandbox, and execute the best reading for a request.
 
@@ -102,6 +105,7 @@ def look(
         place: an empty folder for the job; nothing else is written.
         given: what a person said of the reading; a whole one is executed as it is.
         draw: whether examples are drawn.
+        card: what the user says of the folder; None for a folder that came without a card.
 
     Raises:
         DataError: the folder cannot be surveyed, or no reading keeps to what was given.
@@ -112,12 +116,14 @@ def look(
         given = below(given, folder)
         try_out(given, folder, sandbox)
     with Reader(sandbox, Mounts(read=(folder,), write=(place,))) as reader:
-        return _looked(folder, request, place, reader, (task, given, draw))
+        return _looked(card or card_for_folder(folder), request, place, reader, (task, given, draw))
 
 
 def _looked(
-    folder: Path, request: str, place: Path, reader: Reader, asked_for: tuple[str, Given | None, bool]
+    card: Card, request: str, place: Path, reader: Reader, asked_for: tuple[str, Given | None, bool]
 ) -> FolderLook:
+    assert card.path is not None
+    folder = card.path
     task, given, draw = asked_for
     if given is not None and given.index is not None:
         asked, insufficient = str(given.index.task), ""
@@ -125,17 +131,17 @@ def _looked(
         if task and task != asked:
             raise WrongUse(f"The reading that was given is for {asked}; --task says {task}.")
     else:
-        asked = task or guessed(request)
         parts = given.model_dump(mode="json", exclude_defaults=True) if given is not None else {}
-        job: dict[str, Any] = {"do": "propose", "request": request, "classes": [], "given": parts,
-               "notes": own_notes(folder), "boxes": "box" in request.casefold() or None, "seconds": SURVEY_S}  # fmt: skip
-        answer = outside({**job, "task": asked}, folder, place, reader)
-        for other in () if task or any(one["score"] >= BORNE_OUT for one in answer["readings"]) else may_mean(request):
-            found = outside({**job, "task": other}, folder, place, reader)
-            if found["readings"] and not (found["insufficient"] and answer["readings"]):
-                asked, answer = other, found
-                break
-        readings, insufficient = tuple(answer["readings"]), str(answer["insufficient"])
+        job = proposal_job(request, card, parts)
+        chosen = choose_proposal(
+            request,
+            lambda name, boxes: outside({**job, "task": name, "boxes": boxes}, folder, place, reader),
+            task=task,
+        )
+        if "error" in chosen.answer:
+            raise DataError(str(chosen.answer["error"]))
+        asked = chosen.task
+        readings, insufficient = tuple(chosen.answer["readings"]), str(chosen.answer["insufficient"])
     if not readings:
         return FolderLook(asked, (), insufficient, request=request)
     work = place / "work"
@@ -163,38 +169,6 @@ def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> Examples | No
         return None
 
 
-_TOLD_APART = re.compile(
-    r"\b(?:classif(?:y|ies|ication)|distinguish|differentiate|tell\b.+\b(?:from|apart)|whether)\b", re.I | re.S
-)
-"""Words that ask which class an image is of: what lies beside it as a mask is then no other meaning."""
-
-
-def guessed(request: str) -> str:
-    """The task that a request's words name; diagnosis where they leave it open.
-
-    Raises:
-        WrongUse: the request is empty.
-    """
-    from m3b.tasks import asked_task
-
-    if not request.strip():
-        raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
-    return asked_task(request) or "diagnosis"
-
-
-def may_mean(request: str) -> tuple[str, ...]:
-    """Other tasks that a request may mean which names none, those first that its words hint at; none where it asks for classes."""
-    from m3b.agents.offers import task_offers
-
-    if _TOLD_APART.search(request):
-        return ()
-    offers = task_offers(request)
-    if any(one.asked for one in offers):
-        return ()
-    marked = [one for one in offers if "masks" in one.needs]
-    return tuple(one.name for one in sorted(marked, key=lambda one: not one.hinted))
-
-
 def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: bool) -> FolderLook:
     """`look` at the one data folder among the cards; nothing is kept of it.
 
@@ -206,4 +180,5 @@ def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: b
     if len(mine) != 1 or mine[0].path is None:
         raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
     with TemporaryFolder("plan") as place:
-        return look(mine[0].path, request, place, task=mine[0].task, given=given, draw=draw)
+        task = task_for_card(request, mine[0].task)
+        return look(mine[0].path, request, place, task=task, given=given, draw=draw, card=mine[0])

@@ -8,7 +8,8 @@ from m3b.briefs import FolderRead
 from m3b.data.cards import own_notes
 from m3b.reader import Reader
 from m3b.run.given import outside
-from m3b.run.readings import SURVEY_S, folder_read, questions
+from m3b.run.proposal_choice import SURVEY_S
+from m3b.run.readings import folder_read, questions
 from m3b.sandbox import Mounts, choose
 
 

@@ -18,13 +18,14 @@ from m3b.agents.reading_lines import read_lines
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.briefs import FolderRead, ProposedReading, TaskReading
 from m3b.data import kinds
-from m3b.data.cards import Card, own_notes
+from m3b.data.cards import Card
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
 from m3b.errors import DataError, RejectedData
 from m3b.events import Noted, StageBegun
 from m3b.run.folder import Run
 from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
+from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 from m3b.tasks import families, family
 from m3b.untrusted import Unsafe, is_file, read_bytes, write_whole
 from m3b.writing import replace_text
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
 
 FOLDER = "readings"
 """The folder of the run in which the survey and what was asked and offered lie, out of the agents' reach."""
+CHOSEN = "chosen.json"
+"""The task, boxes and target of the proposal that `m3b look` shows for the request, by card."""
 ASKED, OFFERED, DOUBT, RIVAL = "asked.json", "offered.json", "doubt.json", "rival.json"
 """What was asked of the survey, the specs that were proposed, why the best may not be taken without asking, and what is borne
 out just as well."""
-SURVEY_S = 90.0
 REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
 
 
@@ -52,17 +54,31 @@ def questions() -> list[tuple[str, bool | None]]:
 def folder_read(asked: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]) -> FolderRead:
     """What the job `overview` answered to `questions()`: the folder's lines, and the best reading of each question."""
     found = [
-        TaskReading(
-            task=task,
-            boxes=boxes,
-            title=best["title"] + _counts(best["evidence"]),
-            score=best["score"],
-            insufficient=_open(best, one["insufficient"]),
-        )
+        _task_reading(task, boxes, one)
         for (task, boxes), one in zip(asked, answer["proposed"], strict=True)
-        for best in one["readings"][:1]
+        if one["readings"]
     ]
     return FolderRead(lines=tuple(answer["lines"]), readings=tuple(found))
+
+
+def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskReading:
+    """The best reading that an answer proposes for a task; without a title if it proposes none."""
+    if not answer["readings"]:
+        return TaskReading(task=task, boxes=boxes, title="", score=0.0, insufficient=answer["insufficient"])
+    best = answer["readings"][0]
+    return TaskReading(
+        task=task,
+        boxes=boxes,
+        title=best["title"] + _counts(best["evidence"]),
+        score=best["score"],
+        insufficient=_open(best, answer["insufficient"]),
+        target=_target(task, best.get("spec", {})),
+    )
+
+
+def _target(task: str, spec: Mapping[str, Any]) -> str:
+    """Which of a task's targets a spec learns from: `labels`, `masks`, `boxes`, and so on."""
+    return next((name for name in kinds.of(task).targets if spec.get(name) is not None), "")
 
 
 def _counts(evidence: Sequence[str]) -> str:
@@ -113,21 +129,53 @@ class Readings:
         if card.path is None or not card.path.is_dir() or (self.given is not None and self.given.index is not None):
             return FolderRead()
         self.emit(StageBegun("surveying the data folder"))
-        job, asked = self._asked(request, card), questions()
+        job, asked = proposal_job(request, card, self._given_parts()), questions()
         answer = self._ask({**job, "do": "overview", "asked": asked}, card.path)
-        if "error" in answer:
+        if "error" in answer and self.given is None:
             return FolderRead()
+        if "error" in answer:  # what the user gave may fit one task alone
+            return FolderRead(chosen=self._chosen(request, card))
         self._known += [({**job, "task": task, "boxes": boxes}, one)
                         for (task, boxes), one in zip(asked, answer["proposed"], strict=True)]  # fmt: skip
         read = folder_read(asked, answer)
         self.emit(Noted("\n".join([f"m3b read in data/{card.root}:", *read_lines(read)])))
-        return read
+        return read.model_copy(update={"chosen": self._chosen(request, card)})
 
-    def _asked(self, request: str, card: Card) -> dict[str, Any]:
-        """A job that proposes readings, as far as it is the same whatever is chosen."""
-        notes = f"{card.text()}\n{own_notes(card.path)}" if card.path is not None else card.text()
-        return {"do": "propose", "request": request, "classes": [], "notes": notes, "seconds": SURVEY_S,
-                "patient_key": card.patient_key, "root": str(card.path), "given": self._given_parts()}  # fmt: skip
+    def _chosen(self, request: str, card: Card) -> TaskReading | None:
+        """The proposal that `m3b look` shows for the request."""
+        assert card.path is not None
+        root, job = card.path, proposal_job(request, card, self._given_parts())
+        if not request.strip():
+            return None
+        choice = choose_proposal(
+            request,
+            lambda task, boxes: self._proposed({**job, "task": task, "boxes": boxes}, root),
+            task=task_for_card(request, card.task),
+        )
+        reading = _task_reading(choice.task, choice.boxes, choice.answer)
+        noted = {
+            **self._noted(CHOSEN, {}),
+            card.root: reading.model_dump(mode="json", include={"task", "boxes", "target"}),
+        }
+        self._note(CHOSEN, noted)
+        return reading
+
+    def _proposed(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
+        """The answer to a job that proposes readings; not asked for again if the overview holds it."""
+        known = next((answer for asked, answer in self._known if asked == job), None)
+        if known is not None:
+            return known
+        self.emit(StageBegun("surveying the data folder"))
+        return self._ask(job, root)
+
+    def _boxes(self, selection: Selection, card: Card) -> bool | None:
+        """Whether boxes alone are asked for: as for the proposal that was chosen, if the selection measures its target."""
+        mine = family(selection.task)
+        by_metric = selection.metric in mine.box_metrics and selection.metric not in mine.state_metrics
+        chosen = self._noted(CHOSEN, {}).get(card.root, {})
+        if chosen.get("task") == selection.task and (chosen["target"] == "boxes") == by_metric:
+            return bool(chosen["boxes"]) or None
+        return by_metric or None
 
     def _given_parts(self) -> dict[str, Any]:
         return self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
@@ -141,14 +189,10 @@ class Readings:
             return Proposed((), "The data is not on this machine.")
         if self.given is not None and self.given.index is not None:
             return self._written([as_reading(self.given.index)])
-        mine = family(selection.task)
-        boxes = True if selection.metric in mine.box_metrics and selection.metric not in mine.state_metrics else None
-        job = {**self._asked(request, card), "task": selection.task, "classes": list(selection.classes), "boxes": boxes}
+        job = {**proposal_job(request, card, self._given_parts()), "task": selection.task,
+               "classes": list(selection.classes), "boxes": self._boxes(selection, card)}  # fmt: skip
         self._note(ASKED, job)
-        answer = next((answer for asked, answer in self._known if asked == job), None)
-        if answer is None:
-            self.emit(StageBegun("surveying the data folder"))
-            answer = self._ask(job, card.path)
+        answer = self._proposed(job, card.path)
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
         if "error" in answer:

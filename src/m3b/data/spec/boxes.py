@@ -86,7 +86,7 @@ class BoxSource:
                 does not say what its boxes take.
         """
         named = self._named()
-        found = []
+        found: dict[BoxLabel, None] = {}
         marks = self._of(case)
         grid = _grid(case, self.folder) if marks else None
         for name, box in marks:
@@ -99,7 +99,9 @@ class BoxSource:
             if inside is None:
                 self.notes["without area, or outside its image"] += 1
                 continue
-            found.append(BoxLabel(wanted, inside))
+            if BoxLabel(wanted, inside) in found:
+                self.notes["listed twice for the same image"] += 1
+            found[BoxLabel(wanted, inside)] = None
         return tuple(found)
 
     def classes_of(self, case: CaseDraft) -> tuple[str, ...]:

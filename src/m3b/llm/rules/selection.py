@@ -23,17 +23,62 @@ def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
         return _declined(f"The rules cannot fix this: {' '.join(view.rejection.faults)[:300]}")
     if view.answer:
         return _as_told(brief, view.answer)
-    fitting = [one for one in brief.cards if _fits(brief, one)]
+    fitting = [card for card in brief.cards if _fits(brief, card)] or _readable(brief)
     if not fitting:
-        asked = _asked(brief)
-        what = f"what a {asked.name} model needs" if asked else "what the request asks for"
-        apart = "; ".join(why for one in brief.cards[:SHOWN] if (why := _differs(brief.request, one)))
-        found = f" {apart}." if apart else ""
-        return _declined(f"No data on this machine speaks of {what}. Data here: {_here(brief)}.{found} {ADVICE}")
+        return _declined(_why_none(brief))
     best = max(fitting, key=lambda one: _score(brief.request, one))
     task = task_for(brief, best)
     assert task is not None  # of those that fit
-    return _chosen(best, task, "Its card or folder shares most with the request.")
+    reason = "Its card or folder shares most with the request."
+    return _chosen(best, task, "The user named it, and nothing speaks against it." if _alone(brief, best) else reason)
+
+
+def _why_none(brief: SelectionBrief) -> str:
+    """What speaks against the one data set that the user named, or against each of several."""
+    only = brief.cards[0] if len(brief.cards) == 1 else None
+    if only is not None and _alone(brief, only) and (against := contradiction(brief, only)):
+        return f"{against}. {ADVICE}"
+    asked = _asked(brief)
+    what = f"what a {asked.name} model needs" if asked else "what the request asks for"
+    apart = "; ".join(why for one in brief.cards[:SHOWN] if (why := _differs(brief.request, one)))
+    found = f" {apart}." if apart else ""
+    return f"No data on this machine speaks of {what}. Data here: {_here(brief)}.{found} {ADVICE}"
+
+
+def _alone(brief: SelectionBrief, card: CardOffer) -> bool:
+    """Whether the user named this data set and no other is here: which one is meant is then no question."""
+    return card.named and len(brief.cards) == 1
+
+
+def _readable(brief: SelectionBrief) -> list[CardOffer]:
+    """Of several data sets that the user named, the only one that can be read for the request; none if several can."""
+    cards = [card for card in brief.cards if card.named and _is_readable(card) and not contradiction(brief, card)]
+    return cards if len(cards) == 1 else []
+
+
+def _is_readable(card: CardOffer) -> bool:
+    """Whether `m3b look` shows a reading for the request that may be taken without asking."""
+    chosen = card.read.chosen
+    return chosen is not None and bool(chosen.title) and not chosen.insufficient
+
+
+def contradiction(brief: SelectionBrief, card: CardOffer) -> str:
+    """What a data set says against serving the request; empty if nothing.
+
+    Another organ, another kind of image, a card of another task; a request for other signals or for the future of which
+    the data tells nothing.
+    """
+    request, task = brief.request, task_for(brief, card)
+    if task is None:
+        asked = _asked(brief)
+        return f"{card.name} does not show what a {asked.name if asked else card.task} model needs"
+    shows_times = "times" in task.needs and ("times" in shown(card) or _is_readable(card))
+    if beyond(request, spoken(card)) and not shows_times:
+        return (
+            f"The request asks for other signals than images, or for what will happen later, and {card.name} tells "
+            "nothing of that"
+        )
+    return _differs(request, card)
 
 
 def _differs(request: str, card: CardOffer) -> str:
@@ -96,18 +141,20 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
     """The task for which a request may use a data set; None where the two do not go together.
 
     A card of a task that is kin to the one asked for serves that (grades are labels too). Else a card's own task decides
-    between tasks with a need in common, since "outline the tumour" may be segmentation or
-    detection; of several folders without a card one must show what a task needs. Where there is one alone, the survey of
-    all its files tells in the next stage whether that is there.
+    between tasks with a need in common, since "outline the tumour" may be segmentation or detection. A folder without a
+    card serves the task for which `m3b look` reads it; of several, one must show what the task needs.
     """
     asked, there = _asked(brief), shown(card)
-    own = next((one for one in brief.tasks if one.name == card.task), None)
+    own, alone = _offer(brief, card.task), _alone(brief, card)
     if own is not None:
         if asked is None:  # "detect" alone asks for places only where the data shows places
-            return own if not own.needs or there & set(own.needs) - {"texts"} else None
+            return own if alone or not own.needs or there & set(own.needs) - {"texts"} else None
         if own.name in asked.kin:
             return asked
         return own if asked.name == own.name or set(asked.needs) & set(own.needs) else None
+    chosen = _offer(brief, card.read.chosen.task) if card.read.chosen is not None else None
+    if chosen is not None and (alone or _is_readable(card)):
+        return chosen
     if asked is not None:
         return asked if len(brief.cards) == 1 or not asked.needs or there & set(asked.needs) else None
     hinted = next((one for one in brief.tasks if one.hinted), None)
@@ -116,14 +163,27 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
     return next((one for one in brief.tasks if not one.needs), None)
 
 
+def _offer(brief: SelectionBrief, name: str) -> TaskOffer | None:
+    return next((task for task in brief.tasks if task.name == name), None)
+
+
 def _metric(task: TaskOffer, card: CardOffer) -> str:
     """The card's metric if it is for this task, which knows it; of boxes one that boxes can be measured by, and of images that
     are known to be abnormal or not one of images."""
-    there = shown(card)
-    known = task.box_metrics if task.box_metrics and "masks" not in there else task.metrics
-    if task.state_metrics and not there & {"masks", "boxes"} and _read_without_boxes(task, card):
-        known = task.state_metrics
+    known = _metrics_known(task, card)
     return card.metric if card.metric in known and card.task not in task.kin else known[0]
+
+
+def _metrics_known(task: TaskOffer, card: CardOffer) -> tuple[str, ...]:
+    """The metrics of a task that the data bears: those of the reading's target, else by what previews show."""
+    chosen = card.read.chosen
+    if chosen is not None and chosen.task == task.name and chosen.target:
+        by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
+        return by_target.get(chosen.target) or task.metrics
+    there = shown(card)
+    if task.state_metrics and not there & {"masks", "boxes"} and _read_without_boxes(task, card):
+        return task.state_metrics
+    return task.box_metrics if task.box_metrics and "masks" not in there else task.metrics
 
 
 def _read_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
@@ -133,19 +193,16 @@ def _read_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
 
 
 def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
-    """Whether a data set serves: not of another task, organ or kind of image, and with something in common.
+    """Whether a data set serves: nothing in it contradicts the request, and both have something in common.
 
-    Data that came without words may be in common with any request for a model on images, if there is no other.
+    The only data set that the user named needs nothing in common. Another that came without words may be in common with
+    any request for a model on images, if there is no other.
     """
-    request, own, task = brief.request, spoken(card), task_for(brief, card)
-    told = task is not None and "times" in task.needs and "times" in shown(card)
-    if task is None or (beyond(request, own) and not told):
+    if contradiction(brief, card):
         return False
-    for kinds in (anatomy, modality):
-        asked, there = kinds(request), _told(kinds, card)
-        if asked and there and not asked & there:
-            return False
-    return _score(request, card) > 0 or (len(brief.cards) == 1 and of_images(request))
+    if _alone(brief, card):
+        return True
+    return _score(brief.request, card) > 0 or (len(brief.cards) == 1 and of_images(brief.request))
 
 
 def beyond(request: str, card: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from m3b.data import kinds
-from m3b.data.spec.model import FromMember, IndexSpec, Labels
+from m3b.data.spec.model import FromMember, FromPath, IndexSpec, Labels
 from m3b.data.spec.proposals.ask import Ask, Proposal
 from m3b.data.spec.proposals.attributes import attributes
 from m3b.data.spec.proposals.channels import of_cases, with_channels
@@ -16,7 +16,7 @@ from m3b.data.spec.proposals.covariates import asked_covariates
 from m3b.data.spec.proposals.flags import told_uncertain
 from m3b.data.spec.proposals.glossary import exactly, glosses, legend_of_labels, told_in_parentheses, told_names
 from m3b.data.spec.proposals.image_set import ImageSet
-from m3b.data.spec.proposals.imagery import framed, image_sets, other_views, told_clips, views_of
+from m3b.data.spec.proposals.imagery import framed, image_sets, other_views, slices_in_folders, told_clips, views_of
 from m3b.data.spec.proposals.item_images import beside
 from m3b.data.spec.proposals.label_source import LabelSource
 from m3b.data.spec.proposals.label_sources import label_sources
@@ -58,6 +58,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             surroundings = with_patient(without_unlabelled_part(survey, images, own, labelled), source.patient)
             classes = _classes(survey, source, without_parts(ask) if images.items is not None else ask)
             classes, rare = _split_among(classes, source)
+            counted = _counted_folders(source, classes, ask)
             named_here = classes.hits > 1 or (classes.hits == 1 and not _channels(source))
             if len(classes.mapping) < 2 or (source.only_named and not named_here):
                 continue
@@ -85,7 +86,9 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             counts = ", ".join(f"{name} {sum(source.values.get(v, 0) for v in some)}" for name, some in
                                list(classes.mapping.items())[:12] if some)  # fmt: skip
             shown = (views_of(images), told_clips(images), classes.why)
-            doubt = images.doubt or other_views(survey, images, ask.words)
+            told_apart = counted or (named_here and classes.hits >= len(classes.mapping))
+            volumes = "" if told_apart and _are_the_stacks(images, source) else images.doubt
+            doubt = volumes or other_views(survey, images, ask.words)
             unit = " (rows of the table, not files)" if source.rows else ""
             evidence = (f"labels from {source.title}: {counts}{unit}", *(one for one in shown if one), *rare,
                         f"{source.covered:.0%} of {images.count:,} images have one", *source.told, *together.evidence,
@@ -94,7 +97,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             neither, asks = told_uncertain({name: source.uncertain[name] for some in classes.mapping.values() for name in some
                                             if name in source.uncertain}, images.count)  # fmt: skip
             evidence = (*evidence, *([neither] if neither else []))
-            unclear = classes.doubt or asks or source.apart or ("" if named_here else source.weak) or doubt
+            unclear = classes.doubt or asks or source.apart or ("" if named_here or counted else source.weak) or doubt
             score = _score(everything, images, source, classes, ask)
             yield Proposal(
                 spec,
@@ -123,6 +126,23 @@ def _classes(survey: Survey, source: LabelSource, ask: Ask) -> Classes:
     found = classes_for(source.values, ask.request, ask.classes, said, source.named)
     held = any(isinstance(one, FromMember) for one in source.sources)
     return by_order(found, ask) if held and numbers and not names else found
+
+
+def _counted_folders(source: LabelSource, classes: Classes, ask: Ask) -> bool:
+    """Whether the request asks for as many classes as there are folders, each of which is a class."""
+    folders = source.named.startswith("level") and all(isinstance(one, FromPath) for one in source.sources)
+    number = len(source.values)
+    return folders and not _channels(source) and how_many_classes(ask.request) == number == len(classes.mapping)
+
+
+def _are_the_stacks(images: ImageSet, source: LabelSource) -> bool:
+    """Whether the folders that give the labels are those that may each be a volume of numbered slices.
+
+    As volumes, each class would have a single case.
+    """
+    group = images.groups[0]
+    depth = group.template.count("/") - 1
+    return bool(slices_in_folders(group)) and source.named.partition(".")[0] == f"level{depth}"
 
 
 def _channels(source: LabelSource) -> bool:

@@ -1,0 +1,141 @@
+"""Which proposed reading of a folder answers a request: one decision for `m3b look`, `Pipeline.plan` and runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from m3b.data.cards import Card, card_for_folder, own_notes
+from m3b.errors import DataError, WrongUse
+
+SURVEY_S = 90.0
+MIN_PROPOSED_SCORE = 0.2
+"""Score below which the readings for a guessed task count as none, so that other tasks are tried."""
+_CLASSES_WANTED = re.compile(
+    r"\b(?:classif(?:y|ies|ication)|distinguish|differentiate|tell\b.+\b(?:from|apart)|whether)\b", re.I | re.S
+)
+"""Words that ask which class an image belongs to: masks beside the images are then no other meaning."""
+
+Propose = Callable[[str, bool | None], Mapping[str, Any]]
+"""Returns the answer of the job `propose` for a task, and for boxes alone if the second argument is True."""
+
+
+@dataclass(frozen=True)
+class ChosenProposal:
+    """The task that a request and a folder agree on, and the readings that are proposed for it.
+
+    Args:
+        boxes: whether boxes alone were asked for; None leaves it to the data.
+        answer: the answer of the job `propose`: `readings`, best first, `insufficient`, and more.
+    """
+
+    task: str
+    boxes: bool | None
+    answer: Mapping[str, Any]
+
+
+def proposal_job(request: str, card: Card, given_parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job that proposes readings of a card's folder, without the task.
+
+    A folder that came without a card speaks through its own notes alone.
+    """
+    return {
+        "do": "propose",
+        "request": request,
+        "classes": [],
+        "notes": _notes(card),
+        "seconds": SURVEY_S,
+        "patient_key": card.patient_key,
+        "root": str(card.path),
+        "given": dict(given_parts),
+    }
+
+
+def _notes(card: Card) -> str:
+    if card.path is None:
+        return card.text()
+    notes = own_notes(card.path)
+    has_card = replace(card, task="", classes=()) != card_for_folder(card.path)
+    return f"{card.text()}\n{notes}" if has_card else notes
+
+
+def choose_proposal(request: str, propose: Propose, *, task: str = "") -> ChosenProposal:
+    """Return the proposal for the task of a request; other tasks are tried if the request names none and nothing is found.
+
+    Args:
+        task: named by the user or the data card; empty leaves the task to the request's words.
+
+    Raises:
+        WrongUse: the request is empty, and no task is named.
+    """
+    guess = task or guess_task(request)
+    chosen = ChosenProposal(guess, _wants_boxes(guess, request), {})
+    chosen = replace(chosen, answer=_readings_of(propose, chosen))
+    if task or any(reading["score"] >= MIN_PROPOSED_SCORE for reading in chosen.answer["readings"]):
+        return chosen
+    for name in other_tasks(request):
+        other = ChosenProposal(name, _wants_boxes(name, request), {})
+        answer = _readings_of(propose, other)
+        if answer["readings"] and not (answer["insufficient"] and chosen.answer["readings"]):
+            return replace(other, answer=answer)
+    return chosen
+
+
+def _readings_of(propose: Propose, choice: ChosenProposal) -> Mapping[str, Any]:
+    """The answer for a task; if the job fails, no reading, and why."""
+    try:
+        answer = propose(choice.task, choice.boxes)
+    except DataError as error:
+        answer = {"error": str(error)}
+    if "error" in answer:
+        return {"readings": [], "insufficient": str(answer["error"]), "error": str(answer["error"])}
+    return answer
+
+
+def _wants_boxes(task: str, request: str) -> bool | None:
+    from m3b.tasks import family
+
+    return True if family(task).box_metrics and "box" in request.casefold() else None
+
+
+def guess_task(request: str) -> str:
+    """Return the task that a request's words name; diagnosis if they leave it open.
+
+    Raises:
+        WrongUse: the request is empty.
+    """
+    from m3b.tasks import asked_task
+
+    if not request.strip():
+        raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
+    return asked_task(request) or "diagnosis"
+
+
+def other_tasks(request: str) -> tuple[str, ...]:
+    """Return other tasks that a request may mean if it names none, hinted ones first; none if it asks for classes."""
+    from m3b.agents.offers import task_offers
+
+    if _CLASSES_WANTED.search(request):
+        return ()
+    offers = task_offers(request)
+    if any(offer.asked for offer in offers):
+        return ()
+    marked = [offer for offer in offers if "masks" in offer.needs]
+    return tuple(offer.name for offer in sorted(marked, key=lambda offer: not offer.hinted))
+
+
+def task_for_card(request: str, card_task: str) -> str:
+    """Return the task for which data of a card's task is read; empty if the card names none.
+
+    The task that the request names is taken if the card's data may serve it, else the card's own.
+    """
+    from m3b.tasks import asked_task, families, family
+
+    asked = asked_task(request)
+    if not card_task or not asked or card_task not in {one.name for one in families()}:
+        return card_task
+    wanted, own = family(asked), family(card_task)
+    serves = card_task == asked or card_task in wanted.kin or set(wanted.needs) & set(own.needs)
+    return asked if serves else card_task
