@@ -76,6 +76,15 @@ def one_line(text: str) -> str:
     )
 
 
+def is_text(name: str) -> bool:
+    """Return whether a name is Unicode, which a file name in another encoding is not."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def from_one_line(text: str) -> str:
     """The name that `one_line` spelled."""
     text = text.replace("\\n", "\n").replace("\\t", "\t")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.data import kinds
 from m3b.data.kinds.covariates import mixed_covariates
 from m3b.data.kinds.parts import mixed_channels, mixed_views, overlapping
@@ -235,14 +234,6 @@ def names_in(record: Record) -> tuple[str, ...]:
 def _json(file: Path) -> Any:
     """Scripts write index files: a pipe is not waited for, and none is read without end."""
     try:
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ValueError("it is a folder, pipe or device")
-            content = stream.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
-        return json.loads(content.decode("utf-8-sig"))
-    except RecursionError:
-        raise DataError(f"{file.name} cannot be read as JSON: it is nested too deeply.") from None
+        return untrusted.read_json(file.parent, file.name, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error

@@ -6,10 +6,13 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import ModelError
+from m3b.models.loading import MAX_CARD_BYTES
 from m3b.models.running import run_plain
 from m3b.resources import resources_dir
 
@@ -35,7 +38,7 @@ def to_bundle(source: Path, made: Path, images: Sequence[Any], scratch: Path) ->
         (made / name).mkdir()
     state = child("state", source, {"images": list(images), "out": str(scratch)}, scratch)
     shutil.move(scratch / "model.pt", made / "models" / "model.pt")
-    shutil.copytree(source, made / "scripts" / "deliverable", ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    _copy_code(source, made / "scripts" / "deliverable")
     shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
     (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
     facts = state["facts"]
@@ -118,10 +121,25 @@ def _predictions_differ(source: Path, images: Sequence[Any], out: Path, scratch:
     return largest_difference(json.loads(own.read_text("utf-8")), json.loads(out.read_text("utf-8")), own, out)
 
 
+def _copy_code(source: Path, target: Path) -> None:
+    """Copy the deliverable without weights, caches and texts; a link or special file in it is refused.
+
+    Raises:
+        ModelError: it holds a link or a special file.
+    """
+    try:
+        for entry in untrusted.walk(source, leave=("__pycache__",)):
+            if entry.kind == "folder" or any(fnmatch(Path(entry.name).name, pattern) for pattern in _LEFT_OUT):
+                continue
+            target.mkdir(exist_ok=True)
+            untrusted.copy_file(source, entry.name, target, entry.name)
+    except untrusted.Unsafe as error:
+        raise ModelError(f"{error}; take a fresh copy of the model folder") from error
+
+
 def _summary(source: Path) -> str:
     """The first lines of the model card that are text."""
-    file = source / "README.md"
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    text = untrusted.read_start(source, "README.md", MAX_CARD_BYTES) if untrusted.is_file(source, "README.md") else ""
     return next((line.lstrip("# ").strip() for line in text.splitlines() if line.strip()), "A model made by m3b")
 
 
