@@ -15,6 +15,7 @@ from m3b.data.kinds.parts import mixed_channels, mixed_views, overlapping
 from m3b.data.records import BoxLabel, Mask, Record, Report, kind
 from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
+from m3b.writing import is_text, one_line
 
 __all__ = [
     "LABELS",
@@ -125,6 +126,7 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
     faults: list[str] = []
     for place, item in enumerate(raw):
         try:
+            _check_unicode(item)
             records.append(kinds.parse(item, task))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
@@ -134,6 +136,13 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
+
+
+def _check_unicode(content: object) -> None:
+    """Raise ValueError for JSON content with a text that no UTF-8 file can hold, such as a file name in Latin-1."""
+    text = json.dumps(content, ensure_ascii=False)
+    if not is_text(text):
+        raise ValueError(f"{one_line(text[:300])} holds a name that is not UTF-8; leave out what it names")
 
 
 def _mixed(of_task: kinds.RecordKind, records: Sequence[Record]) -> str:
@@ -153,6 +162,10 @@ def read_values(file: Path, *, masks: bool = False, empty: bool = False) -> dict
         DataError: not such an object.
     """
     raw = _json(file)
+    try:
+        _check_unicode(raw)
+    except ValueError as error:
+        raise DataError(f"{file.name}: {error}.") from error
     sample = "{'spleen': 1, 'liver': 6}" if masks else "{'normal': 0, 'pneumonia': 1}"
     if not isinstance(raw, dict) or not (raw or empty):
         raise DataError(f"{file.name} must be a JSON object such as {sample}; found {kind(raw)}.")

@@ -8,7 +8,7 @@ nowhere else. Only regular files are opened, without waiting, and only up to a s
 from __future__ import annotations
 
 from m3b.untrusted.current import one_by_one, opening, progress
-from m3b.untrusted.json_text import TooDeep, parse_json
+from m3b.untrusted.json_text import TooDeep, parse_data_json, parse_json
 from m3b.untrusted.paths import (
     Unsafe,
     is_file,
@@ -43,6 +43,7 @@ __all__ = [
     "progress",
     "one_by_one",
     "opening",
+    "parse_data_json",
     "parse_json",
     "read_bytes",
     "read_json",

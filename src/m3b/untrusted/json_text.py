@@ -16,18 +16,28 @@ class TooDeep(ValueError):
         super().__init__("nested too deeply")
 
 
-def parse_json(content: str | bytes) -> Any:
-    """Return the value of a JSON text; half characters (`"\\\\ud800"`) in it become `?`.
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text as it stands, half characters (`"\\ud800"`) of odd file names included.
+
+    Raises:
+        TooDeep: nested too deeply.
+        ValueError: no JSON.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise TooDeep from None
+
+
+def parse_data_json(content: str | bytes) -> Any:
+    """Return the value of a JSON file of a data set; half characters in it become `?`, so that every text can be written.
 
     Raises:
         TooDeep: nested too deeply.
         ValueError: no JSON, or no Unicode.
     """
     text = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
-    try:
-        value = json.loads(text.removeprefix("\ufeff"))
-        if _SURROGATE.search(text):
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except RecursionError:
-        raise TooDeep from None
+    value = parse_json(text.removeprefix("\ufeff"))
+    if _SURROGATE.search(text):
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value

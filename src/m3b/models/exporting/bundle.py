@@ -12,6 +12,7 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.errors import ModelError
+from m3b.models.card_figures import escaped
 from m3b.models.loading import MAX_CARD_BYTES
 from m3b.models.running import run_plain
 from m3b.resources import resources_dir
@@ -157,7 +158,7 @@ def _readme(facts: dict[str, Any], simple: bool, compared: str, largest: float) 
         "network in its place: no MONAI transform computes the same."
     )
     installed = ", ".join(f"{name} {value}" for name, value in versions("monai", "torch").items())
-    return f"""# MONAI bundle: {facts.get("task", "")}
+    return f"""# MONAI bundle: {escaped(facts.get("task", ""))}
 
     python -c "import monai.bundle as b; b.run(config_file='configs/inference.json', bundle_root='.', images=['IMAGE'],
     output='predictions.json')"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.models.card_figures import escaped
+
 from .child import TOLERANCE, Exported, accept, child, need, versions, write_json
 
 _README = """# {title}
@@ -50,12 +52,15 @@ def to_onnx(source: Path, made: Path, images: Sequence[Any], scratch: Path) -> E
 def _readme(about: dict[str, Any], compared: str, largest: float) -> str:
     lines = []
     for graph in about["graphs"]:
-        takes = ", ".join(f"{item['name']} {item['shape']}" for item in graph["inputs"])
-        gives = ", ".join(f"{item['name']} {item['shape']}" for item in graph["outputs"])
-        note = f": {graph['about']}" if graph.get("about") else ""
+        takes = ", ".join(escaped(f"{item['name']} {item['shape']}") for item in graph["inputs"])
+        gives = ", ".join(escaped(f"{item['name']} {item['shape']}") for item in graph["outputs"])
+        note = f": {escaped(graph['about'])}" if graph.get("about") else ""
         lines.append(f"- `{graph['file']}`{note}. Takes {takes}; gives {gives}.")
-    rest = about.get("not_exported") or "The graphs hold everything between the prepared image and the probabilities."
-    title = f"ONNX graphs of a model for {about.get('task', 'medical images')}"
+    rest = (
+        escaped(about.get("not_exported") or "")
+        or "The graphs hold everything between the prepared image and the probabilities."
+    )
+    title = f"ONNX graphs of a model for {escaped(about.get('task', 'medical images'))}"
     return _README.format(
         title=title,
         graphs="\n".join(lines),
