@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
+
 
 def whole_lines(file: Path) -> Iterator[bytes]:
     """The lines with their breaks, without a last one that is torn or being written; none where there is no file."""
     if not file.is_file():
         return
-    with file.open("rb") as stream:
+    with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
         for line in stream:
             if line.endswith(b"\n"):
                 yield line

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 
 def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool = False) -> None:
@@ -53,12 +55,18 @@ def sync_folder(folder: Path) -> None:
 
 
 _CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
-    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    code: f"\\u{code:04x}"
+    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
 }
 
 
+_JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that JSON may hold as they are, although they command a terminal or are no UTF-8."""
+
+
 def inert(text: str) -> str:
-    """A text that commands no terminal: control codes, and marks that turn the direction of writing, are spelled out.
+    """A text that commands no terminal: control codes, marks that turn the direction of writing, and bytes of names that
+    are no UTF-8 are spelled out.
 
     File names, cells, the output of scripts and the words of models may hold anything.
     """
@@ -70,10 +78,43 @@ _BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u2029"
 
 def one_line(text: str) -> str:
     """As `inert`, and what would begin a new line or is no character is spelled out too: a name stays within its line."""
-    text = inert(text).translate(_BREAKS)
-    return (
-        text if text.isprintable() else re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found.group()):04x}", text)
-    )
+    return inert(text).translate(_BREAKS)
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name is Unicode, which a file name in another encoding is not."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]")
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a value for a cell of a CSV file: no spreadsheet takes a text for a formula, and control codes are escaped.
+
+    Numbers stay as they are, negative ones too, whether they come as numbers or as text.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    return inert(text)
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """Return JSON that is UTF-8 and commands no terminal; Python and others read the same values from it.
+
+    Args:
+        options: as for `json.dumps`.
+    """
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return _JSON_ESCAPED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def from_one_line(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from m3b.report.markup import Html, join, tag
 from m3b.report.markup import table as html_table
-from m3b.writing import replace_text
+from m3b.writing import csv_cell, replace_text
 
 from .tables import ResultTable
 
@@ -36,8 +36,7 @@ def as_csv(table: ResultTable) -> str:
     """One table as CSV with a header."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.head)
-    writer.writerows(table.rows)
+    writer.writerows([csv_cell(cell) for cell in row] for row in (table.head, *table.rows))
     return out.getvalue()
 
 

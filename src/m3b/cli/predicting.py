@@ -185,6 +185,7 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     from m3b.models import read_promise
     from m3b.models.opened import Painter, places_of
     from m3b.reader.outside import reading
+    from m3b.writing import one_line
 
     promise, plan = read_promise(model.folder), model.config.get("plan")
     window = plan.get("intensity") if isinstance(plan, dict) else None
@@ -194,7 +195,7 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
         for number, item in enumerate(found):
             if item.error:
                 continue
-            stem = Path(paths_of(item.image)[0]).name.split(".")[0] or "image"
+            stem = one_line(Path(paths_of(item.image)[0]).name.split(".")[0]) or "image"
             try:
                 drawn[number] = painter.draw(item, folder / "overlays" / f"{number + 1:04d}_{stem}.png")
             except DataError as error:
@@ -319,17 +320,19 @@ def _contents(answers: list[dict[str, Any]]) -> str:
 
 def _write(predictions: list[dict[str, Any]], file: Path) -> None:
     import csv
-    import json
+
+    from m3b.writing import csv_cell, json_text
 
     if file.suffix.lower() == ".json":
-        file.write_text(json.dumps(predictions, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        file.write_text(json_text(predictions, indent=1) + "\n", encoding="utf-8")
         return
     with file.open("w", newline="", encoding="utf-8") as stream:
         rows = [_row(item) for item in predictions]
         names = list(dict.fromkeys(name for row in rows for name in row if name not in ("prediction", "error")))
-        writer = csv.DictWriter(stream, [*names, "prediction", "error"], restval="")
-        writer.writeheader()
-        writer.writerows(rows)
+        names = [*names, "prediction", "error"]
+        writer = csv.writer(stream)
+        writer.writerow(map(csv_cell, names))
+        writer.writerows([csv_cell(row.get(name, "")) for name in names] for row in rows)
 
 
 def _row(item: dict[str, Any]) -> dict[str, Any]:

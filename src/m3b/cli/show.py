@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -71,7 +70,9 @@ def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, default=str) + "\n")
+    from m3b.writing import json_text
+
+    sys.stdout.write(json_text(value, indent=1, default=str) + "\n")
 
 
 def complain(error: BaseException) -> None:

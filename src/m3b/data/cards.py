@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import DataError
 
 ALIASES = {
@@ -33,6 +32,7 @@ OTHER_NAMES = {
 
 NOTES = ("SOURCE.md", "README.md", "README.txt", "README", "readme.md", "readme.txt", "dataset_description.json")
 NOTE_LIMIT = 4000
+MAX_CARD_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ def load_cards(file: Path, *, own: bool = True) -> list[Card]:
     if not file.exists():
         raise DataError(f"There is no data card {file}. `m3b data card FOLDER -o {file.name}` writes one to fill in.")
     try:
-        raw = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+        raw = untrusted.read_json(file.parent, file.name, MAX_CARD_BYTES)
+    except (OSError, ValueError) as error:
         raise DataError(f"The data card {file} cannot be read as JSON: {error}.") from error
     items = raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, dict) for item in items):
@@ -207,15 +207,17 @@ def _instead(file: Path) -> str:
 
 
 def own_notes(folder: Path) -> str:
-    """What a data folder says of itself in its README and the like, tidied and cut; empty where it says nothing."""
-    found = [folder / name for name in NOTES if os.access(folder / name, os.R_OK) and (folder / name).is_file()]
+    """Return what a data folder says of itself in its README and the like, tidied and cut; empty if it says nothing.
+
+    A note that is a link, a pipe or a device is not read.
+    """
+    names = [name for name in NOTES if untrusted.is_file(folder, name)][:2]
     parts = []
-    for file in found[:2]:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            text = tidy(stream.read(4 * NOTE_LIMIT))
-        room = NOTE_LIMIT // len(found[:2])
+    for name in names:
+        text = tidy(untrusted.read_start(folder, name, 4 * NOTE_LIMIT))
+        room = NOTE_LIMIT // len(names)
         more = " [...]" if len(text) > room else ""
-        parts.append(f"From {file.name}:\n{text[:room]}{more}")
+        parts.append(f"From {name}:\n{text[:room]}{more}")
     return "\n\n".join(parts)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.data import kinds
 from m3b.data.kinds.covariates import mixed_covariates
 from m3b.data.kinds.parts import mixed_channels, mixed_views, overlapping
 from m3b.data.records import BoxLabel, Mask, Record, Report, kind
 from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
+from m3b.writing import is_text, one_line
 
 __all__ = [
     "LABELS",
@@ -126,6 +126,7 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
     faults: list[str] = []
     for place, item in enumerate(raw):
         try:
+            _check_unicode(item)
             records.append(kinds.parse(item, task))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
@@ -135,6 +136,13 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
+
+
+def _check_unicode(content: object) -> None:
+    """Raise ValueError for JSON content with a text that no UTF-8 file can hold, such as a file name in Latin-1."""
+    text = json.dumps(content, ensure_ascii=False)
+    if not is_text(text):
+        raise ValueError(f"{one_line(text[:300])} holds a name that is not UTF-8; leave out what it names")
 
 
 def _mixed(of_task: kinds.RecordKind, records: Sequence[Record]) -> str:
@@ -154,6 +162,10 @@ def read_values(file: Path, *, masks: bool = False, empty: bool = False) -> dict
         DataError: not such an object.
     """
     raw = _json(file)
+    try:
+        _check_unicode(raw)
+    except ValueError as error:
+        raise DataError(f"{file.name}: {error}.") from error
     sample = "{'spleen': 1, 'liver': 6}" if masks else "{'normal': 0, 'pneumonia': 1}"
     if not isinstance(raw, dict) or not (raw or empty):
         raise DataError(f"{file.name} must be a JSON object such as {sample}; found {kind(raw)}.")
@@ -235,14 +247,6 @@ def names_in(record: Record) -> tuple[str, ...]:
 def _json(file: Path) -> Any:
     """Scripts write index files: a pipe is not waited for, and none is read without end."""
     try:
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ValueError("it is a folder, pipe or device")
-            content = stream.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
-        return json.loads(content.decode("utf-8-sig"))
-    except RecursionError:
-        raise DataError(f"{file.name} cannot be read as JSON: it is nested too deeply.") from None
+        return untrusted.read_json(file.parent, file.name, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error

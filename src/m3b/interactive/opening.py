@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import WrongUse
 from m3b.interactive.segmenter import Segmenter
 
@@ -51,7 +51,8 @@ def open_segmenter(folder: str | Path, device: str = "auto") -> Segmenter:
 def _config(place: Path) -> dict[str, Any]:
     file = place / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        stored = file.resolve()  # a Hugging Face snapshot links to its blobs
+        config = untrusted.read_json(stored.parent, stored.name)
     except FileNotFoundError:
         raise WrongUse(f"{place} holds no config.json, so it is no model folder. {FETCH}") from None
     except (OSError, ValueError) as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from m3b.data.kinds import DEFAULT
 from m3b.measure import UNKNOWN_PATIENTS
+from m3b.writing import one_line
 
 from .answers import names, of
 from .kinds import AnswerKind
@@ -30,7 +31,7 @@ def answers_of(task: Any) -> AnswerKind:
 
 def escaped(value: Any) -> str:
     """Any value as one line that Markdown shows as it stands."""
-    text = re.sub(r"\s+", " ", str(value)).strip()
+    text = one_line(re.sub(r"\s+", " ", str(value)).strip())
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
 
 

@@ -57,7 +57,7 @@ def _hits(text: str, wanted: set[str]) -> bool:
 
 def _texts(file: Path) -> Iterator[str]:
     if file.suffix.lower() == ".safetensors":
-        with file.open("rb") as stream:
+        with untrusted.open_file(file.parent, file.name) as stream:
             length = int.from_bytes(stream.read(8), "little")
             header = stream.read(min(length, MAX_TEXT))
         try:

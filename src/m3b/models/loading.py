@@ -12,13 +12,16 @@ from m3b.data.records import Reference, frozen, plain, relocated
 from m3b.errors import ModelError
 from m3b.measure import figure
 from m3b.notebook import as_html, short
-from m3b.untrusted import read_json
+from m3b.untrusted import is_file, read_json, read_start
 
 from .beside import parted_case
 from .manifest import verify
 from .predictions import Prediction
 from .running import read_promise, run_plain, run_predict
 from .worker import PredictWorker
+
+MAX_CARD_BYTES = 2**20
+"""Bytes of README.md that are read."""
 
 Picture = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
 Case = Picture | Mapping[str, Any]
@@ -167,8 +170,7 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
     verify(path)
     promise = read_promise(path)
     config = read_json(path, "config.json")
-    card = path / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    text = read_start(path, "README.md", MAX_CARD_BYTES) if is_file(path, "README.md") else ""
     return Model(
         path,
         promise.classes,

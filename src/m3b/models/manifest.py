@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from m3b import untrusted
 from m3b.errors import IntegrityError
 
 MANIFEST = "provenance.json"
@@ -26,8 +25,7 @@ def sha256_of(file: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return untrusted.sha256(file.parent, file.name)
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
@@ -64,7 +62,7 @@ def verify(folder: Path) -> None:
     if not manifest.is_file():
         return
     try:
-        raw = json.loads(manifest.read_text(encoding="utf-8"))
+        raw = untrusted.read_json(folder, MANIFEST)
         hashes = {str(name): str(value) for name, value in raw.get("files", {}).items()}
     except (OSError, ValueError, AttributeError) as error:
         raise IntegrityError(f"{manifest} cannot be read ({error}); take a fresh copy of the model folder") from error

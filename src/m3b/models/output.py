@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.data.kinds import DEFAULT
 from m3b.data.records import Reference, frozen, plain
 from m3b.errors import ModelError
@@ -31,8 +31,8 @@ def read_output(file: Path, log: str = "") -> list[Any]:
     if file.stat().st_size > MAX_BYTES:
         raise ModelError(f"predict.py wrote {file.stat().st_size} bytes of output, more than {MAX_BYTES}")
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        raw = untrusted.read_json(file.parent, file.name, MAX_BYTES)
+    except (OSError, ValueError) as error:
         raise ModelError(f"the output of predict.py is no JSON: {error}{tail}") from error
     if not isinstance(raw, list):
         raise ModelError(f"the output of predict.py must be a JSON list, it is a {type(raw).__name__}{tail}")

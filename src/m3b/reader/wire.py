@@ -5,10 +5,13 @@ Names of files that are no UTF-8 cross with their odd bytes written out (`\\udcf
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
 import time
+from collections.abc import Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +45,26 @@ def adapter(of: Any) -> TypeAdapter[Any]:
 
 def dump(of: Any, value: object) -> Any:
     """A value of this type as plain JSON content."""
-    return adapter(of).dump_python(value, mode="json")
+    from pydantic_core import PydanticSerializationError
+
+    found = adapter(of)
+    try:
+        return found.dump_python(value, mode="json")
+    except PydanticSerializationError:  # it writes no text that holds the odd bytes of a file name
+        return _plain(found.dump_python(value))
+
+
+def _plain(value: object) -> Any:
+    """Return content of pydantic's Python mode as JSON content, with texts as they are."""
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def load(of: Any, content: Any) -> Any:

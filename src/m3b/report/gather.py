@@ -79,27 +79,27 @@ def number(value: Any) -> float | None:
 def gather(folder: Path) -> RunFiles:
     """Read a run folder."""
     journal = _journal(folder / "journal.jsonl")
-    scores = _json(folder / "locked" / "scores.json") or _json(folder / "model" / "metrics.json")
+    scores = _json(folder, "locked/scores.json") or _json(folder, "model/metrics.json")
     return RunFiles(
         folder=folder,
-        run=_json(folder / "run.json"),
+        run=_json(folder, "run.json"),
         events=[{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in journal.events],
-        audit=_json(folder / "work" / "data_audit.json") or _json(folder / "data_audit.json"),
+        audit=_json(folder, "work/data_audit.json") or _json(folder, "data_audit.json"),
         scores=scores,
-        log=_log(folder / "work" / "Logout" / "log.csv"),
+        log=_log(folder, "work/Logout/log.csv"),
         delivered=_delivered(folder / "model"),
         damage=journal.warning,
     )
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(folder: Path, name: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        return as_dict(json.loads(untrusted.read_text(file.parent, file.name, MAX_JSON_BYTES)))
+        return as_dict(json.loads(untrusted.read_text(folder, name, MAX_JSON_BYTES)))
     return {}
 
 
-def _lines(file: Path) -> Iterator[str]:
-    with contextlib.suppress(OSError), untrusted.open_file(file.parent, file.name) as raw:
+def _lines(folder: Path, name: str) -> Iterator[str]:
+    with contextlib.suppress(OSError), untrusted.open_file(folder, name) as raw:
         stream = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8", errors="replace")
         while line := stream.readline(MAX_LINE):
             yield line
@@ -112,9 +112,9 @@ def _journal(file: Path) -> Salvaged:
         return Salvaged((), ())
 
 
-def _log(file: Path) -> list[dict[str, str]]:
+def _log(folder: Path, name: str) -> list[dict[str, str]]:
     try:
-        rows = list(islice(csv.DictReader(islice(_lines(file), MAX_LOG)), MAX_LOG))
+        rows = list(islice(csv.DictReader(islice(_lines(folder, name), MAX_LOG)), MAX_LOG))
     except csv.Error:
         return []
     return [{str(key): str(value) for key, value in row.items() if key and isinstance(value, str)} for row in rows]

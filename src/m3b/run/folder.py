@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b import locking
+from m3b import locking, untrusted
 from m3b.errors import WrongUse
 from m3b.run.registry import TOKEN_NAME, enclosing, read_registry, state_file
 from m3b.writing import replace_text
@@ -145,7 +145,7 @@ class Run:
             WrongUse: it cannot be read.
         """
         try:
-            record = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+            record = untrusted.read_json(self.folder, "run.json")
         except (OSError, ValueError) as error:
             raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
@@ -165,7 +165,7 @@ class Run:
         """When the run was started, in seconds since 1970; of one that cannot be read, when run.json was last written."""
         file = self.folder / "run.json"
         try:
-            return float(json.loads(file.read_text(encoding="utf-8"))["started"])
+            return float(untrusted.read_json(self.folder, "run.json")["started"])
         except (OSError, ValueError, KeyError, TypeError):
             try:
                 return file.stat().st_mtime

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from m3b import untrusted
 from m3b.agents.verdict import Fault, Verdict, rejected
 from m3b.data.cards import Card
 from m3b.errors import DataError, WrongUse
@@ -83,11 +83,7 @@ def _spec(index: Any) -> IndexSpec:
 
 
 def _read(file: Path) -> object:
-    with file.open("rb") as stream:
-        raw = stream.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise ValueError(f"it is larger than {MAX_BYTES // 2**20} MiB")
-    return json.loads(raw)
+    return untrusted.read_json(file.parent, file.name, MAX_BYTES)
 
 
 def settled(given: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:

@@ -27,7 +27,7 @@ from m3b.run.folder import Run
 from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 from m3b.tasks import families, family
-from m3b.untrusted import Unsafe, is_file, read_bytes, write_whole
+from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
 from m3b.writing import replace_text
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class Readings:
 
     def _noted(self, name: str, default: Any) -> Any:
         try:
-            return json.loads((self.run.folder / FOLDER / name).read_text(encoding="utf-8"))
+            return read_json(self.run.folder, f"{FOLDER}/{name}")
         except (OSError, ValueError):
             return default
 

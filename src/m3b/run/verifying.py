@@ -7,6 +7,7 @@ made anew is a fingerprint that was kept elsewhere: `Verified.fingerprint`, to b
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from m3b import untrusted
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.integrity import INDEX_FILES
 from m3b.agents.checks.integrity import sha256 as digest_of
@@ -116,7 +118,7 @@ def _journal(file: Path) -> tuple[Comparison, list[Event]]:
             events.append(event)
     except JournalError as error:
         return Comparison(what, "changed", str(error)), events
-    with file.open("rb") as stream:
+    with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
         bound = sum(b'"prev"' in line[:40] for line in stream)
     if bound < len(events):
         detail = f"{len(events) - bound} of {len(events)} lines are of an early version and not bound to each other"
@@ -127,7 +129,7 @@ def _journal(file: Path) -> tuple[Comparison, list[Event]]:
 def _last(file: Path) -> str:
     if not file.is_file():
         return ""
-    with file.open("rb") as stream:
+    with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
         last = deque(stream, maxlen=1)
     return digest(last[0]) if last else ""
 
@@ -256,7 +258,7 @@ def _model(folder: Path) -> Verified:
     if not own.is_file():
         why = f"there is no {MANIFEST}: nothing says what the files were"
         return Verified("model", folder, (Comparison("the files", "changed", why),), "")
-    content = own.read_bytes()
+    content = untrusted.read_bytes(folder, MANIFEST)
     found = [*_files(folder, content), *_beside(folder, content)]
     return Verified("model", folder, tuple(found), hashlib.sha256(content).hexdigest())
 
@@ -292,7 +294,7 @@ def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
 
 
 def _head(file: Path, number: Any) -> str:
-    with file.open("rb") as stream:
+    with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
         for at, line in enumerate(stream, start=1):
             if at == number:
                 return digest(line)

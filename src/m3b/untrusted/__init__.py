@@ -8,6 +8,7 @@ nowhere else. Only regular files are opened, without waiting, and only up to a s
 from __future__ import annotations
 
 from m3b.untrusted.current import one_by_one, opening, progress
+from m3b.untrusted.json_text import TooDeep, parse_data_json, parse_json
 from m3b.untrusted.paths import (
     Unsafe,
     is_file,
@@ -16,6 +17,7 @@ from m3b.untrusted.paths import (
     open_file,
     read_bytes,
     read_json,
+    read_start,
     read_text,
     sha256,
 )
@@ -26,6 +28,7 @@ from m3b.untrusted.writing import make_folder, write_whole
 
 __all__ = [
     "TemporaryFolder",
+    "TooDeep",
     "TreeEntry",
     "Unsafe",
     "copy_file",
@@ -40,8 +43,11 @@ __all__ = [
     "progress",
     "one_by_one",
     "opening",
+    "parse_data_json",
+    "parse_json",
     "read_bytes",
     "read_json",
+    "read_start",
     "read_text",
     "remove_tree",
     "sha256",

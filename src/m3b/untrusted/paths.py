@@ -6,13 +6,13 @@ import contextlib
 import errno
 import hashlib
 import io
-import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
 from m3b.cleanup import undo_on_error
+from m3b.untrusted.json_text import parse_json
 
 LARGEST_TEXT = 64 * 2**20
 """Bytes of a JSON or text file that are read at most, unless the caller says otherwise."""
@@ -119,6 +119,16 @@ def read_text(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> str:
     return read_bytes(root, name, most).decode("utf-8-sig", "replace")
 
 
+def read_start(root: Path, name: str | Path, size: int) -> str:
+    """Return the first `size` bytes of a file as UTF-8, however long the file is; other bytes are replaced.
+
+    Raises as `open_file`.
+    """
+    with open_file(root, name) as file:
+        content = file.read(size)
+    return content.decode("utf-8-sig", "replace")
+
+
 def read_json(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> Any:
     """The value that a JSON file holds.
 
@@ -126,11 +136,7 @@ def read_json(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> Any:
         Unsafe, OSError: as `read_bytes`.
         ValueError: no JSON, not UTF-8, or nested too deeply.
     """
-    content = read_bytes(root, name, most).decode("utf-8-sig")
-    try:
-        return json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return parse_json(read_bytes(root, name, most).decode("utf-8-sig"))
 
 
 def is_file(root: Path, name: str | Path) -> bool:

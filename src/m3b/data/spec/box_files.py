@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +29,7 @@ from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.reading_texts import RECORD
 from m3b.data.survey.rows import Rows
 from m3b.errors import DataError
+from m3b.untrusted import parse_data_json
 
 Mark = tuple[str, str, tuple[float, ...]]
 """The image as it is named, the class as it is named, and the lower and upper corner; no class where nothing is marked."""
@@ -52,7 +52,7 @@ def read_marks(spec: BoxesSpec, root: Path, item: Item) -> list[Mark]:
 def _json(file: Path) -> Any:
     if file.stat().st_size > MAX_BYTES:
         raise ValueError("larger than 512 MiB")
-    return json.loads(file.read_bytes())
+    return parse_data_json(file.read_bytes())
 
 
 def _voc(spec: BoxesSpec, file: Path, item: Item) -> Iterator[Mark]:

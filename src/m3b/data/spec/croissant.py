@@ -24,6 +24,7 @@ from m3b.data.spec.readers import Readers
 from m3b.data.spec.value_sources import ROW
 from m3b.data.survey.sides import side_of
 from m3b.errors import DataError
+from m3b.untrusted import parse_data_json
 
 SPEC = "m3b:indexSpec"
 """Where the whole reading stands in a file that m3b wrote."""
@@ -59,7 +60,7 @@ def load(file: Path) -> dict[str, Any]:
     if file.stat().st_size > MAX_BYTES:
         raise DataError(f"{file.name} is larger than {MAX_BYTES // 2**20} MiB.")
     try:
-        raw = json.loads(file.read_bytes())
+        raw = parse_data_json(file.read_bytes())
     except ValueError as error:
         raise DataError(f"{file.name} is no JSON: {error}.") from error
     if not is_croissant(raw):
@@ -119,7 +120,7 @@ def given_by(raw: Mapping[str, Any]) -> Given:
 def _own(text: object) -> IndexSpec:
     """The reading that m3b wrote down as one text: nested, it would be taken for linked data."""
     try:
-        return spec_of(json.loads(str(text)))
+        return spec_of(parse_data_json(str(text)))
     except ValueError as error:
         raise DataError(f"{SPEC} holds no JSON: {error}") from error
 

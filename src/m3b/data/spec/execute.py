@@ -26,6 +26,8 @@ from m3b.data.spec.sides import sides_of
 from m3b.data.spec.sources import Sources
 from m3b.errors import DataError
 
+NOT_UTF8 = "its path is not UTF-8; rename it"
+
 
 @dataclass(frozen=True)
 class Executed:
@@ -75,7 +77,8 @@ def execute(spec: IndexSpec, root: Path, *, name: str, work: Path, readers: Read
     readers = readers or Readers(root)
     files = readers.files()
     folder = DataFolder(root, files, readers.lookup)
-    accounting = Accounting(total=len(files))
+    accounting = Accounting(total=len(files) + len(readers.undecodable))
+    accounting.leave(readers.undecodable, NOT_UTF8)
     sources = Sources(folder, readers.rows, readers.lines, accounting)
     origins = ORIGIN in kinds.of(spec.task).properties()
     job = SpecExecution(spec, root, name, work, folder, sources, accounting, prompted=listed(work) if origins else {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from m3b.data.survey.annotations.marks import UNNAMED
 from m3b.data.survey.annotations.outline import DrawnOutline
 from m3b.data.survey.reading_documents import xml_root
 from m3b.errors import DataError
+from m3b.untrusted import parse_data_json
 
 OutlineFormat = Literal["yolo", "cvat", "via"]
 MAX_BYTES = 512 * 2**20
@@ -63,4 +63,6 @@ def _of_file(format: OutlineFormat, file: Path, image: str, size: tuple[int, int
 @lru_cache(maxsize=4)
 def _document(format: OutlineFormat, file: Path, changed: int, size: int) -> Sequence[DrawnOutline]:
     """The outlines of one state of a file, which is asked for every one of its images."""
-    return list(cvat.in_root(xml_root(file)) if format == "cvat" else via.in_document(json.loads(file.read_bytes())))
+    return list(
+        cvat.in_root(xml_root(file)) if format == "cvat" else via.in_document(parse_data_json(file.read_bytes()))
+    )

@@ -5,7 +5,6 @@ Each gives class -> boolean array in the axes of `read_image`, so that classes m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from m3b.data.reading import shared
 from m3b.data.spec.contours import half_open
 from m3b.errors import DataError
+from m3b.untrusted import parse_data_json
 
 MAX_BYTES = 512 * 2**20
 BETWEEN = 0.2
@@ -37,7 +37,7 @@ def _document(file: Path) -> Any:
 def _parsed(file: Path, changed: int, size: int) -> Any:
     """The document of one state of a file: a COCO file is asked for every one of its images."""
     try:
-        return json.loads(file.read_bytes())
+        return parse_data_json(file.read_bytes())
     except ValueError as error:
         raise DataError(f"it is no JSON: {error}") from error
 

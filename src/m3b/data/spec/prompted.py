@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from m3b.data.reading import read_mask
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.places import PROMPTED
 from m3b.errors import DataError
+from m3b.untrusted import parse_data_json
 
 if TYPE_CHECKING:
     from m3b.data.spec.cases import CaseDraft
@@ -34,7 +34,7 @@ def listed(work: Path) -> dict[str, list[tuple[str, str]]]:
     if not file.is_file():
         return {}
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
+        rows = parse_data_json(file.read_text(encoding="utf-8"))
         found: dict[str, list[tuple[str, str]]] = {}
         for row in rows:
             found.setdefault(str(row["image"]), []).append((str(row["target"]), str(row["file"])))

@@ -33,6 +33,8 @@ class Readers:
         self.root = root
         self._header = lru_cache(maxsize=100_000)(self._read_header)
         self._files: list[str] | None = None
+        self.undecodable: tuple[str, ...] = ()
+        """Escaped paths of files that `files` leaves out because their paths are not UTF-8."""
 
     def files(self) -> list[str]:
         """Every regular file, in natural order, as they were when first asked for; links are not followed."""
@@ -42,6 +44,7 @@ class Readers:
 
     def _walk(self) -> list[str]:
         tree = walk(self.root, SurveyLimits())
+        self.undecodable = tuple(tree.undecodable)
         natural = shared().natural_key
         return sorted((folder.path(name) for folder in tree.folders for name in folder.names), key=natural)
 

@@ -54,7 +54,7 @@ class Note(Fact):
     """Something seen that is no data or could not be looked at: a code, how often, and a few places."""
 
     code: str
-    """link, special, unreadable, deep, empty, stray, sparse, large, bomb, damaged, python_objects, cut_off, time, ..."""
+    """link, special, unreadable, undecodable, deep, empty, stray, sparse, large, bomb, damaged, python_objects, cut_off, time, ..."""
     count: int
     examples: tuple[str, ...] = ()
     detail: str = ""

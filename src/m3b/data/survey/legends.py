@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator
 from functools import reduce
@@ -14,6 +13,7 @@ from m3b.data.delimited import decode, parse, sniff
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.table_facts import Legend
+from m3b.untrusted import parse_data_json
 
 MAX_BYTES = 4 * 2**20
 MAX_FILES = 40
@@ -80,7 +80,7 @@ def _in_table(path: str, text: str) -> Iterator[Legend]:
 
 
 def _in_json(path: str, text: str, called: bool) -> Iterator[Legend]:
-    for place, value, named in _places(json.loads(text), "", called, 0):
+    for place, value, named in _places(parse_data_json(text), "", called, 0):
         if isinstance(value, list) and named and (names := _list(value)):
             yield Legend(path=path, place=place, names=names, numbered=False)
         elif isinstance(value, dict) and (names := _mapping(value)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ from m3b.data.delimited import decode
 from m3b.data.opening import Unreadable
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.rows import Cell, Rows
+from m3b.untrusted import TooDeep, parse_data_json
 
 _DEEPEST = 8
 WHOLE = "(document)"
@@ -29,10 +29,10 @@ def read_json(path: Path, limits: SurveyLimits, size: int) -> list[Rows]:
         raise Unreadable("large", path.name)
     text = decode(path.read_bytes())[0]
     try:
-        value = json.loads(text)
+        value = parse_data_json(text)
         found = list(islice(tables_in(value, limits), 40))
         return found if found or not isinstance(value, dict) or not value else [_whole(value)]
-    except RecursionError as error:
+    except (TooDeep, RecursionError) as error:
         raise Unreadable("deep", path.name) from error
 
 
@@ -46,7 +46,7 @@ def _whole(document: dict[str, Any]) -> Rows:
 def _is_lines(head: bytes) -> bool:
     lines = [line for line in head.split(b"\n")[:3] if line.strip()]
     try:
-        first = json.loads(lines[0]) if lines else None
+        first = parse_data_json(lines[0]) if lines else None
     except ValueError:
         return False
     return isinstance(first, dict) and (len(lines) > 1 and lines[1].lstrip()[:1] == b"{")
@@ -60,7 +60,7 @@ def _json_lines(path: Path, limits: SurveyLimits) -> Rows:
                 table.exact = False
                 break
             try:
-                record = json.loads(line) if line.strip() else None
+                record = parse_data_json(line) if line.strip() else None
             except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):

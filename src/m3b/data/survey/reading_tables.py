@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import stat
@@ -18,6 +17,7 @@ from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_documents import flat, read_json, read_xml
 from m3b.data.survey.reading_texts import read_text
 from m3b.data.survey.rows import Rows
+from m3b.untrusted import parse_data_json
 
 MOST_PROSE = 1 << 18
 """Bytes of a text that one person wrote about one case."""
@@ -99,7 +99,7 @@ def _opened(table: Rows) -> Rows:
     """A table whose cells hold JSON objects with a column more for each of their fields."""
     for name in [one for one in table.names if any(str(row.get(one, "")).startswith("{") for row in table.rows[:20])]:
         try:
-            objects = [json.loads(str(row.get(name) or "{}")) for row in table.rows]
+            objects = [parse_data_json(str(row.get(name) or "{}")) for row in table.rows]
         except (ValueError, RecursionError):
             continue
         if all(isinstance(one, dict) for one in objects) and any(objects):

@@ -25,7 +25,7 @@ LABEL = re.compile("label|class|finding|diagnos|grade|stage|target|type", re.IGN
 SURE = 0.5
 """Strength from which on a grouping is called by name."""
 COPIES = {"exact": "exact copies", "near": "near copies", "named": "copies by their names"}
-ODD = ("unreadable", "damaged", "empty", "sparse", "bomb", "large", "link", "cut_off", "time")
+ODD = ("unreadable", "undecodable", "damaged", "empty", "sparse", "bomb", "large", "link", "cut_off", "time")
 """Codes of notes that may cost cases."""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.notes import Notes
+from m3b.writing import is_text, one_line
 
 STAT_ALL = 20_000
 """Trees of more files have the sizes of a part of their files looked at."""
@@ -50,6 +51,8 @@ class Tree:
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of the files that were looked at."""
     notes: Notes = field(default_factory=Notes)
+    undecodable: list[str] = field(default_factory=list)
+    """Paths that are not UTF-8, escaped; their files are in no folder here."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -103,7 +106,7 @@ def _walk(tree: Tree) -> Tree:
             _keep(tree, folder, stamp)
         tree.folder_count += len(folder.inner)
         if len(parts) >= limits.depth and folder.inner:
-            tree.notes.add("deep", "/".join(parts)[:200], len(folder.inner))
+            tree.notes.add("deep", one_line("/".join(parts))[:200], len(folder.inner))
             continue
         # The last pushed is taken first: reversed, so that folders come in the order of their names.
         stack += [(f"{path}/{name}", (*parts, name)) for name in reversed(folder.inner)]
@@ -121,14 +124,14 @@ def _scan(tree: Tree, path: str, parts: tuple[str, ...]) -> WalkedFolder | None:
             inner.append(entry.name)
         else:
             kind = "link" if entry.is_symlink() else "special"
-            tree.notes.add(kind, "/".join((*parts, entry.name))[:200])
+            tree.notes.add(kind, one_line("/".join((*parts, entry.name)))[:200])
         return False
 
     try:
         with os.scandir(path) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) or other(entry)]
     except OSError as error:
-        tree.notes.add("unreadable", "/".join(parts)[:200], detail=error.strerror or "")
+        tree.notes.add("unreadable", one_line("/".join(parts))[:200], detail=error.strerror or "")
         return None
     names.sort()
     inner.sort()
@@ -138,6 +141,9 @@ def _scan(tree: Tree, path: str, parts: tuple[str, ...]) -> WalkedFolder | None:
 def _keep(tree: Tree, folder: WalkedFolder, stamp: hashlib.blake2b) -> None:
     joined = "\n".join((*folder.parts, "", *folder.names, ""))
     stamp.update(joined.encode("utf-8", "surrogateescape"))
+    if not is_text(joined):
+        _leave_undecodable(tree, folder)
+        joined = "\n".join((*folder.parts, "", *folder.names, ""))
     tree.files += len(folder.names)
     odd = "\n." in joined or "__MACOSX" in joined or any(name in joined for name in _STRAY)
     stray = _strays(folder) if odd or joined.startswith(".") else []
@@ -151,6 +157,16 @@ def _keep(tree: Tree, folder: WalkedFolder, stamp: hashlib.blake2b) -> None:
         folder.names = folder.names[: max(room, 0)]
     if folder.names:
         tree.folders.append(folder)
+
+
+def _leave_undecodable(tree: Tree, folder: WalkedFolder) -> None:
+    """Leave out files whose path is not UTF-8: no JSON file, table or message can hold it."""
+    paths = [folder.path(name) for name in folder.names]
+    tree.undecodable += [one_line(path) for path in paths if not is_text(path)]
+    for path in paths:
+        if not is_text(path):
+            tree.notes.add("undecodable", one_line(path)[:200])
+    folder.names = [name for name, path in zip(folder.names, paths, strict=True) if is_text(path)]
 
 
 def _strays(folder: WalkedFolder) -> list[str]:

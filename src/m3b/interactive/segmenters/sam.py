@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from m3b import untrusted
 from m3b.errors import WrongUse
 from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenter import Bytes, MaskProposal
@@ -146,7 +146,8 @@ def _load(folder: Path, kind: str) -> Any:
 def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
-            said = json.loads((folder / name).read_text(encoding="utf-8"))
+            file = (folder / name).resolve()  # a Hugging Face snapshot links to its blobs
+            said = untrusted.read_json(file.parent, file.name)
         except (OSError, ValueError):
             continue
         said = said.get("image_processor", said) if isinstance(said, dict) else {}

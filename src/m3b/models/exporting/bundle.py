@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import ModelError
+from m3b.models.card_figures import escaped
+from m3b.models.loading import MAX_CARD_BYTES
 from m3b.models.output import read_output
 from m3b.resources import resources_dir
 from m3b.untrusted import copy_file
@@ -36,7 +40,7 @@ def to_bundle(source: Path, made: Path, children: ChildProcesses) -> Exported:
     images, written = children.images, children.folder("state")
     state = children.act("state", source, {"images": images, "out": str(written)}, written)
     copy_file(written, "model.pt", made / "models", "model.pt")
-    shutil.copytree(source, made / "scripts" / "deliverable", ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    _copy_code(source, made / "scripts" / "deliverable")
     shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
     (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
     facts = state["facts"]
@@ -117,10 +121,25 @@ def _predictions_differ(source: Path, children: ChildProcesses, out: Path) -> fl
     return largest_difference(read_output(own), read_output(out), own, out)
 
 
+def _copy_code(source: Path, target: Path) -> None:
+    """Copy the deliverable without weights, caches and texts; a link or special file in it is refused.
+
+    Raises:
+        ModelError: it holds a link or a special file.
+    """
+    try:
+        for entry in untrusted.walk(source, leave=("__pycache__",)):
+            if entry.kind == "folder" or any(fnmatch(Path(entry.name).name, pattern) for pattern in _LEFT_OUT):
+                continue
+            target.mkdir(exist_ok=True)
+            untrusted.copy_file(source, entry.name, target, entry.name)
+    except untrusted.Unsafe as error:
+        raise ModelError(f"{error}; take a fresh copy of the model folder") from error
+
+
 def _summary(source: Path) -> str:
     """The first lines of the model card that are text."""
-    file = source / "README.md"
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    text = untrusted.read_start(source, "README.md", MAX_CARD_BYTES) if untrusted.is_file(source, "README.md") else ""
     return next((line.lstrip("# ").strip() for line in text.splitlines() if line.strip()), "A model made by m3b")
 
 
@@ -138,7 +157,7 @@ def _readme(facts: dict[str, Any], simple: bool, compared: str, largest: float) 
         "network in its place: no MONAI transform computes the same."
     )
     installed = ", ".join(f"{name} {value}" for name, value in versions("monai", "torch").items())
-    return f"""# MONAI bundle: {facts.get("task", "")}
+    return f"""# MONAI bundle: {escaped(facts.get("task", ""))}
 
     python -c "import monai.bundle as b; b.run(config_file='configs/inference.json', bundle_root='.', images=['IMAGE'],
     output='predictions.json')"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from m3b.models.card_figures import escaped
 from m3b.untrusted import copy_file, entries
 
 from .child import TOLERANCE, ChildProcesses, Exported, accept, need, versions, write_json
@@ -53,12 +54,15 @@ def to_onnx(source: Path, made: Path, children: ChildProcesses) -> Exported:
 def _readme(about: dict[str, Any], compared: str, largest: float) -> str:
     lines = []
     for graph in about["graphs"]:
-        takes = ", ".join(f"{item['name']} {item['shape']}" for item in graph["inputs"])
-        gives = ", ".join(f"{item['name']} {item['shape']}" for item in graph["outputs"])
-        note = f": {graph['about']}" if graph.get("about") else ""
+        takes = ", ".join(escaped(f"{item['name']} {item['shape']}") for item in graph["inputs"])
+        gives = ", ".join(escaped(f"{item['name']} {item['shape']}") for item in graph["outputs"])
+        note = f": {escaped(graph['about'])}" if graph.get("about") else ""
         lines.append(f"- `{graph['file']}`{note}. Takes {takes}; gives {gives}.")
-    rest = about.get("not_exported") or "The graphs hold everything between the prepared image and the probabilities."
-    title = f"ONNX graphs of a model for {about.get('task', 'medical images')}"
+    rest = (
+        escaped(about.get("not_exported") or "")
+        or "The graphs hold everything between the prepared image and the probabilities."
+    )
+    title = f"ONNX graphs of a model for {escaped(about.get('task', 'medical images'))}"
     return _README.format(
         title=title,
         graphs="\n".join(lines),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from m3b.models.answers import names, of
 
 from .child import versions
 
+_RELATIVE = re.compile("([@%])(?=#|::)")
 SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"  # MONAI's
 
 
@@ -21,7 +23,7 @@ def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -
         summary: the model card's title.
     """
     installed = versions("monai", "torch", "numpy")
-    return {
+    content = {
         "schema": SCHEMA,
         "version": "1.0.0",
         "changelog": {"1.0.0": "exported"},
@@ -38,6 +40,29 @@ def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -
         "classes": list(facts.get("classes", [])),
         "network_data_format": {"inputs": _inputs(facts, state), "outputs": _outputs(facts, state)},
     }
+    return {key: as_data(value) for key, value in content.items()}
+
+
+def as_data(value: Any) -> Any:
+    """Return JSON content in which MONAI's bundle parser finds no program: a space is put in front of its signs.
+
+    MONAI runs a string that begins with `$`, replaces one that begins with `%` by a file or another entry and one that
+    is `@name` by that entry, resolves `@#` and `%#` anywhere, and calls what `_target_` names. Class and channel names
+    come from the data and may hold any of these.
+    """
+    if isinstance(value, Mapping):
+        return {_plain_key(str(key)): as_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = _RELATIVE.sub(r"\1 ", value)
+    return f" {text}" if text.startswith(("$", "@", "%")) else text
+
+
+def _plain_key(key: str) -> str:
+    text = key.replace("::", ": :")
+    return f" {text}" if text.startswith(("_", "+", "~", "$", "@", "%")) else text
 
 
 def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from m3b.tools.paths import open_read
 from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, record_numbers, scrub
+from m3b.untrusted import parse_data_json
 
 if TYPE_CHECKING:
     from m3b.tools.context import Looking
@@ -74,7 +75,7 @@ def _numbers(path: Path) -> set[str]:
     texts = [head] if path.suffix.lower() == ".json" and len(head) <= MAX_PARSED else head.splitlines()
     for text in (one for one in texts if b"identifier" in one):
         with contextlib.suppress(ValueError, RecursionError):
-            found |= record_numbers(json.loads(text))
+            found |= record_numbers(parse_data_json(text))
     return found
 
 

@@ -19,6 +19,7 @@ from m3b.tools.previews.coco import coco, marked
 from m3b.tools.previews.fields import NAMES, fields
 from m3b.tools.previews.lines import Lines
 from m3b.tools.text import plural, shorten
+from m3b.untrusted import parse_data_json
 
 _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20
@@ -41,9 +42,9 @@ def preview(path: Path, phi: Phi) -> Lines:
     text, _ = decode(head)
     note = ""
     if length <= _WHOLE_UP_TO:
-        value = json.loads(text)
+        value = parse_data_json(text)
     else:
-        value, note = json.loads(closed(text)), f" (of the first {len(head) // 2**20} MiB only)"
+        value, note = parse_data_json(closed(text)), f" (of the first {len(head) // 2**20} MiB only)"
     told = [f"JSON{note}: {_kind(value)}", *(coco(value) or []), *structure(value, phi), *_sample(value, phi)]
     records = len(value) if isinstance(value, list) else 1
     return Lines(told, DocumentSummary(records=records, fields=fields(value, phi), marked=tuple(marked(value))))
@@ -53,7 +54,7 @@ def _is_lines(head: bytes) -> bool:
     """Whether the first two lines are JSON objects of their own."""
     first = head.split(b"\n", 2)[:2]
     try:
-        return len(first) == 2 and all(isinstance(json.loads(line), dict) for line in first if line.strip())
+        return len(first) == 2 and all(isinstance(parse_data_json(line), dict) for line in first if line.strip())
     except ValueError:
         return False
 
@@ -81,7 +82,7 @@ def _parsed(lines: Iterable[bytes], bad: Counter[str]) -> Iterator[Any]:
     for line in lines:
         if line.strip():
             try:
-                yield json.loads(line)
+                yield parse_data_json(line)
             except (ValueError, RecursionError) as error:
                 bad[shorten(str(error), 80)] += 1
 

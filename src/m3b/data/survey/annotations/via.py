@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from m3b.data.survey.annotations.marks import UNNAMED, Marks, named_outlines
 from m3b.data.survey.annotations.outline import DrawnOutline, Point, ellipse, rectangle
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.tables import TOGETHER
+from m3b.untrusted import parse_data_json
 
 PROJECT = "_via_img_metadata"
 MAX_BYTES = 512 * 2**20
@@ -33,7 +33,7 @@ def _outlines(found: Gathering, path: str) -> list[DrawnOutline]:
     try:
         if file.stat().st_size > MAX_BYTES:
             return []
-        return attempt(lambda: list(in_document(json.loads(file.read_bytes()))), found.tree.root, path)
+        return attempt(lambda: list(in_document(parse_data_json(file.read_bytes()))), found.tree.root, path)
     except (Unreadable, ValueError, OSError, RecursionError):
         return []
 
