@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3b.run import registry
+from m3b.run.folder import is_own_model
 from m3b.run.registry import RegisteredRun, is_registered, parse, read_registry, register, state_file
 
 TOKEN = "0123456789abcdef" * 2
@@ -286,3 +287,16 @@ def test_a_run_can_be_added_to_any_list(before: bytes) -> None:
         folder = make_run(Path(place) / "run")
         assert register(folder, "bubblewrap") == ""
         assert ids() == ["run"]
+
+
+def test_only_models_of_registered_runs_are_own(tmp_path: Path) -> None:
+    """A `run.json` beside a model says nothing: it may have come with the model."""
+    run = make_run(tmp_path / "run")
+    model = run / "model"
+    model.mkdir()
+    assert not is_own_model(model)
+    register(run, "bubblewrap")
+    assert is_own_model(model)
+    other = run / "copy"
+    other.mkdir()
+    assert not is_own_model(other)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b import locking, untrusted
 from m3b.errors import WrongUse
-from m3b.run.registry import TOKEN_NAME, enclosing, read_registry, state_file
+from m3b.run.registry import TOKEN_NAME, enclosing, is_registered, read_registry, state_file
 from m3b.writing import replace_text
 
 if TYPE_CHECKING:
@@ -304,9 +304,9 @@ def find_model(name: str | Path) -> Path:
 
 
 def is_own_model(folder: Path) -> bool:
-    """Return whether a folder is the delivered model of a run: `model/` in a run folder."""
+    """Return whether a folder is the delivered model of one of this user's registered runs."""
     place = Path(os.path.realpath(folder))
-    return place.name == "model" and (place.parent / "run.json").is_file()
+    return place.name == "model" and is_registered(place.parent)
 
 
 def _as_it_lies(record: dict[str, Any], folder: Path) -> dict[str, Any]:
