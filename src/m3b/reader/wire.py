@@ -45,13 +45,7 @@ def adapter(of: Any) -> TypeAdapter[Any]:
 
 def dump(of: Any, value: object) -> Any:
     """A value of this type as plain JSON content."""
-    from pydantic_core import PydanticSerializationError
-
-    found = adapter(of)
-    try:
-        return found.dump_python(value, mode="json")
-    except PydanticSerializationError:  # it writes no text that holds the odd bytes of a file name
-        return _plain(found.dump_python(value))
+    return _plain(adapter(of).dump_python(value))  # pydantic's own JSON mode loses the odd bytes of file names
 
 
 def _plain(value: object) -> Any:

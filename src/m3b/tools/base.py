@@ -7,6 +7,7 @@ import errno
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -121,9 +122,16 @@ class Toolbox:
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         """Run one call. The model's faults and the file system's come back as results that name the remedy.
 
+        Bytes of file names that are no UTF-8 are spelled out in the result.
+
         Raises:
             SandboxError: the sandbox would not start, which no agent can fix.
         """
+        result = self._answer(call, allowed)
+        text = result.text.encode("utf-8", "backslashreplace").decode()
+        return result if text == result.text else replace(result, text=text)
+
+    def _answer(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         try:
             result = self._run(call, allowed)
         except _Malformed as error:

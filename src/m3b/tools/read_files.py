@@ -12,6 +12,7 @@ from m3b.tools.files import missing
 from m3b.tools.paths import open_read
 from m3b.tools.previews.masking import masked_lines
 from m3b.tools.text import plural, size
+from m3b.writing import one_line
 
 _LONG_LINE = 2000
 _COUNT_UP_TO = 64 * 2**20
@@ -53,15 +54,15 @@ def _read_one(ctx: Looking, path: str, offset: int, limit: int, room: int) -> st
         last = offset + len(lines)
         total = last if ended else _total_lines(file, length)
     if not length:
-        return f"== {path}: empty file =="
+        return f"== {one_line(path)}: empty file =="
     if not lines:
-        return f"== {path}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
+        return f"== {one_line(path)}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
     lines, masked = masked_lines(real, lines, ctx)
     where = f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
     notes = [f"{plural(cut, 'long line')} cut"] if cut else []
     notes += [masked] if masked else []
     notes += [] if ended else [f"go on with offset={last}"]
-    return f"== {path} ({'; '.join([where, *notes])}) ==\n" + "\n".join(lines)
+    return f"== {one_line(path)} ({'; '.join([where, *notes])}) ==\n" + "\n".join(lines)
 
 
 def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str], int, bool]:
