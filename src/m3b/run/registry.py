@@ -75,7 +75,7 @@ class RegisteredRun:
 
 
 @dataclass(frozen=True)
-class Registry:
+class RunRegistry:
     """The list as it was read.
 
     Args:
@@ -137,10 +137,10 @@ def state_file() -> Path:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-_cache: dict[tuple[Any, ...], Registry] = {}
+_cache: dict[tuple[Any, ...], RunRegistry] = {}
 
 
-def read_registry() -> Registry:
+def read_registry() -> RunRegistry:
     """Read the list. A file that cannot be trusted or read counts as empty; `warnings` says why."""
     try:
         file = state_file()
@@ -155,12 +155,12 @@ def read_registry() -> Registry:
                 _cache[key] = registry
             return registry
     except FileNotFoundError:
-        return Registry()
+        return RunRegistry()
     except OSError as error:
-        return Registry(warnings=(f"The list of your runs is not used: {_reason(error)}.",))
+        return RunRegistry(warnings=(f"The list of your runs is not used: {_reason(error)}.",))
 
 
-def parse(content: bytes, name: str = NAME, *, is_tail: bool = False) -> Registry:
+def parse(content: bytes, name: str = NAME, *, is_tail: bool = False) -> RunRegistry:
     """Return the runs of a list; damaged and foreign lines are left out with a warning.
 
     Args:
@@ -186,7 +186,7 @@ def parse(content: bytes, name: str = NAME, *, is_tail: bool = False) -> Registr
         first_lines = ", ".join(str(number) for number in damaged[:5])
         counted = "Of the end of" if is_tail else "Of"
         warnings.append(f"{counted} {name}, {len(damaged)} lines cannot be read and are ignored (line {first_lines}).")
-    return Registry(tuple(runs.values()), tuple(warnings))
+    return RunRegistry(tuple(runs.values()), tuple(warnings))
 
 
 def _parse_line(line: bytes) -> RegisteredRun | None:
@@ -295,7 +295,7 @@ def _append(file: Path, line: bytes) -> None:
         os.fsync(handle)
 
 
-def _shorten(file: Path, registry: Registry, line: bytes) -> None:
+def _shorten(file: Path, registry: RunRegistry, line: bytes) -> None:
     """Replace the list by the newest runs that still exist, and one more."""
     lines = [run.to_line() for run in registry.existing()[-MAX_LINES // 2 :]]
     untrusted.write_whole(file.parent, file.name, b"".join([*lines, line]))
