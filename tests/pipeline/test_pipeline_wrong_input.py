@@ -29,7 +29,7 @@ SAID = {
         "no label is called like 'tuberculosis'; there are 'pneumonia'",
         "Say in the request",
     ),
-    "other_data": ("no_dataset", "Data here: data", "Point --data at"),
+    "other_data": ("no_dataset", "data shows images of the chest", "Point --data at"),
     "one_class": ("rejected_data", "All images lie in one folder, `pneumonia`", "add data of another class"),
     "one_image_a_class": ("failed", "2 cases for training and 0 for testing", "Add"),
     "wrong_modality": ("no_dataset", "data shows images of the chest", "Point --data at"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from m3b.agents.briefing import selection_briefing
 from m3b.agents.checks.selection import check_selection
-from m3b.briefs import Answer, CardOffer, Rejection, SelectionBrief
+from m3b.briefs import Answer, CardOffer, FolderRead, Rejection, SelectionBrief, TaskReading
 from m3b.data.cards import parse_card
 from m3b.llm.rules import Rules
 from m3b.llm.rules.selection import _fits, beyond
@@ -83,12 +84,70 @@ def test_labels_that_come_from_reports_are_no_report_task() -> None:
     assert asked_task("Find out whether the mask of the ventilator is worn") == ""
 
 
-def test_a_folder_without_words_serves_if_it_is_the_only_one(make_room: Callable[..., Any]) -> None:
+def test_the_only_folder_that_the_user_named_needs_no_words(make_room: Callable[..., Any]) -> None:
     room = make_room("xq")
     room.images("a/{}.png", 3)
     room.images("b/{}.png", 3)
-    assert room.select("Classify these images")["data_card"] == "xq"
-    assert room.select("Predict the stock market")["data_card"] is None
+    for request in ("Classify these images", "Detect cells", "Sort them"):
+        assert room.select(request)["data_card"] == "xq"
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "Detect pneumonia on chest X-rays",
+        "Find tumours on brain CT",
+        "Find atrial fibrillation in twelve-lead ECG recordings",
+        "Predict whether knee cartilage is lost within five years",
+    ],
+)
+def test_the_only_folder_that_the_user_named_is_declined_for_a_contradiction(
+    make_room: Callable[..., Any], request_text: str
+) -> None:
+    room = make_room("xq")
+    room.images("a/{}.png", 3)
+    room.images("b/{}.png", 3)
+    room.write("README.md", "MRI of knees.")
+    assert room.select(request_text)["data_card"] is None
+
+
+@pytest.mark.parametrize("task", ["detection", "diagnosis"])
+def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., Any], task: str) -> None:
+    from m3b.agents.offers import task_offers
+
+    request = "Detect cells"
+    chosen = TaskReading(
+        task=task, title="p{number}.png", score=0.8, target="boxes" if task == "detection" else "labels"
+    )
+    card = CardOffer(name="few", named=True, read=FolderRead(chosen=chosen))
+    brief = SelectionBrief(request=request, cards=(card,), tasks=task_offers(request))
+    reply = json.loads(Rules().ask([Message("user", "", facts=(brief.plain(),))], ()).text)
+    assert (reply["data_card"], reply["task"]) == ("few", task)
+    assert reply["metric"] == {"detection": "map_50", "diagnosis": "auroc"}[task]
+
+
+@pytest.mark.parametrize(("readable", "card"), [((True, False), "first"), ((True, True), None), ((False, False), None)])
+def test_of_several_folders_without_words_the_only_readable_one_is_taken(
+    readable: tuple[bool, bool], card: str | None
+) -> None:
+    from m3b.agents.offers import task_offers
+
+    request = "Detect cells"
+    cards = tuple(
+        CardOffer(
+            name=name,
+            named=True,
+            read=FolderRead(
+                chosen=TaskReading(
+                    task="detection", title="p.png", score=0.8, target="boxes", insufficient="" if clear else "which"
+                )
+            ),
+        )
+        for name, clear in zip(("first", "second"), readable, strict=True)
+    )
+    brief = SelectionBrief(request=request, cards=cards, tasks=task_offers(request))
+    reply = json.loads(Rules().ask([Message("user", "", facts=(brief.plain(),))], ()).text)
+    assert reply["data_card"] == card
 
 
 @pytest.mark.parametrize(
@@ -102,12 +161,15 @@ def test_a_folder_without_words_serves_if_it_is_the_only_one(make_room: Callable
     ],
 )
 def test_words_that_say_nothing_are_nothing_in_common(make_room: Callable[..., Any], request_text: str) -> None:
+    """Of a folder that nobody named for the request."""
     room = make_room("xq")
     room.images("a/{}.png", 3)
     room.write(
         "README.md", "What is in here: a row a picture, in the column, das Bild est un. The person is anonymous."
     )
-    assert room.select(request_text)["data_card"] is None
+    told = selection_briefing(request_text, [replace(room.card(), own=False)], room.look)
+    reply = json.loads(Rules().ask([Message("user", "", facts=(told.facts.plain(),))], ()).text)
+    assert reply["data_card"] is None
 
 
 def test_short_requests_serve(chest: Any) -> None:
