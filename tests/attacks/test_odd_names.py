@@ -34,12 +34,12 @@ def add_note(data: Path) -> None:
 
 
 def rename_image(data: Path) -> None:
-    next((data / "spot").iterdir()).rename(data / "spot" / f"{LATIN}.png")
+    sorted((data / "spot").glob("p*.png"))[-1].rename(data / "spot" / f"{LATIN}.png")
 
 
 def add_folder(data: Path) -> None:
     (data / LATIN).mkdir()
-    (data / LATIN / "a.png").write_bytes(next((data / "spot").iterdir()).read_bytes())
+    (data / LATIN / "a.png").write_bytes(sorted((data / "spot").glob("p*.png"))[0].read_bytes())
 
 
 def add_link(data: Path) -> None:
@@ -65,7 +65,7 @@ def add_half_characters(data: Path) -> None:
 
 def add_control_codes(data: Path) -> None:
     (data / "e\x1b[31m\x9b\n.txt").write_text("x")
-    next((data / "spot").iterdir()).rename(data / "spot" / "p001\x1b]0;x\x07.png")
+    sorted((data / "spot").glob("p*.png"))[-1].rename(data / "spot" / "p001\x1b]0;x\x07.png")
 
 
 #: what is done to a folder -> files that may be lost of it
