@@ -36,6 +36,13 @@ def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
     assert not seen.readings
 
 
+def test_masks_are_read_though_the_request_speaks_of_boxes(tmp_path: Path) -> None:
+    polyps(tmp_path / "data")
+    (tmp_path / "place").mkdir()
+    seen = look(tmp_path / "data", "Segment polyps; no boxing is wanted", tmp_path / "place")
+    assert (seen.task, seen.insufficient) == ("segmentation", "")
+
+
 def test_nothing_that_fits_is_told_of_the_task_first_thought_of(tmp_path: Path) -> None:
     for number in range(8):
         picture(tmp_path / "data" / f"s{number}.png", number)
