@@ -4,7 +4,8 @@
 
 Unconfined predictions are those of `unconfined=True` and `--unconfined`: a child process each. Unconfined and confined
 ones take turns, so that another load on the machine slows both alike. Printed are medians in milliseconds and the median of
-the paired differences with a 95 % bootstrap interval. Without `--model` a script without libraries is predicted with, so
+the paired differences with a 95 % bootstrap interval; `of least` is the shortest confined one less the shortest unconfined one,
+which a load on the machine changes least. Without `--model` a script without libraries is predicted with, so
 that nothing but the processes is measured.
 """
 
@@ -63,7 +64,7 @@ def report(name: str, unconfined: list[float], confined: list[float]) -> None:
     low, high = median_interval(added)
     print(
         f"{name:<22}{len(added):>4}{statistics.median(unconfined):>12.0f}{statistics.median(confined):>12.0f}"
-        f"{statistics.median(added):>10.0f}   ({low:.0f} to {high:.0f})"
+        f"{statistics.median(added):>10.0f}{f'   ({low:.0f} to {high:.0f})':<20}{min(confined) - min(unconfined):>10.0f}"
     )
 
 
@@ -127,7 +128,9 @@ def main() -> None:
             (folder / "config.json").write_text(json.dumps({"classes": ["a", "b"]}))
             Path(image).write_bytes(b"not looked at")
         print(f"{choose('auto').name}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; milliseconds")
-        print(f"{'':<22}{'n':>4}{'unconfined':>12}{'confined':>12}{'added':>10}   (95 % interval)")
+        print(
+            f"{'':<22}{'n':>4}{'unconfined':>12}{'confined':>12}{'added':>10}{'   (95 % interval)':<20}{'of least':>10}"
+        )
         measure_python(folder, image, options.times, Path(scratch) / "out")
         measure_command(folder, image, options.times, Path(scratch) / "out")
 
