@@ -22,6 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from pipeline_kit import REQUEST, journal, left_running, place, play, wait_until  # noqa: E402 - lie beside this
 
 from m3b.messages import Message, Reply, ToolSpec  # noqa: E402 - sorted behind those
+from m3b.run.registry import TOKEN_NAME  # noqa: E402 - sorted behind those
 from m3b.testing import Scripted  # noqa: E402 - sorted behind those
 
 ASKED = "asked.txt"
@@ -107,6 +108,8 @@ def outcome(run: Path) -> dict[str, Any]:
 
 TEMPORARY = (".*", "*.part", "*.accepted", "*.tmp")
 """Names of files that are there for a moment only."""
+LASTING = (".lock", TOKEN_NAME)
+"""Names like these that a run folder keeps."""
 
 
 def faults_of(run: Path, expected: dict[str, Any]) -> list[str]:
@@ -130,7 +133,7 @@ def faults_of(run: Path, expected: dict[str, Any]) -> list[str]:
         wait_until(lambda: not left_running(run), 30)
     except AssertionError:
         found.append(f"left running: {left_running(run)}")
-    left = {path for pattern in TEMPORARY for path in run.rglob(pattern) if path.name != ".lock"}
+    left = {path for pattern in TEMPORARY for path in run.rglob(pattern) if path.name not in LASTING}
     if left:
         found.append(f"left over: {sorted(path.relative_to(run).as_posix() for path in left)}")
     return found

@@ -97,6 +97,25 @@ def test_a_run_is_found_by_another_spelling_of_its_path(tmp_path: Path) -> None:
     assert ids() == ["run"]
 
 
+def test_a_link_in_the_place_of_the_token_is_replaced(tmp_path: Path) -> None:
+    folder, victim = make_run(tmp_path / "run"), tmp_path / "victim"
+    victim.write_text("mine")
+    (folder / registry.TOKEN_NAME).symlink_to(victim)
+    assert register(folder, "bubblewrap") == ""
+    assert victim.read_text() == "mine"
+    assert is_registered(folder)
+    assert (folder / registry.TOKEN_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_half_a_token_counts_as_none(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    register(folder, "off")
+    os.truncate(folder / registry.TOKEN_NAME, 10)
+    assert not is_registered(folder)
+    register(folder, "bubblewrap")
+    assert ids() == ["run"]
+
+
 def test_names_that_are_no_utf_8_survive(tmp_path: Path) -> None:
     folder = make_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcller")))
     register(folder, "bubblewrap", [folder.parent / folder.name])

@@ -266,7 +266,7 @@ def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
     )
     try:
         if not known:
-            untrusted.write_whole(folder, TOKEN_NAME, f"{token}\n".encode())
+            _write_token(folder, token)
         _append(state_file(), run.to_line())
     except OSError as error:
         return (
@@ -274,6 +274,18 @@ def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
             f"name it by its folder, {folder}."
         )
     return ""
+
+
+def _write_token(folder: Path, token: str) -> None:
+    """Write the token in place: a kill leaves no temporary file, and half a token counts as none."""
+    place = folder / TOKEN_NAME
+    place.unlink(missing_ok=True)
+    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, f"{token}\n".encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _append(file: Path, line: bytes) -> None:
