@@ -46,6 +46,14 @@ HEADERS: dict[str, Callable[[str], bytes]] = {
     "not-local.mha": lambda secret: meta(secret),
     "twice.mha": lambda secret: b"Comment = ElementDataFile = LOCAL\n" + meta(secret),
     "carriage.mha": lambda secret: b"Comment = x\rElementDataFile = " + secret.encode() + b"\r" + meta("LOCAL"),
+    "separators.mhd": lambda secret: meta("= linked.raw"),
+    "prefix.mhd": lambda secret: meta("LISTED") + f"{secret}\n".encode() * 2,
+    "local-link.mha": lambda secret: meta("LoCaL"),
+    "control.mhd": lambda secret: meta("\x0blinked.raw"),
+    "home.mhd": lambda secret: meta("~linked.raw"),
+    "swallowed.mhd": lambda secret: b"no key\nElementDataFile = decoy.raw\n" + meta("linked.raw"),
+    "trailing.nhdr": lambda secret: nrrd("linked.raw "),
+    "standard-input.nhdr": lambda secret: nrrd("-"),
     "list.nhdr": lambda secret: nrrd("LIST") + f"{secret}\n{secret}\n".encode(),
     "absolute.nhdr": lambda secret: nrrd(secret, "byte skip: 0\n"),
     "pattern.nhdr": lambda secret: nrrd(secret[:-1] + "%c 116 116 1"),
@@ -65,7 +73,10 @@ class Place:
         for folder in (self.images, self.secret.parent):
             folder.mkdir(parents=True)
         self.secret.write_bytes(SECRET)
-        (self.images / "linked.raw").symlink_to(self.secret)
+        for name in ("linked.raw", "LoCaL", "~linked.raw", "linked.raw ", "\x0blinked.raw"):
+            (self.images / name).symlink_to(self.secret)
+        for name in ("= linked.raw", "LISTED", "decoy.raw", "-", "LoCaL.raw"):
+            (self.images / name).write_bytes(bytes(16))
         os.mkfifo(self.images / "pipe.raw")
 
     def preview(self, name: str) -> str:

@@ -101,10 +101,12 @@ def test_an_nrrd_that_cannot_be(tmp_path: Path, field: str, value: str) -> None:
 
 
 def test_fields_that_are_named_twice_or_spelled_otherwise(tmp_path: Path) -> None:
-    (tmp_path / "a.mha").write_bytes(b"Comment = x NDims = 2\n" + meta())
+    (tmp_path / "a.mha").write_bytes(b"NDims : 2\n" + meta())
     refused(tmp_path / "a.mha", "NDims 2 times")
+    (tmp_path / "a.mha").write_bytes(b"Comment = x\rNDims = 2\n" + meta())
+    refused(tmp_path / "a.mha", "no key and value")
     (tmp_path / "b.nrrd").write_bytes(nrrd({"Sizes": "1 1 1"}))
-    refused(tmp_path / "b.nrrd", "Sizes")
+    refused(tmp_path / "b.nrrd", "sizes")
     (tmp_path / "c.nrrd").write_bytes(nrrd({"content": "x\rsizes: 9 9 9"}))
     refused(tmp_path / "c.nrrd", "content")
 

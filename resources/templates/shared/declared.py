@@ -17,9 +17,15 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-WINDOW = 1 << 20
-"""Bytes at the start that must hold the whole header."""
+if TYPE_CHECKING or __package__:
+    from . import headers
+else:  # loaded by its path, for an `images` module that was loaded in the same way
+    import sys
+
+    headers = sys.modules[__name__.rsplit("_", 1)[0]].neighbour("headers")
+
 MAX_SIDE = 1 << 24
 """Voxels along an axis."""
 MAX_VOXELS = 1 << 40
@@ -40,12 +46,6 @@ _WORDS = {
     "|unsigned long long int|uint64|uint64_t|double",
 }
 _NRRD_BYTES = {word: size for size, words in _WORDS.items() for word in words.split("|")}
-MAX_LINE = 700
-"""Characters of a line of an NRRD header that is no comment and no key: teem puts it into messages of 1,024."""
-_NRRD_FIELDS = """number type blocksize dimension space spacedimension sizes spacings thicknesses axismins axismaxs
-    spacedirections centers centerings kinds labels units min max oldmin oldmax endian encoding lineskip byteskip content
-    sampleunits spaceunits spaceorigin measurementframe datafile"""
-"""Names of fields, as teem compares them: without case and spaces."""
 _NRRD_LISTS = ("spacings", "thicknesses", "axis mins", "axis maxs")
 _RAW, _GZIP, _TEXT = ("raw",), ("gzip", "gz"), ("text", "txt", "ascii", "hex")
 _NIFTI_BYTES = {2: 1, 4: 2, 8: 4, 16: 4, 32: 8, 64: 8, 128: 3, 256: 1, 512: 2, 768: 4, 1024: 8, 1280: 8, 1536: 16,
@@ -129,61 +129,54 @@ def _fits(path: Path, need: int, have: int) -> None:
 
 
 def _meta(path: Path, size: int) -> None:
-    """Every match before the voxels counts, in comments too: a library may read lines otherwise."""
-    text = _head(path)
-    last = text.lower().rfind("elementdatafile")
-    text = text[:last] if last >= 0 else text
-    axes = _whole(path, "NDims", _one(path, text, "NDims"), 2, 4)
-    voxels = _sizes(path, "DimSize", _one(path, text, "DimSize").split(), axes)
+    fields = [(field.key, field.value) for field in headers.fields_of(path)]
+    axes = _whole(path, "NDims", _one(path, fields, "NDims"), 2, 4)
+    voxels = _sizes(path, "DimSize", _one(path, fields, "DimSize").split(), axes)
     for field in ("ElementNumberOfChannels", "HeaderSize", "CompressedDataSize"):
-        for value in _all(text, field):
+        for value in _all(fields, field):
             low, high = {"HeaderSize": (-1, size), "CompressedDataSize": (0, size)}.get(field, (1, MAX_CHANNELS))
             number = _whole(path, field, value, low, high)
             voxels *= number if field == "ElementNumberOfChannels" else 1
     for field, numbers in (("TransformMatrix", axes * axes), ("Rotation", axes * axes), ("Orientation", axes * axes),
                            ("Offset", axes), ("Position", axes), ("Origin", axes), ("CenterOfRotation", axes),
                            ("ElementSpacing", axes), ("ElementSize", axes)):  # fmt: skip
-        for value in _all(text, field):
+        for value in _all(fields, field):
             words = value.split()
             _finite(path, field, words)
             if len(words) < numbers:
                 raise DeclaredError(
                     f"{path}: its header has {len(words)} numbers in {field}, and {axes} axes need {numbers}"
                 )
-    kind = _one(path, text, "ElementType").upper()
+    kind = _one(path, fields, "ElementType").upper()
     item = _BYTES.get(kind.removeprefix("MET_").removesuffix("_ARRAY").lower())
     if item is None:
         raise DeclaredError(f"{path}: its header says ElementType {kind[:60]!r}, which is no type of voxels")
-    packed = any(value[:1] in "tTyY1" for value in _all(text, "CompressedData"))
-    plain = any(value[:1] in "fFnN0" for value in _all(text, "BinaryData"))
+    packed = any(value[:1] in "tTyY1" for value in _all(fields, "CompressedData"))
+    plain = any(value[:1] in "fFnN0" for value in _all(fields, "BinaryData"))
     _fits(path, voxels if plain else voxels * item, size * DEFLATED if packed else size)
 
 
-def _all(text: str, field: str) -> list[str]:
-    """What a header says of a field, wherever it stands; a longer name that ends in it is another field."""
-    return [found.strip() for found in re.findall(rf"(?i)(?<![A-Za-z]){field}\s*[=:]\s*([^\r\n]*)", text)]
+def _all(fields: list[tuple[str, str]], key: str) -> list[str]:
+    """Every value that a header has for a key."""
+    return [value for name, value in fields if name == key]
 
 
-def _one(path: Path, text: str, field: str) -> str:
-    values = _all(text, field)
+def _one(path: Path, fields: list[tuple[str, str]], key: str) -> str:
+    values = _all(fields, key)
     if len(values) != 1:
-        raise DeclaredError(f"{path}: its header names {field} {len(values)} times; once is right")
+        raise DeclaredError(f"{path}: its header names {key} {len(values)} times; once is right")
     return values[0]
-
-
-def _head(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(WINDOW).decode("latin-1")
 
 
 # --- NRRD ---------------------------------------------------------------------------------------------------------
 
 
 def _nrrd(path: Path, size: int) -> None:
-    lines = re.split(r"\r?\n", re.split(r"\n\r?\n", _head(path), maxsplit=1)[0].rstrip("\r\n"))
-    if not re.fullmatch(r"NRRD000[1-5]", lines[0].strip()):
-        raise DeclaredError(f"{path}: begins with {lines[0][:20]!r}, which is no version of NRRD")
-    fields = _fields(path, lines[1:])
+    with path.open("rb") as file:
+        first = re.split(rb"[\r\n]", file.read(20))[0].decode("latin-1")
+    if not re.fullmatch(r"NRRD000[1-5]", first.strip()):
+        raise DeclaredError(f"{path}: begins with {first!r}, which is no version of NRRD")
+    fields = _nrrd_values(path)
     axes = _whole(path, "dimension", fields.get("dimension", ""), 2, 5)
     voxels = _sizes(path, "sizes", fields.get("sizes", "").split(), axes)
     for field in _NRRD_LISTS:
@@ -203,22 +196,18 @@ def _nrrd(path: Path, size: int) -> None:
         _fits(path, need, size * DEFLATED if encoding in _GZIP else size)
 
 
-def _fields(path: Path, lines: list[str]) -> dict[str, str]:
-    """Fields by their names without spaces and case; pairs of key and value (`:=`) and comments are left out."""
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        if line.startswith("#") or (value.startswith("=") and len(name) <= MAX_LINE):
-            continue
-        key = "".join(name.lower().split())
-        if key not in _NRRD_FIELDS.split() or len(line) > MAX_LINE or "\r" in line:
+def _nrrd_values(path: Path) -> dict[str, str]:
+    """Values of the fields by their names, in lower case and without spaces."""
+    values: dict[str, str] = {}
+    for field in headers.fields_of(path):
+        if field.key in values:
+            raise DeclaredError(f"{path}: its header has the field {field.key!r} twice")
+        if len(field.value) > headers.MAX_LINE:
             raise DeclaredError(
-                f"{path}: its header has the line {line[:60]!r}, which is no field of NRRD or too long for one"
+                f"{path}: its header has {len(field.value)} characters in {field.key!r}; {headers.MAX_LINE} can be"
             )
-        if key in fields:
-            raise DeclaredError(f"{path}: its header has the field {name.strip()[:60]!r} twice")
-        fields[key] = value.strip()
-    return fields
+        values[field.key] = field.value.strip()
+    return values
 
 
 def _vectors(path: Path, field: str, text: str) -> None:
