@@ -26,9 +26,9 @@ SHAPES = ((8, 32, 32, 32), (16, 32, 32, 32), (16, 32, 32, 64), (32, 16, 16, 16),
 
 def seconds(layer: nn.Module, patch: torch.Tensor) -> float:
     """Of one step forward and back."""
-    begin = time.perf_counter()
+    started = time.perf_counter()
     layer(patch).sum().backward()
-    return time.perf_counter() - begin
+    return time.perf_counter() - started
 
 
 def main() -> None:
@@ -41,10 +41,10 @@ def main() -> None:
     print("channels and sides     PyTorch ms   by slices ms   ratio")
     for channels, *sides in SHAPES:
         patch = torch.randn(1, channels, *sides, requires_grad=True)
-        layers = [kind(channels, channels, 3, padding=1, bias=False) for kind in (nn.Conv3d, Conv3d)]
-        taken = [[seconds(layer, patch) for layer in layers] for _ in range(options.times + 1)][1:]
-        own, ours = (1e3 * statistics.median(column) for column in zip(*taken, strict=True))
-        print(f"{f'{channels} x {sides}':22} {own:10.2f} {ours:14.2f} {own / ours:7.2f}")
+        layers = [layer_class(channels, channels, 3, padding=1, bias=False) for layer_class in (nn.Conv3d, Conv3d)]
+        times_s = [[seconds(layer, patch) for layer in layers] for _ in range(options.times + 1)][1:]
+        pytorch_ms, sliced_ms = (1e3 * statistics.median(column) for column in zip(*times_s, strict=True))
+        print(f"{f'{channels} x {sides}':22} {pytorch_ms:10.2f} {sliced_ms:14.2f} {pytorch_ms / sliced_ms:7.2f}")
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     out = (options.out or Path(tempfile.mkdtemp(prefix="detectors_"))).resolve()
-    first = out / options.detectors[0]
-    _, test = prepare(options.data.resolve(), options.request, first)
+    first_project = out / options.detectors[0]
+    _, test = prepare(options.data.resolve(), options.request, first_project)
     for name in options.detectors[1:]:
         shutil.rmtree(out / name, ignore_errors=True)
-        shutil.copytree(first, out / name, symlinks=True)
+        shutil.copytree(first_project, out / name, symlinks=True)
     tables, notes = [], []
     for name in options.detectors:
         notes.append(f"{name}: {run(out / name, name, options)}")
@@ -59,9 +59,9 @@ def main() -> None:
 
 def run(work: Path, name: str, options: argparse.Namespace) -> str:
     """Plan, training, deliverable and its answers (found/answers.json); how many steps and what validation says."""
-    chosen = [] if name == "own" else [f"network.detector={name}"]
+    detector_settings = [] if name == "own" else [f"network.detector={name}"]
     threads = {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    settings = ["folds=1", f"threads={options.threads}", *chosen, *options.plan]
+    settings = ["folds=1", f"threads={options.threads}", *detector_settings, *options.plan]
     call("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work, **threads)
     call("train.py", cwd=work, **threads)
     call("export.py", "--out", "Deliver", cwd=work, **threads)
@@ -80,16 +80,16 @@ def table(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
     names = list(json.loads((work / "plan.json").read_text())["classes"])
     answers = json.loads((work / "found/answers.json").read_text())
     rows = np.empty(len(test), object)
-    for place, (record, answer) in enumerate(zip(test, answers, strict=True)):
-        sides = [
+    for row, (record, answer) in enumerate(zip(test, answers, strict=True)):
+        box_sets = [
             (
-                np.array([one["box"] for one in boxes], float).reshape(-1, 4),
-                np.array([names.index(one["label"]) for one in boxes], int),
+                np.array([box["box"] for box in boxes], float).reshape(-1, 4),
+                np.array([names.index(box["label"]) for box in boxes], int),
             )
             for boxes in (answer["boxes"], record["boxes"])
         ]
-        scores = np.array([one["score"] for one in answer["boxes"]], float)
-        rows[place] = rank_images([(sides[0][0], scores, sides[0][1])], [sides[1]], len(names))
+        scores = np.array([box["score"] for box in answer["boxes"]], float)
+        rows[row] = rank_images([(box_sets[0][0], scores, box_sets[0][1])], [box_sets[1]], len(names))
     return rows
 
 
@@ -107,12 +107,12 @@ def mean_ap(cases: Sequence[Any]) -> float:
 def lines(tables: Sequence[np.ndarray], patients: Sequence[str]) -> list[str]:
     """Figure and interval of each, and its difference to the first over the same draws of patients."""
     values, draws = np.array([mean_ap(part) for part in tables]), resampled(tables, mean_ap, patients)
-    found = []
+    texts = []
     for k in range(len(tables)):
-        own = with_interval(values[k], draws[:, k])
+        figure = with_interval(values[k], draws[:, k])
         difference = with_interval(values[k] - values[0], draws[:, k] - draws[:, 0])
-        found.append(own if k == 0 else f"{own:22} {difference}")
-    return found
+        texts.append(figure if k == 0 else f"{figure:22} {difference}")
+    return texts
 
 
 if __name__ == "__main__":

@@ -110,20 +110,20 @@ class Actor:
     def __call__(self, heard: Heard) -> ServerAnswer:
         self.requests += 1
         turns = self.dialect.turns(heard.body)
-        said = messages(turns)
-        self._check(turns, said)
-        good = self._good(said)
+        conversation = messages(turns)
+        self._check(turns, conversation)
+        answer = self._good(conversation)
         if self.staying is not None and self.stays_from is not None and self.requests >= self.stays_from:
             self.stayed = True
-            return self.staying(self.dialect, good)
+            return self.staying(self.dialect, answer)
         if self.random is not None and self.random.random() < TROUBLED:
             name = self.random.choice([*list(PASSING)[:-1] * 3, "silence"])
             self.faults[name] += 1
             if name != "slow bytes":
-                return PASSING[name](self.dialect, good)
-            good = PASSING[name](self.dialect, good)
+                return PASSING[name](self.dialect, answer)
+            answer = PASSING[name](self.dialect, answer)
         self.delivered += 1
-        return good
+        return answer
 
     def _check(self, turns: list[Any], said: list[Message]) -> None:
         replies = sum(message.role == "assistant" for message in said)
@@ -138,33 +138,36 @@ class Actor:
 
     def _good(self, said: list[Message]) -> ServerAnswer:
         stage, replies = place(said)
-        act = self.acts[stage]
-        step: Reply = act[min(replies, len(act) - 1)]
+        replies_of_stage = self.acts[stage]
+        step: Reply = replies_of_stage[min(replies, len(replies_of_stage) - 1)]
         if not step.calls:
             return ServerAnswer(self.dialect.text(step.text))
-        at = sum(message.role == "assistant" for message in said)
-        calls = [(f"c{at}_{n}", each.name, json.dumps(each.arguments)) for n, each in enumerate(step.calls)]
+        turn_number = sum(message.role == "assistant" for message in said)
+        calls = [
+            (f"c{turn_number}_{n}", tool_call.name, json.dumps(tool_call.arguments))
+            for n, tool_call in enumerate(step.calls)
+        ]
         return ServerAnswer(self.dialect.calls(*calls))
 
 
 def messages(turns: list[Any]) -> list[Message]:
     """The turns of any of the wires as far as the script needs them: who spoke, and the user's words."""
-    found: list[Message] = []
+    parsed: list[Message] = []
     for turn in turns:
         kind = turn.get("type") if isinstance(turn, dict) else "text"
         if kind == "function_call":
-            if not found or found[-1].role != "assistant":
-                found.append(Message("assistant"))
+            if not parsed or parsed[-1].role != "assistant":
+                parsed.append(Message("assistant"))
         elif kind == "function_call_output":
-            found.append(Message("tool"))
+            parsed.append(Message("tool"))
         elif isinstance(turn, dict) and "role" in turn:
             content = turn["content"]
             parts = content if isinstance(content, list) else [{"text": content or ""}]
-            found += [
+            parsed += [
                 Message(turn["role"], str(part.get("text", "")))
                 for part in parts[: None if turn["role"] == "user" else 1]
             ]
-    return found
+    return parsed
 
 
 def model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
@@ -172,9 +175,9 @@ def model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
     name, title, _ = wire
     clock = Clock()
     retry = Retry(sleep=clock.sleep, clock=clock)
-    here = replace(PROVIDERS[name], base_url=server.url + ("" if name == "anthropic" else "/v1"))
+    provider = replace(PROVIDERS[name], base_url=server.url + ("" if name == "anthropic" else "/v1"))
     return registry.open_provider(
-        name, title, retry=retry, timeout_s=TIMEOUT_S, provider=here, key=Key(key, PROVIDERS[name].variables[0])
+        name, title, retry=retry, timeout_s=TIMEOUT_S, provider=provider, key=Key(key, PROVIDERS[name].variables[0])
     )
 
 
@@ -206,18 +209,18 @@ def one(
     dice = random.Random(f"{seed}/{number}")
     wire = WIRES[number % len(WIRES)]
     actor = Actor(acts, DIALECTS[wire[2]], dice)
-    stays = None
+    fault_name = None
     if not whole and dice.random() < STAYS:
-        stays = dice.choice(list(STAYING))
-        actor.staying, actor.stays_from = STAYING[stays][0], dice.randint(1, 3)
+        fault_name = dice.choice(list(STAYING))
+        actor.staying, actor.stays_from = STAYING[fault_name][0], dice.randint(1, 3)
     out = base / f"run{number}"
     result = play_run(acts, wire, data, out, actor, whole)
     tally: Counter[str] = Counter({f"fault: {name}": count for name, count in actor.faults.items()})
     tally["requests"] += actor.requests
-    if stays is not None and actor.stayed:  # else the run had ended before its provider failed for good
-        told = result.status == "failed" and STAYING[stays][1] in result.reason
-        tally["typed status"] += told
-        tally["BROKEN: " + f"{result.status}: {result.reason}"] += not told
+    if fault_name is not None and actor.stayed:  # else the run had ended before its provider failed for good
+        has_reason = result.status == "failed" and STAYING[fault_name][1] in result.reason
+        tally["typed status"] += has_reason
+        tally["BROKEN: " + f"{result.status}: {result.reason}"] += not has_reason
         healthy = Actor(acts, actor.dialect)
         with Server(healthy) as server:
             result = resume(out, model(server, wire, CANARY))
@@ -249,21 +252,21 @@ def measure(runs: int, whole: int, seed: int, workers: int = 2) -> Counter[str]:
         data = make_spots(base / "spots", patients=60)
         acts = scripts()
         plans = [(play(), True)] if whole else []
-        wanted: dict[tuple[str, int], dict[str, Any]] = {}
+        expected_results: dict[tuple[str, int], dict[str, Any]] = {}
         for wire in WIRES:
-            for at, (each, complete) in enumerate([*((a, False) for a in acts), *plans]):
-                actor = Actor(each, DIALECTS[wire[2]])
-                result = play_run(each, wire, data, base / f"clean-{wire[1]}-{at}", actor, complete)
-                wanted[wire[1], at] = essence(result)
+            for script_number, (script, complete) in enumerate([*((a, False) for a in acts), *plans]):
+                actor = Actor(script, DIALECTS[wire[2]])
+                result = play_run(script, wire, data, base / f"clean-{wire[1]}-{script_number}", actor, complete)
+                expected_results[wire[1], script_number] = essence(result)
                 assert not actor.broken, actor.broken
         with ThreadPoolExecutor(workers) as pool:
             jobs = []
             for number in range(runs + whole):
                 complete = number >= runs
-                at = len(acts) if complete else number // len(WIRES) % len(acts)
-                chosen = plans[0][0] if complete else acts[at]
-                want = wanted[WIRES[number % len(WIRES)][1], at]
-                jobs.append(pool.submit(one, number, seed, data, base, chosen, want, complete))
+                script_number = len(acts) if complete else number // len(WIRES) % len(acts)
+                selected_script = plans[0][0] if complete else acts[script_number]
+                expected = expected_results[WIRES[number % len(WIRES)][1], script_number]
+                jobs.append(pool.submit(one, number, seed, data, base, selected_script, expected, complete))
             for job in jobs:
                 total += job.result()
     finally:
@@ -277,16 +280,16 @@ def main() -> int:
     parser.add_argument("--whole", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    given = parser.parse_args()
-    begin = time.monotonic()
-    total = measure(given.runs, given.whole, given.seed, given.workers)
+    options = parser.parse_args()
+    started = time.monotonic()
+    total = measure(options.runs, options.whole, options.seed, options.workers)
     faults = sum(count for name, count in total.items() if name.startswith("fault: "))
-    broken = {name: count for name, count in total.items() if name.startswith("BROKEN")}
+    violations = {name: count for name, count in total.items() if name.startswith("BROKEN")}
     for name in sorted(total):
         print(f"{total[name]:7,}  {name}")
-    print(f"{given.runs} runs and {given.whole} whole ones, {total['requests']:,} requests, {faults:,} of them with passing"
-          f" trouble, {sum(broken.values())} broken promises; {time.monotonic() - begin:.0f} s")  # fmt: skip
-    return 1 if broken else 0
+    print(f"{options.runs} runs and {options.whole} whole ones, {total['requests']:,} requests, {faults:,} of them with passing"
+          f" trouble, {sum(violations.values())} broken promises; {time.monotonic() - started:.0f} s")  # fmt: skip
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

@@ -42,13 +42,13 @@ NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
 
 def project() -> Path:
     """The detection template with its shared files, on the import path."""
-    place = Path(tempfile.mkdtemp(prefix="fewshot-"))
-    shutil.copytree(TEMPLATES / "detection", place, dirs_exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="fewshot-"))
+    shutil.copytree(TEMPLATES / "detection", folder, dirs_exist_ok=True)
     for file in (TEMPLATES / "shared").glob("*.py"):
-        if not (place / "Utils" / file.name).exists():
-            shutil.copy(file, place / "Utils")
-    sys.path[:0] = [str(place), str(ROOT / "src")]
-    return place
+        if not (folder / "Utils" / file.name).exists():
+            shutil.copy(file, folder / "Utils")
+    sys.path[:0] = [str(folder), str(ROOT / "src")]
+    return folder
 
 
 @dataclass
@@ -75,22 +75,22 @@ def cases_of(found: Picked, backbone: dict[str, Any]) -> Any:
     from Fewshot.looks import prepare
     from torch.nn import functional
 
-    made = object.__new__(Cases)
-    made.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(found.patients)]
-    made.unreadable, made.masked = [], found.masks is not None
-    arrays = [one[None] if one.ndim == 2 else np.moveaxis(one[..., :3], -1, 0) for one in found.images]
-    made.pictures = torch.stack([prepare(SimpleNamespace(dims=2, array=one), backbone) for one in arrays])  # type: ignore[arg-type]
+    cases = object.__new__(Cases)
+    cases.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(found.patients)]
+    cases.unreadable, cases.masked = [], found.masks is not None
+    arrays = [pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0) for pixels in found.images]
+    cases.pictures = torch.stack([prepare(SimpleNamespace(dims=2, array=pixels), backbone) for pixels in arrays])  # type: ignore[arg-type]
     if found.masks is None:
-        made.truths = torch.tensor(found.abnormal).float()[:, None]
+        cases.truths = torch.tensor(found.abnormal).float()[:, None]
     else:
         side = int(backbone["size"])
-        small = [
-            functional.interpolate(torch.tensor(one > 0).float()[None, None], size=(side, side), mode="area")[0]
-            for one in found.masks
+        scaled_masks = [
+            functional.interpolate(torch.tensor(pixels > 0).float()[None, None], size=(side, side), mode="area")[0]
+            for pixels in found.masks
         ]
-        made.truths = (torch.stack(small) > 0.25).float()
-    made.abnormal = torch.tensor(found.abnormal)
-    return made
+        cases.truths = (torch.stack(scaled_masks) > 0.25).float()
+    cases.abnormal = torch.tensor(found.abnormal)
+    return cases
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -113,24 +113,26 @@ def from_table(args: argparse.Namespace) -> tuple[Picked, Picked]:
     with args.file.open(encoding="utf-8-sig", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if (args.images / row[args.image]).is_file()]
     rows = [row for row in rows if row[args.label].strip() not in args.without]
-    found = Picked(
+    pictures = Picked(
         [opened(args.images / row[args.image]) for row in rows],
         np.array([row[args.label].startswith(args.abnormal) for row in rows]),
         [row[args.patient] for row in rows],
     )
-    names = sorted(set(found.patients))
+    names = sorted(set(pictures.patients))
     np.random.default_rng(0).shuffle(names)
     pool = set(names[: len(names) // 2])
-    sides = [[n for n, name in enumerate(found.patients) if (name in pool) == mine] for mine in (True, False)]
-    return found.part(sides[0]), found.part(sides[1])
+    row_sets = [
+        [n for n, name in enumerate(pictures.patients) if (name in pool) == is_in_pool] for is_in_pool in (True, False)
+    ]
+    return pictures.part(row_sets[0]), pictures.part(row_sets[1])
 
 
 def opened(file: Path) -> np.ndarray:
     """A picture as grey values, or as colours."""
     from PIL import Image
 
-    with Image.open(file) as shown:
-        image = shown.convert("L" if shown.mode in ("L", "1", "I;16", "LA") else "RGB")
+    with Image.open(file) as source:
+        image = source.convert("L" if source.mode in ("L", "1", "I;16", "LA") else "RGB")
         image.thumbnail((512, 512))
         return np.asarray(image)
 
@@ -147,29 +149,32 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, most: int) ->
     from torch.nn import functional
 
     torch.manual_seed(0)
-    rng, shown, names = np.random.default_rng(0), [], []
+    rng, pictures, names = np.random.default_rng(0), [], []
     for number, folder in enumerate(folders):
-        files = sorted(one for one in folder.rglob("*") if one.suffix.lower() in PICTURES)
+        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES)
         rng.shuffle(files)  # type: ignore[arg-type]
-        shown += [opened(one) for one in files[:most]]
+        pictures += [opened(file) for file in files[:most]]
         names += [number] * len(files[:most])
-    described = {"size": SIDE, **NORM}
-    made = cases_of(Picked(shown, np.array(names) > 0, [str(n) for n in range(len(names))]), described)
-    truth, images = torch.tensor(names), made.pictures
+    input_settings = {"size": SIDE, **NORM}
+    cases = cases_of(Picked(pictures, np.array(names) > 0, [str(n) for n in range(len(names))]), input_settings)
+    truth, images = torch.tensor(names), cases.pictures
     net = Classifier(WIDTH, len(folders))
     optimiser, started = torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.02), time.monotonic()
     for epoch in range(epochs):
-        right = 0
+        correct = 0
         for rows in torch.randperm(len(images)).split(32):
-            moved, _ = changed(images[rows], truth[rows, None])
-            logits = net(moved)
+            augmented, _ = changed(images[rows], truth[rows, None])
+            logits = net(augmented)
             loss = functional.cross_entropy(logits, truth[rows])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            right += int((logits.argmax(1) == truth[rows]).sum())
-        took = time.monotonic() - started
-        print(f"epoch {epoch + 1}: {right / len(images):.1%} of {len(images)} pictures right, {took:.0f} s", flush=True)
+            correct += int((logits.argmax(1) == truth[rows]).sum())
+        elapsed_s = time.monotonic() - started
+        print(
+            f"epoch {epoch + 1}: {correct / len(images):.1%} of {len(images)} pictures right, {elapsed_s:.0f} s",
+            flush=True,
+        )
     out.mkdir(parents=True, exist_ok=True)
     save_file(net.net.state_dict(), str(out / "model.safetensors"))
     (out / "config.json").write_text(json.dumps({"model_type": KIND, "width": WIDTH, "size": SIDE, **NORM}))
@@ -200,19 +205,19 @@ def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) 
     from Fewshot.fit import answers
     from Fewshot.together import mean_logit
 
-    part = pool.part(draw(pool, shots, seed))
-    few: Any = taught({**plan, "engine": "fewshot"}, part, 1e6, seed)
-    alone = answers(few, test.pictures)[0]
+    examples = pool.part(draw(pool, shots, seed))
+    fewshot_detector: Any = taught({**plan, "engine": "fewshot"}, examples, 1e6, seed)
+    fewshot_scores = answers(fewshot_detector, test.pictures)[0]
     if pool.masked:
-        return {"few-shot": alone}
-    ordinary: Any = taught({**plan, "engine": "image"}, part, 1e6, seed)
-    scores = {"ordinary": ordinary.answers(test.pictures), "alone": alone}
-    pair = joined(few, ordinary) if plan["fewshot"]["protocol"] != "paper" else None
-    if pair is None:
-        return {"few-shot": alone, **scores}
-    scores |= {"together": pair.answers(test.pictures), "averaged": mean_logit(pair.copies, test.pictures)}
-    engine, why = preferred({"fewshot": [few.held], "image": [ordinary.held], "both": [pair.held]})
-    print(f"    k = {shots}, draw {seed + 1}: kept {engine}: {why}", flush=True)
+        return {"few-shot": fewshot_scores}
+    ordinary: Any = taught({**plan, "engine": "image"}, examples, 1e6, seed)
+    scores = {"ordinary": ordinary.answers(test.pictures), "alone": fewshot_scores}
+    ensemble = joined(fewshot_detector, ordinary) if plan["fewshot"]["protocol"] != "paper" else None
+    if ensemble is None:
+        return {"few-shot": fewshot_scores, **scores}
+    scores |= {"together": ensemble.answers(test.pictures), "averaged": mean_logit(ensemble.copies, test.pictures)}
+    engine, reason = preferred({"fewshot": [fewshot_detector.held], "image": [ordinary.held], "both": [ensemble.held]})
+    print(f"    k = {shots}, draw {seed + 1}: kept {engine}: {reason}", flush=True)
     return {"few-shot": scores[{"fewshot": "alone", "image": "ordinary", "both": "together"}[engine]], **scores}
 
 
@@ -229,9 +234,9 @@ def kept_scores(
     file = place / f"{name}.npz"
     if not file.exists():
         place.mkdir(parents=True, exist_ok=True)
-        half = file.with_suffix(".part.npz")
-        np.savez(half, settings=settings, **make())  # type: ignore[arg-type]
-        half.replace(file)
+        partial_file = file.with_suffix(".part.npz")
+        np.savez(partial_file, settings=settings, **make())  # type: ignore[arg-type]
+        partial_file.replace(file)
     with np.load(file) as stored:
         if str(stored["settings"]) != settings:
             raise SystemExit(f"{file} holds scores of other settings ({stored['settings']}): take another folder")
@@ -247,21 +252,24 @@ def settings_of(args: argparse.Namespace) -> str:
 def compare(name: str, pool: Picked, test: Picked, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row a k: AUROC of both, draw by draw, and their difference with its interval."""
     plan = plan_of(args, "states")
-    ready = [cases_of(one, plan["backbone"]) for one in (pool, test)]
-    counts = [(int((~one.abnormal).sum()), int(one.abnormal.sum())) for one in (pool, test)]
+    prepared = [cases_of(part, plan["backbone"]) for part in (pool, test)]
+    counts = [(int((~part.abnormal).sum()), int(part.abnormal.sum())) for part in (pool, test)]
     print(
         f"{name}: pool {counts[0][0]} normal, {counts[0][1]} abnormal; test {counts[1][0]} and {counts[1][1]}",
         flush=True,
     )
     rows = []
     for shots in args.shots:
-        drawn = [
+        scores_by_draw = [
             kept_scores(
-                args.scores, f"{name}-{shots}-{seed}", settings_of(args), partial(answered, plan, *ready, shots, seed)
+                args.scores,
+                f"{name}-{shots}-{seed}",
+                settings_of(args),
+                partial(answered, plan, *prepared, shots, seed),
             )
             for seed in range(args.draws)
         ]
-        rows.append({"set": name, "shots": shots, **paired(drawn, test)})
+        rows.append({"set": name, "shots": shots, **paired(scores_by_draw, test)})
         print(told(rows[-1]), flush=True)
     return rows
 
@@ -271,17 +279,17 @@ def paired(drawn: Sequence[dict[str, np.ndarray]], test: Picked, draws: int = 20
     from m3b.metrics.estimators import auroc
 
     names = sorted(set(test.patients))
-    numbers = np.array([names.index(one) for one in test.patients])
-    picked = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
-    weights = np.concatenate([np.ones((1, len(numbers))), picked[:, numbers]]).astype(float)
-    areas = {engine: np.stack([auroc(one[engine], test.abnormal, weights) for one in drawn]) for engine in drawn[0]}
-    found: dict[str, Any] = {engine: [round(float(v), 4) for v in value[:, 0]] for engine, value in areas.items()}
-    found["difference"] = {}
+    numbers = np.array([names.index(entry) for entry in test.patients])
+    resampled_counts = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
+    weights = np.concatenate([np.ones((1, len(numbers))), resampled_counts[:, numbers]]).astype(float)
+    areas = {engine: np.stack([auroc(entry[engine], test.abnormal, weights) for entry in drawn]) for engine in drawn[0]}
+    figures: dict[str, Any] = {engine: [round(float(v), 4) for v in value[:, 0]] for engine, value in areas.items()}
+    figures["difference"] = {}
     for engine in areas if "ordinary" in areas else ():
         gain = (areas[engine] - areas["ordinary"]).mean(axis=0)
         low, high = np.nanpercentile(gain[1:], [2.5, 97.5])
-        found["difference"][engine] = [round(float(v), 4) for v in (gain[0], low, high)]
-    return found
+        figures["difference"][engine] = [round(float(v), 4) for v in (gain[0], low, high)]
+    return figures
 
 
 def told(row: dict[str, Any]) -> str:
@@ -300,30 +308,34 @@ def told(row: dict[str, Any]) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    made = commands.add_parser("backbone")
-    made.add_argument("folders", nargs="+", type=Path)
-    made.add_argument("--out", type=Path, required=True)
-    made.add_argument("--epochs", type=int, default=8)
-    made.add_argument("--most", type=int, default=150, help="pictures of each folder")
+    backbone_parser = commands.add_parser("backbone")
+    backbone_parser.add_argument("folders", nargs="+", type=Path)
+    backbone_parser.add_argument("--out", type=Path, required=True)
+    backbone_parser.add_argument("--epochs", type=int, default=8)
+    backbone_parser.add_argument("--most", type=int, default=150, help="pictures of each folder")
     for name in ("npz", "table", "bmad"):
-        one = commands.add_parser(name)
-        one.add_argument("file", type=Path)
-        one.add_argument("--backbone", type=Path, required=True)
-        one.add_argument("--shots", type=int, nargs="+", default=[0, 2, 4, 8, 16] if name == "bmad" else [4, 8, 16])
-        one.add_argument("--draws", type=int, default=5)
-        one.add_argument("--epochs", type=int, default=50)
-        one.add_argument("--ordinary-epochs", type=int, default=60)
-        one.add_argument("--protocol", choices=("m3b", "paper"), default="m3b")
-        one.add_argument("--object", default="medical image", help="what prompts are about")
-        one.add_argument("--most-test", type=int, default=0, help="test cases, drawn at random; 0 takes all")
-        one.add_argument("--scores", type=Path, help="keeps scores of each draw there, and takes those that are there")
-        one.add_argument("--json", type=Path, help="writes the rows there")
+        dataset_parser = commands.add_parser(name)
+        dataset_parser.add_argument("file", type=Path)
+        dataset_parser.add_argument("--backbone", type=Path, required=True)
+        dataset_parser.add_argument(
+            "--shots", type=int, nargs="+", default=[0, 2, 4, 8, 16] if name == "bmad" else [4, 8, 16]
+        )
+        dataset_parser.add_argument("--draws", type=int, default=5)
+        dataset_parser.add_argument("--epochs", type=int, default=50)
+        dataset_parser.add_argument("--ordinary-epochs", type=int, default=60)
+        dataset_parser.add_argument("--protocol", choices=("m3b", "paper"), default="m3b")
+        dataset_parser.add_argument("--object", default="medical image", help="what prompts are about")
+        dataset_parser.add_argument("--most-test", type=int, default=0, help="test cases, drawn at random; 0 takes all")
+        dataset_parser.add_argument(
+            "--scores", type=Path, help="keeps scores of each draw there, and takes those that are there"
+        )
+        dataset_parser.add_argument("--json", type=Path, help="writes the rows there")
     table = commands.choices["table"]
     for option in ("images", "image", "label", "abnormal", "patient"):
         table.add_argument(f"--{option}", type=Path if option == "images" else str, required=True)
     table.add_argument("--without", nargs="*", default=[""], help="labels that say nothing, whose rows are left out")
     args = parser.parse_args(argv)
-    place = project()
+    project_folder = project()
     try:
         if args.command == "backbone":
             make_backbone(args.folders, args.out, args.epochs, args.most)
@@ -339,7 +351,7 @@ def main(argv: list[str] | None = None) -> int:
             if args.json:
                 args.json.write_text(json.dumps(rows, indent=1))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(project_folder, ignore_errors=True)
     return 0
 
 

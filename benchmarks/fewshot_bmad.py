@@ -23,50 +23,50 @@ def from_bmad(folder: Path, masks: bool) -> tuple[Picked, Picked]:
 
 
 def _side(folder: Path, masks: bool) -> Picked:
-    images, abnormal, marked = [], [], []
+    images, abnormal, mask_images = [], [], []
     for state in ("good", "Ungood"):
-        place = folder / state / "img" if (folder / state / "img").is_dir() else folder / state
-        for file in sorted(one for one in place.iterdir() if one.suffix.lower() in PICTURES):
+        image_folder = folder / state / "img" if (folder / state / "img").is_dir() else folder / state
+        for file in sorted(entry for entry in image_folder.iterdir() if entry.suffix.lower() in PICTURES):
             images.append(opened(file))
             abnormal.append(state == "Ungood")
             mask = folder / state / "anomaly_mask" / file.name
-            marked.append(opened(mask) if mask.is_file() else np.zeros(images[-1].shape[:2], np.uint8))
-    truth = [one if one.ndim == 2 else one.max(axis=-1) for one in marked] if masks else None
+            mask_images.append(opened(mask) if mask.is_file() else np.zeros(images[-1].shape[:2], np.uint8))
+    truth = [entry if entry.ndim == 2 else entry.max(axis=-1) for entry in mask_images] if masks else None
     return Picked(images, np.array(abnormal), [f"{folder}/{n}" for n in range(len(images))], truth)
 
 
 def bmad(args: argparse.Namespace) -> None:
     """Every set that is there, at every k, beside what was published."""
     published = json.loads(PUBLISHED.read_text())["sets"]
-    there = {name: known for name, known in published.items() if (args.file / f"{name}_AD").is_dir()}
+    available_sets = {name: set_info for name, set_info in published.items() if (args.file / f"{name}_AD").is_dir()}
     for name in published:
-        if name not in there:
+        if name not in available_sets:
             print(f"{name}: not at hand ({args.file / f'{name}_AD'})")
-    for name, known in there.items():
-        args.object = known["object"]
-        pool, test = from_bmad(args.file / f"{name}_AD", known["masks"])
-        plan = plan_of(args, "masks" if known["masks"] else "states")
-        ready = [cases_of(one, plan["backbone"]) for one in (pool, test)]
+    for name, set_info in available_sets.items():
+        args.object = set_info["object"]
+        pool, test = from_bmad(args.file / f"{name}_AD", set_info["masks"])
+        plan = plan_of(args, "masks" if set_info["masks"] else "states")
+        prepared = [cases_of(part, plan["backbone"]) for part in (pool, test)]
         for shots in args.shots:
-            if shots == 0 and len(there) < 2:
+            if shots == 0 and len(available_sets) < 2:
                 print(f"{name}, k = 0: no other set is at hand to learn from")
                 continue
             draws = args.draws if shots else 1
             areas = [
-                draw_of(plan, *ready, shots, seed, args.protocol)
+                draw_of(plan, *prepared, shots, seed, args.protocol)
                 if shots
-                else zero_shot(args, name, there, plan, ready[1])
+                else zero_shot(args, name, available_sets, plan, prepared[1])
                 for seed in range(draws)
             ]
-            print(told(name, shots, areas, known), flush=True)
+            print(told(name, shots, areas, set_info), flush=True)
 
 
 def told(name: str, shots: int, areas: list[tuple[float, float]], known: dict[str, Any]) -> str:
     """Ours, with the spread over the draws, beside the published figure."""
     image, pixel = (np.array(column, float) for column in zip(*areas, strict=True))
-    ours = f"{100 * image.mean():.2f}" + (f" +- {100 * image.std():.2f}" if len(areas) > 1 else "")
-    ours += f" / {100 * pixel.mean():.2f}" if known["masks"] else ""
-    return f"{name}, k = {shots}: ours {ours}; published (MVFA) {known['mvfa'].get(str(shots), 'none')}"
+    own_text = f"{100 * image.mean():.2f}" + (f" +- {100 * image.std():.2f}" if len(areas) > 1 else "")
+    own_text += f" / {100 * pixel.mean():.2f}" if known["masks"] else ""
+    return f"{name}, k = {shots}: ours {own_text}; published (MVFA) {known['mvfa'].get(str(shots), 'none')}"
 
 
 def figures(test: Any, image: np.ndarray, shown: np.ndarray) -> tuple[float, float]:
@@ -98,8 +98,8 @@ def draw_of(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, p
     for _ in range(int(plan["fewshot"]["epochs"])):
         one_epoch(model, part, plan, optimiser)
         banks, _, _ = finish(model, part, None)
-        now = figures(test, *published(look(model, test.pictures, banks), part.masked))
-        best = max(best, now, key=lambda one: float(np.nansum(one)))
+        current = figures(test, *published(look(model, test.pictures, banks), part.masked))
+        best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best
 
 
@@ -113,27 +113,27 @@ def zero_shot(
     from Fewshot.scoring import look
 
     torch.manual_seed(0)
-    others = []
-    for name, known in there.items():
+    other_sets = []
+    for name, set_info in there.items():
         if name != left_out:
-            mine = plan_of(argparse.Namespace(**{**vars(args), "object": known["object"]}), "states")
-            side = from_bmad(args.file / f"{name}_AD", known["masks"])[args.protocol == "paper"]
-            others.append((cases_of(side, plan["backbone"]), words(build(mine))))
+            other_plan = plan_of(argparse.Namespace(**{**vars(args), "object": set_info["object"]}), "states")
+            side = from_bmad(args.file / f"{name}_AD", set_info["masks"])[args.protocol == "paper"]
+            other_sets.append((cases_of(side, plan["backbone"]), words(build(other_plan))))
     model: Any = build(plan)
-    own, masked = words(model), any(cases.masked for cases, _ in others)
+    own_texts, masked = words(model), any(cases.masked for cases, _ in other_sets)
     model.pixels = masked and test.masked
     rate = 1e-4 if args.protocol == "paper" else float(plan["fewshot"]["lr"])
     optimiser = torch.optim.Adam(model.adapters(masked), lr=rate, betas=(0.5, 0.999))
     best = (0.0, 0.0)
     for epoch in range(int(plan["fewshot"]["epochs"])):
-        for cases, texts in others:
+        for cases, texts in other_sets:
             say(model, texts)
             one_epoch(model, cases, plan, optimiser)
-        say(model, own)
+        say(model, own_texts)
         if args.protocol == "paper" or epoch + 1 == int(plan["fewshot"]["epochs"]):
             looks = look(model, test.pictures, [])
-            now = figures(test, looks["image"], looks["map"])
-            best = max(best, now, key=lambda one: float(np.nansum(one)))
+            current = figures(test, looks["image"], looks["map"])
+            best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best
 
 

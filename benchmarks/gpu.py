@@ -81,8 +81,8 @@ def main() -> None:
     table = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.template:
-            table[name] = found = compared(name, Path(folder), options, bool(device))
-            print(row_of(name, found), flush=True)
+            table[name] = comparison = compared(name, Path(folder), options, bool(device))
+            print(row_of(name, comparison), flush=True)
     if options.out:
         options.out.write_text(json.dumps({"device": device, "minutes": options.minutes, "templates": table}, indent=1))
 
@@ -97,28 +97,32 @@ def gpu_name() -> str:
 def compared(name: str, folder: Path, options: argparse.Namespace, gpu: bool) -> dict[str, Any]:
     """Both trainings of a template and the bare loop."""
     trained = {}
-    for side in ("cpu", "gpu"):
-        work = assembled(name, folder / f"{side}-{name}")
+    for device_name in ("cpu", "gpu"):
+        work = assembled(name, folder / f"{device_name}-{name}")
         settings = ["max_steps=6", *TINY[name]] if options.tiny else []
-        settings += ["device=cpu"] if side == "cpu" or not gpu else []
+        settings += ["device=cpu"] if device_name == "cpu" or not gpu else []
         call(work, "plan.py", "--minutes", str(options.minutes), *(["--set", *settings] if settings else []))
         if options.tiny:
             shorten(work)
-        watch = Use() if side == "gpu" and gpu else None
+        watch = Use() if device_name == "gpu" and gpu else None
         start = time.monotonic()
         call(work, "train.py")
-        trained[side] = {"seconds": time.monotonic() - start, "use": watch.end() if watch else None, "work": work}
-    own, other = (log_of(trained[side]["work"]) for side in ("gpu", "cpu"))
-    column = WATCHED[name] if WATCHED[name] in own[-1] else list(own[-1])[4]
-    wanted = max(float(row[column]) for row in other)
-    reached = next((float(row["seconds"]) for row in own if float(row[column]) >= wanted), None)
+        trained[device_name] = {
+            "seconds": time.monotonic() - start,
+            "use": watch.end() if watch else None,
+            "work": work,
+        }
+    gpu_log, cpu_log = (log_of(trained[device_name]["work"]) for device_name in ("gpu", "cpu"))
+    column = WATCHED[name] if WATCHED[name] in gpu_log[-1] else list(gpu_log[-1])[4]
+    target_figure = max(float(row[column]) for row in cpu_log)
+    reached = next((float(row["seconds"]) for row in gpu_log if float(row[column]) >= target_figure), None)
     plan = json.loads((trained["gpu"]["work"] / "plan.json").read_text())
-    samples = int(own[-1]["step"]) * int(plan["batch"]) / max(float(own[-1]["seconds"]), 1e-6)
-    bare = measure(trained["gpu"]["work"], BARE, "3" if options.tiny else "50")
+    samples = int(gpu_log[-1]["step"]) * int(plan["batch"]) / max(float(gpu_log[-1]["seconds"]), 1e-6)
+    bare_loop = measure(trained["gpu"]["work"], BARE, "3" if options.tiny else "50")
     return {
-        "figure": column, "cpu": wanted, "gpu": max(float(row[column]) for row in own), "reached": reached,
-        "samples": samples, "bare": bare["samples"], "use": trained["gpu"]["use"],
-        "held": bare["held"] / 1e9, "expected": bare["expected"] / 1e9, "precision": plan["precision"],
+        "figure": column, "cpu": target_figure, "gpu": max(float(row[column]) for row in gpu_log), "reached": reached,
+        "samples": samples, "bare": bare_loop["samples"], "use": trained["gpu"]["use"],
+        "held": bare_loop["held"] / 1e9, "expected": bare_loop["expected"] / 1e9, "precision": plan["precision"],
     }  # fmt: skip
 
 

@@ -168,8 +168,10 @@ def score(masks: list[Path], test: list[dict[str, Any]]) -> list[float]:
     table = []
     for mask, record in zip(masks, test, strict=True):
         truth = nib.load(record["mask_path"])
-        found = np.asarray(nib.load(mask).dataobj)
-        figures = measure_masks(found, np.asarray(truth.dataobj), LABELS, [float(v) for v in truth.header.get_zooms()])
+        predicted = np.asarray(nib.load(mask).dataobj)
+        figures = measure_masks(
+            predicted, np.asarray(truth.dataobj), LABELS, [float(v) for v in truth.header.get_zooms()]
+        )
         table.append([figures[name].dice for name in LABELS])
     return [float(v) for v in np.nanmean(table, axis=0)]
 
@@ -178,41 +180,52 @@ def run_nnunet(
     train: list[dict[str, Any]], test: list[dict[str, Any]], minutes: float, out: Path
 ) -> tuple[list[float], float]:
     """nnUNetv2_plan_and_preprocess, nnUNetv2_train, nnUNetv2_predict."""
-    place = out / "nnunet"
-    shutil.rmtree(place, ignore_errors=True)
-    raw = place / "raw" / "Dataset004_Hippocampus"
-    for part in (raw / "imagesTr", raw / "labelsTr", place / "test", place / "trainer"):
+    folder = out / "nnunet"
+    shutil.rmtree(folder, ignore_errors=True)
+    raw = folder / "raw" / "Dataset004_Hippocampus"
+    for part in (raw / "imagesTr", raw / "labelsTr", folder / "test", folder / "trainer"):
         part.mkdir(parents=True)
     for number, record in enumerate(train):
         shutil.copy(record["image_path"], raw / "imagesTr" / f"case_{number:04d}_0000.nii.gz")
         shutil.copy(record["mask_path"], raw / "labelsTr" / f"case_{number:04d}.nii.gz")
     for number, record in enumerate(test):
-        shutil.copy(record["image_path"], place / "test" / f"test_{number:04d}_0000.nii.gz")
-    described = {"channel_names": {"0": "MRI"}, "labels": {"background": 0, **LABELS}, "file_ending": ".nii.gz"}
-    (raw / "dataset.json").write_text(json.dumps({**described, "numTraining": len(train)}))
-    (place / "trainer" / "minutes.py").write_text(TRAINER)
-    env = {f"nnUNet_{name}": str(place / name) for name in ("raw", "preprocessed", "results")}
+        shutil.copy(record["image_path"], folder / "test" / f"test_{number:04d}_0000.nii.gz")
+    dataset_json = {"channel_names": {"0": "MRI"}, "labels": {"background": 0, **LABELS}, "file_ending": ".nii.gz"}
+    (raw / "dataset.json").write_text(json.dumps({**dataset_json, "numTraining": len(train)}))
+    (folder / "trainer" / "minutes.py").write_text(TRAINER)
+    env = {f"nnUNet_{name}": str(folder / name) for name in ("raw", "preprocessed", "results")}
     if importlib.util.find_spec("torchvision") is None:
         for module in ("timm", "timm/layers", "timm/models", "timm/models/eva"):
-            (place / "shim" / module).mkdir(parents=True)
-            (place / "shim" / module / "__init__.py").write_text(SHIM)
-        env["PYTHONPATH"] = str(place / "shim")
-    env |= {"nnUNet_extTrainer": str(place / "trainer"), "nnUNet_n_proc_DA": "1", "nnUNet_compile": "f"}
+            (folder / "shim" / module).mkdir(parents=True)
+            (folder / "shim" / module / "__init__.py").write_text(SHIM)
+        env["PYTHONPATH"] = str(folder / "shim")
+    env |= {"nnUNet_extTrainer": str(folder / "trainer"), "nnUNet_n_proc_DA": "1", "nnUNet_compile": "f"}
     device = "cuda" if _gpu() else "cpu"
-    shell(["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], place, **env)
+    shell(["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], folder, **env)
     env |= {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
     command = ["nnUNetv2_train", "4", "3d_fullres", "all", "-tr", "nnUNetTrainerMinutes", "-device", device]
-    said = shell(command, place, **env, EPOCHS="1")
-    epoch = min(float(value) for value in re.findall(r"Epoch time: ([0-9.]+)", said))
+    output = shell(command, folder, **env, EPOCHS="1")
+    epoch = min(float(value) for value in re.findall(r"Epoch time: ([0-9.]+)", output))
     epochs = max(1, int(minutes * 60 / epoch))
     print(f"nnU-Net: {epoch:.1f} s for {STEPS} steps, {epochs} epochs in {minutes:g} minutes", flush=True)
     start = time.monotonic()
-    shell(command, place, **env, EPOCHS=str(epochs))
+    shell(command, folder, **env, EPOCHS=str(epochs))
     wall = time.monotonic() - start
-    where = ["-i", str(place / "test"), "-o", str(place / "found"), "-d", "4", "-c", "3d_fullres", "-f", "all"]
-    more = ["-tr", "nnUNetTrainerMinutes", "-device", device, "-npp", "1", "-nps", "1"]
-    shell(["nnUNetv2_predict", *where, *more], place, **env)
-    return score([place / "found" / f"test_{number:04d}.nii.gz" for number in range(len(test))], test), wall
+    predict_paths = [
+        "-i",
+        str(folder / "test"),
+        "-o",
+        str(folder / "found"),
+        "-d",
+        "4",
+        "-c",
+        "3d_fullres",
+        "-f",
+        "all",
+    ]
+    predict_options = ["-tr", "nnUNetTrainerMinutes", "-device", device, "-npp", "1", "-nps", "1"]
+    shell(["nnUNetv2_predict", *predict_paths, *predict_options], folder, **env)
+    return score([folder / "found" / f"test_{number:04d}.nii.gz" for number in range(len(test))], test), wall
 
 
 def _gpu() -> bool:

@@ -91,17 +91,17 @@ def survive(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outc
     before, temporary = processor_s(), run.parent / "tmp"
     temporary.mkdir(parents=True)
     os.environ["TMPDIR"] = os.environ["XDG_STATE_HOME"] = str(temporary)  # and no entry in the user's list of runs
-    first, reached, faults = kill.begin(run, data), 0, []
+    exit_code, event_count, faults = kill.begin(run, data), 0, []
     if (run / "journal.jsonl").is_file():
-        reached = (run / "journal.jsonl").read_bytes().count(b"\n")
-    if first not in (0, KILLED):
-        faults = [f"the process ended with {first} before it was killed"]
-    elif first == KILLED and (code := ended(run, data)) != 0:
+        event_count = (run / "journal.jsonl").read_bytes().count(b"\n")
+    if exit_code not in (0, KILLED):
+        faults = [f"the process ended with {exit_code} before it was killed"]
+    elif exit_code == KILLED and (code := ended(run, data)) != 0:
         faults = [f"the resumed process ended with {code}"]
     else:
         faults = faults_of(run, expected)
-        faults += [f"left among temporary files: {one.name}" for one in sorted(temporary.iterdir())]
-    return Outcome(kill.name, first, reached, tuple(faults), processor_s() - before)
+        faults += [f"left among temporary files: {file.name}" for file in sorted(temporary.iterdir())]
+    return Outcome(kill.name, exit_code, event_count, tuple(faults), processor_s() - before)
 
 
 def processor_s() -> float:
@@ -111,29 +111,36 @@ def processor_s() -> float:
 
 def known(results: Path | None) -> dict[str, Outcome]:
     """The kills that an earlier call made, by name; a last line that was torn is left out."""
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
         try:
-            said = json.loads(line)
+            raw_outcome = json.loads(line)
         except ValueError:
             continue
-        found[said["name"]] = Outcome(**{**said, "faults": tuple(said["faults"])})
-    return found
+        outcomes[raw_outcome["name"]] = Outcome(**{**raw_outcome, "faults": tuple(raw_outcome["faults"])})
+    return outcomes
 
 
 def told(outcomes: Sequence[Outcome]) -> str:
     """The sum of all kills, and what was wrong, as lines of text."""
-    wrong = [one for one in outcomes if one.faults]
-    killed = sum(one.first == KILLED for one in outcomes)
+    faulty = [result for result in outcomes if result.faults]
+    killed = sum(result.first == KILLED for result in outcomes)
     lines = [
         f"{len(outcomes)} runs: {killed} killed with SIGKILL and resumed, "
-        f"{sum(one.first == 0 for one in outcomes)} ended before their moment; "
-        f"{sum(one.processor_s for one in outcomes) / max(1, len(outcomes)):.1f} s of the processor each.",
-        f"{len(outcomes) - len(wrong)} of {len(outcomes)} end with the same Result, no model call repeated, no call run "
+        f"{sum(result.first == 0 for result in outcomes)} ended before their moment; "
+        f"{sum(result.processor_s for result in outcomes) / max(1, len(outcomes)):.1f} s of the processor each.",
+        f"{len(outcomes) - len(faulty)} of {len(outcomes)} end with the same Result, no model call repeated, no call run "
         "twice, no process and no temporary file left.",
     ]
     return "\n".join(
-        [*lines, *(f"  {one.name}, after {one.events} events: {fault}" for one in wrong for fault in one.faults)]
+        [
+            *lines,
+            *(
+                f"  {result.name}, after {result.events} events: {fault}"
+                for result in faulty
+                for fault in result.faults
+            ),
+        ]
     )
 
 
@@ -146,30 +153,30 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="lines of JSON to add to, and to go on from")
     parser.add_argument("--max-minutes", type=float, help="begin no further run after so long")
     args = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="kills-"))
+    folder = Path(tempfile.mkdtemp(prefix="kills-"))
     try:
-        data = make_spots(place / "data" / "spots")
-        began = time.monotonic()
-        if ended(place / "undisturbed" / "run", data) != 0:
+        data = make_spots(folder / "data" / "spots")
+        started = time.monotonic()
+        if ended(folder / "undisturbed" / "run", data) != 0:
             raise RuntimeError("The run that nobody kills does not end; nothing can be compared.")
-        length, expected = time.monotonic() - began, outcome(place / "undisturbed" / "run")
-        count = len(journal(place / "undisturbed" / "run"))
+        length, expected = time.monotonic() - started, outcome(folder / "undisturbed" / "run")
+        count = len(journal(folder / "undisturbed" / "run"))
         print(f"Undisturbed: {expected['status']} after {length:.1f} s and {count} events.", flush=True)
         done = known(args.results)
         for kill in at_events(count) if args.events else moments(args.moments, args.seed, length):
-            if args.max_minutes and time.monotonic() - began > args.max_minutes * 60:
+            if args.max_minutes and time.monotonic() - started > args.max_minutes * 60:
                 break
             if kill.name in done:
                 continue
-            found = done[kill.name] = survive(place / "killed" / "run", data, kill, expected)
+            kill_outcome = done[kill.name] = survive(folder / "killed" / "run", data, kill, expected)
             if args.results is not None:
                 with args.results.open("a") as stream:
-                    stream.write(json.dumps(asdict(found)) + "\n")
-            shutil.rmtree(place / "killed")
+                    stream.write(json.dumps(asdict(kill_outcome)) + "\n")
+            shutil.rmtree(folder / "killed")
         print(told(list(done.values())))
-        return 1 if any(one.faults for one in done.values()) else 0
+        return 1 if any(kept_outcome.faults for kept_outcome in done.values()) else 0
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -93,14 +93,14 @@ def main() -> None:
     options = vars(parser.parse_args())
     print(f"torch {torch.__version__}, {options['threads']} threads, {torch.backends.cpu.get_cpu_capability()}")
     print(f"{'network':30} usual ms   channels last ms   ratio")
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         for name, plan in ROWS.items():
-            work = Path(place) / plan["task"]
+            work = Path(folder) / plan["task"]
             if not work.exists():
                 shutil.copytree(TEMPLATES / plan["task"], work)
                 shutil.copytree(TEMPLATES / "shared", work / "Utils", dirs_exist_ok=True)
-            found = measure(work, CODE, json.dumps(plan), json.dumps(options))
-            usual, last = found["usual"], found["last"]
+            times = measure(work, CODE, json.dumps(plan), json.dumps(options))
+            usual, last = times["usual"], times["last"]
             print(f"{name:30} {usual:8.1f} {last:18.1f} {usual / last:7.2f}", flush=True)
 
 

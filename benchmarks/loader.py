@@ -87,9 +87,9 @@ def main() -> None:
             if work is None:
                 print(f"{name:14} not there")
                 continue
-            found = measure(work, CODE, str(options.seconds))
-            times = found["cached"] / found["decoded"]
-            row = f"{name:14} {found['cached']:10.0f} {found['decoded']:11.1f} {times:7.1f} {found['waiting']:11.1%}"
+            rates = measure(work, CODE, str(options.seconds))
+            times = rates["cached"] / rates["decoded"]
+            row = f"{name:14} {rates['cached']:10.0f} {rates['decoded']:11.1f} {times:7.1f} {rates['waiting']:11.1%}"
             print(row, flush=True)
 
 

@@ -34,19 +34,27 @@ def main() -> None:
         print(step_ms(options.classes[0], options))
         return
     numbers = ["--side", options.side, "--steps", options.steps, "--threads", options.threads]
-    with tempfile.TemporaryDirectory() as place:
-        project = Path(shutil.copytree(TEMPLATES / "segmentation", Path(place) / "project"))
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(shutil.copytree(TEMPLATES / "segmentation", Path(folder) / "project"))
         shutil.copytree(TEMPLATES / "shared", project / "Utils", dirs_exist_ok=True)
         for classes in options.classes:
-            first = 0.0
-            for way, name in enumerate(WAYS):
-                command = [sys.executable, str(Path(__file__).resolve()), "--classes", classes, "--way", way, *numbers]
+            first_ms = 0.0
+            for variant, name in enumerate(WAYS):
+                command = [
+                    sys.executable,
+                    str(Path(__file__).resolve()),
+                    "--classes",
+                    classes,
+                    "--way",
+                    variant,
+                    *numbers,
+                ]
                 done = subprocess.run(
                     [str(part) for part in command], cwd=project, capture_output=True, text=True, check=True
                 )
-                took = float(done.stdout.split()[-1])
-                first = first or took
-                print(f"{classes:3} classes  {name:34} {took:7.1f} ms  {took / first:5.2f}")
+                step_time_ms = float(done.stdout.split()[-1])
+                first_ms = first_ms or step_time_ms
+                print(f"{classes:3} classes  {name:34} {step_time_ms:7.1f} ms  {step_time_ms / first_ms:5.2f}")
 
 
 def step_ms(classes: int, options: argparse.Namespace) -> float:
@@ -78,19 +86,19 @@ def step_ms(classes: int, options: argparse.Namespace) -> float:
         "precision": "bf16",
     }
     model = build_model({**plan, "network": {**network, "deep_supervision": True}}).train()
-    rate = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     image, mask = (
         torch.randn(1, 1, *plan["patch"]),
         torch.randint(0, classes + 1, (1, *plan["patch"]), dtype=torch.uint8),
     )
-    taken = []
+    times_ms = []
     for _ in range(options.steps + 3):
-        begin = time.perf_counter()
+        started = time.perf_counter()
         model(image, mask)["loss"].backward()
-        rate.step()
-        rate.zero_grad()
-        taken.append(1e3 * (time.perf_counter() - begin))
-    return statistics.median(taken[3:])
+        optimizer.step()
+        optimizer.zero_grad()
+        times_ms.append(1e3 * (time.perf_counter() - started))
+    return statistics.median(times_ms[3:])
 
 
 if __name__ == "__main__":

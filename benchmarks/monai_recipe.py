@@ -47,8 +47,8 @@ def train(
     model: Any, rate: float, step: Callable[[], torch.Tensor], epoch: int, valid: Callable[[], float], seconds: float
 ) -> None:
     """Adam until the seconds are over; the weights of the epoch with the best validation figure are kept."""
-    optimizer, start, best, kept = torch.optim.Adam(model.parameters(), rate), time.monotonic(), -1.0, None
-    steps = rounds = 0
+    optimizer, start, best, best_weights = torch.optim.Adam(model.parameters(), rate), time.monotonic(), -1.0, None
+    steps = scorings = 0
     while time.monotonic() - start < seconds:
         model.train()
         for _ in range(epoch):
@@ -61,13 +61,13 @@ def train(
         model.eval()
         with torch.no_grad():
             figure = valid()
-        rounds += 1
+        scorings += 1
         if figure > best:
-            best, kept = figure, {key: value.clone() for key, value in model.state_dict().items()}
-    if kept:
-        model.load_state_dict(kept)
+            best, best_weights = figure, {key: value.clone() for key, value in model.state_dict().items()}
+    if best_weights:
+        model.load_state_dict(best_weights)
     model.eval()
-    print(f"recipe: {steps} steps, {rounds} scorings, best validation figure {best:.3f}", flush=True)
+    print(f"recipe: {steps} steps, {scorings} scorings, best validation figure {best:.3f}", flush=True)
 
 
 def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
     }
     train_set, valid_set = build_datasets(plan)
     model = DenseNet121(spatial_dims=dims, in_channels=int(plan["channels"]), out_channels=len(plan["classes"]))
-    change = Compose([
+    augment = Compose([
         RandRotate(range_x=np.pi / 12, prob=0.5, keep_size=True), RandFlip(spatial_axis=0, prob=0.5),
         RandZoom(min_zoom=0.9, max_zoom=1.1, prob=0.5),
     ])  # fmt: skip
@@ -102,7 +102,7 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
         if items is None:
             source[0] = iter(loader)
             items = next(source[0])
-        pixels = torch.stack([torch.as_tensor(np.asarray(change(one))) for one in items["pixel_values"]])
+        pixels = torch.stack([torch.as_tensor(np.asarray(augment(image))) for image in items["pixel_values"]])
         result: torch.Tensor = loss(model(pixels), items["labels"])
         return result
 
@@ -114,10 +114,10 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
     def valid() -> float:
         items = [valid_set[k] for k in range(len(valid_set))]
         truth = np.stack([item["labels"].numpy() for item in items])
-        found = answers([item["pixel_values"].numpy() for item in items])
+        probabilities = answers([item["pixel_values"].numpy() for item in items])
         if plan["task"] == "grading":
-            return float(kind_of(plan).figures(np.log(np.maximum(found, 1e-9)), truth, "mode")["qwk"])
-        return macro_auroc(truth, found)
+            return float(kind_of(plan).figures(np.log(np.maximum(probabilities, 1e-9)), truth, "mode")["qwk"])
+        return macro_auroc(truth, probabilities)
 
     train(model, 1e-4, step, max(1, len(loader)), valid, seconds)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
         size = [int(min(side, -(-int(have) // 16) * 16)) for side, have in zip(size, largest, strict=True)]
     keys = ["image", "label"]
     turns = [RandFlipd(keys, 0.5, 0), RandRotate90d(keys, 0.5, spatial_axes=(0, 1))] if dims == 2 else []
-    change = Compose([
+    augment = Compose([
         SpatialPadd(keys, size), RandCropByPosNegLabeld(keys, "label", size, pos=1, neg=1, num_samples=4), *turns
     ])  # fmt: skip
     outputs = classes if overlap else classes + 1
@@ -157,7 +157,7 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
         row = int(rows[rng.integers(len(rows))])
         mask = np.array(volumes.mask(row))
         item = {"image": np.array(volumes.image(row), np.float32), "label": mask if overlap else mask[None]}
-        parts = change(item)
+        parts = augment(item)
         pixels, labels = (torch.stack([torch.as_tensor(part[key]) for part in parts]) for key in keys)
         result: torch.Tensor = loss(model(pixels), labels)
         return result
@@ -167,20 +167,20 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
         return logits
 
     def valid() -> float:
-        chosen = [valid_set[int(k)] for k in np.linspace(0, len(valid_set) - 1, min(24, len(valid_set)))]
+        sampled_cases = [valid_set[int(k)] for k in np.linspace(0, len(valid_set) - 1, min(24, len(valid_set)))]
         table = [
-            dice_of(decide(found(one["pixel_values"]), overlap), one["labels"].numpy(), classes, overlap)
-            for one in chosen
+            dice_of(decide(found(case["pixel_values"]), overlap), case["labels"].numpy(), classes, overlap)
+            for case in sampled_cases
         ]
         return mean_dice(np.array(table, float))
 
     train(model, 1e-3 if dims == 2 else 1e-4, step, max(20, len(rows)), valid, seconds)
     masks = {}
     with torch.no_grad():
-        for place, path in enumerate(paths):
+        for index, path in enumerate(paths):
             image = read_case(path, plan)
             logits = found(torch.from_numpy(prepare_image(image, plan))).numpy()
-            masks[str(place)] = predict.decide_at(logits, image.array.shape[1:], overlap)
+            masks[str(index)] = predict.decide_at(logits, image.array.shape[1:], overlap)
     return masks
 
 
@@ -219,20 +219,20 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
             return peaks(model(padded(image))[0, :, :rows, :columns], classes)
 
     def valid() -> float:
-        chosen = [int(row) for row in valid_set.rows[:40]]
-        answers = [found(np.asarray(cases.image(row), np.float32)) for row in chosen]
-        truths = [(cases.boxes[row][:, :4], cases.boxes[row][:, 4].astype(int)) for row in chosen]
+        sampled_rows = [int(row) for row in valid_set.rows[:40]]
+        answers = [found(np.asarray(cases.image(row), np.float32)) for row in sampled_rows]
+        truths = [(cases.boxes[row][:, :4], cases.boxes[row][:, 4].astype(int)) for row in sampled_rows]
         return float(np.nanmean([average_precision(*column) for column in rank_images(answers, truths, classes)]))
 
     train(model, 1e-3, step, max(20, len(train_set.rows) // 2), valid, seconds)
     result = {}
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         image = read_image(path)
         array = prepare_image(image, plan, str(path))
         boxes, scores, labels = found(array)
         share = predict._share(image, array.shape[1:])
         corners = [predict._to_file(box * np.concatenate([share, share]), path, 2) for box in boxes]
-        result[str(place)] = np.column_stack([np.array(corners).reshape(-1, 4), scores, labels])
+        result[str(index)] = np.column_stack([np.array(corners).reshape(-1, 4), scores, labels])
     return result
 
 
@@ -251,16 +251,18 @@ def points_loss(output: torch.Tensor, boxes: np.ndarray, classes: int) -> torch.
         middle = [int((low_r + high_r) / 2), int((low_c + high_c) / 2)]
         middle = [min(middle[0], heat.shape[1] - 1), min(middle[1], heat.shape[2] - 1)]
         spread = max(1.0, min(high_r - low_r, high_c - low_c) / 6)
-        bump = np.exp(-((grid[0] - middle[0]) ** 2 + (grid[1] - middle[1]) ** 2) / (2 * spread**2))
-        target[int(label)] = np.maximum(target[int(label)], bump)
+        gaussian = np.exp(-((grid[0] - middle[0]) ** 2 + (grid[1] - middle[1]) ** 2) / (2 * spread**2))
+        target[int(label)] = np.maximum(target[int(label)], gaussian)
         spots.append((int(label), *middle, np.log(max(high_r - low_r, 1.0)), np.log(max(high_c - low_c, 1.0))))
     for label, row, column, _, _ in spots:
         target[label, row, column] = 1.0
-    wanted = torch.from_numpy(target)
-    near = torch.where(wanted == 1, (1 - heat) ** 2 * heat.log(), (1 - wanted) ** 4 * heat**2 * (1 - heat).log())
-    loss = -near.sum() / max(1, len(spots))
-    for _, row, column, tall, wide in spots:
-        loss = loss + 0.1 * (size[:, row, column] - torch.tensor([tall, wide])).abs().sum() / len(spots)
+    target_map = torch.from_numpy(target)
+    focal_terms = torch.where(
+        target_map == 1, (1 - heat) ** 2 * heat.log(), (1 - target_map) ** 4 * heat**2 * (1 - heat).log()
+    )
+    loss = -focal_terms.sum() / max(1, len(spots))
+    for _, row, column, height, width in spots:
+        loss = loss + 0.1 * (size[:, row, column] - torch.tensor([height, width])).abs().sum() / len(spots)
     return loss
 
 
@@ -268,8 +270,8 @@ def peaks(output: torch.Tensor, classes: int, most: int = 100) -> tuple[np.ndarr
     """Boxes (rows and columns of lower and upper corner), scores and classes of the surest peaks of the heat maps."""
     heat, size = output[:classes].sigmoid(), output[classes:].clamp(0, 7).exp()
     peak = torch.where(torch.nn.functional.max_pool2d(heat[None], 3, 1, 1)[0] == heat, heat, torch.zeros_like(heat))
-    scores, place = peak.flatten().topk(min(most, peak.numel()))
-    label, spot = place // heat[0].numel(), place % heat[0].numel()
+    scores, positions = peak.flatten().topk(min(most, peak.numel()))
+    label, spot = positions // heat[0].numel(), positions % heat[0].numel()
     row, column = spot // heat.shape[2], spot % heat.shape[2]
     half = size[:, row, column] / 2
     middle = torch.stack([row + 0.5, column + 0.5])

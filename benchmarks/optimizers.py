@@ -46,8 +46,12 @@ def trained(work: Path, optimizer: str, options: argparse.Namespace) -> dict[str
     call("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work)
     call("train.py", cwd=work, OMP_NUM_THREADS=str(options.threads))
     figures: dict[str, Any] = json.loads((work / "Logout" / "metrics.json").read_text())["validation"]
-    ended = [json.loads(file.read_text()) for file in sorted((work / "Logout").glob("*/done.json"))]
-    return {**figures, "networks": len(ended), "seconds": round(sum(one["seconds"] for one in ended), 1)}
+    network_summaries = [json.loads(file.read_text()) for file in sorted((work / "Logout").glob("*/done.json"))]
+    return {
+        **figures,
+        "networks": len(network_summaries),
+        "seconds": round(sum(entry["seconds"] for entry in network_summaries), 1),
+    }
 
 
 def _told(figures: dict[str, Any]) -> str:

@@ -63,20 +63,20 @@ def measure(name: str, mode: str, folder: Path, actions: int, repeats: int) -> O
     """
     if importlib.util.find_spec(name) is None:
         return Outcome(name, mode, missing="not installed")
-    began = time.perf_counter()
+    started = time.perf_counter()
     try:
-        found = CONTENDERS[name](mode, folder)
+        contender = CONTENDERS[name](mode, folder)
     except ModuleNotFoundError as error:
         return Outcome(name, mode, missing=f"needs {error.name}")
-    import_s = time.perf_counter() - began
-    if found is None:
+    import_s = time.perf_counter() - started
+    if contender is None:
         return Outcome(name, mode, missing="not offered")
-    version, run = found
+    version, run = contender
     times = []
-    for at in range(repeats + 1):
+    for repeat in range(repeats + 1):
         start = time.perf_counter()
         calls = run(actions)
-        if at:  # the first conversation fills caches
+        if repeat:  # the first conversation fills caches
             times.append(time.perf_counter() - start)
         if calls != actions:
             raise RuntimeError(f"{name} ran {calls} of {actions} tool calls; its loop is not used as it should be.")
@@ -126,13 +126,13 @@ def table(outcomes: list[Outcome]) -> str:
     lines = ["| loop | version | import, s | in memory, µs | recorded, µs | synced, µs |", "|---|---|--:|--:|--:|--:|"]
     for name in CONTENDERS:
         rows = {outcome.mode: outcome for outcome in outcomes if outcome.name == name}
-        known = [row for row in rows.values() if row.us_per_action is not None]
-        if not known:
+        timed_rows = [row for row in rows.values() if row.us_per_action is not None]
+        if not timed_rows:
             lines.append(f"| {LABELS[name]} | {rows['memory'].missing} | – | – | – | – |")
             continue
-        imports = f"{statistics.median(row.import_s for row in known):.2f}"
+        imports = f"{statistics.median(row.import_s for row in timed_rows):.2f}"
         cells = [_cell(rows[mode]) for mode in MODES]
-        lines.append(f"| {LABELS[name]} | {known[0].version} | {imports} | {' | '.join(cells)} |")
+        lines.append(f"| {LABELS[name]} | {timed_rows[0].version} | {imports} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -166,13 +166,13 @@ def main() -> None:
             for name in CONTENDERS
             for mode in MODES
         ]
-    bare = fsync_us(args.folder)
+    bare_fsync_us = fsync_us(args.folder)
     print(table(outcomes))
     print(
         f"\n{args.actions} actions, best of {args.repeats} conversations, Python {platform.python_version()},",
         end=" ",
     )
-    print(f"{os.cpu_count()} CPUs; one bare append and fsync in {args.folder} takes {bare:.0f} µs at best.")
+    print(f"{os.cpu_count()} CPUs; one bare append and fsync in {args.folder} takes {bare_fsync_us:.0f} µs at best.")
     print("LangGraph: recorded is its in-memory checkpointer, synced its SQLite one. mini-swe-agent: recorded is its")
     print(
         "trajectory file. m3b writes three events an action (reply, call, result); synced waits twice: reply and call are one."

@@ -230,9 +230,9 @@ def minisweagent(mode: str, folder: Path) -> tuple[str, Run] | None:
 
     def run(actions: int) -> int:
         environment = Environment()
-        kept = folder / "trajectory.json" if mode == "recorded" else None
+        trajectory_file = folder / "trajectory.json" if mode == "recorded" else None
         agent = DefaultAgent(
-            Canned(actions), environment, cost_limit=0, output_path=kept,
+            Canned(actions), environment, cost_limit=0, output_path=trajectory_file,
             system_template="You look things up.", instance_template="{{task}}",
         )  # fmt: skip
         agent.run("Look up every key.")

@@ -37,9 +37,9 @@ ASK = "import json, sys; from predict import predict; print('RESULT ' + json.dum
 
 def assemble(place: Path) -> Path:
     """The diagnosis template as m3b puts it together, with the registry."""
-    leave = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=leave)
-    shutil.copytree(TEMPLATES / "diagnosis", place, ignore=leave, dirs_exist_ok=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=ignored)
+    shutil.copytree(TEMPLATES / "diagnosis", place, ignore=ignored, dirs_exist_ok=True)
     return place
 
 
@@ -70,35 +70,35 @@ def pretrain(
     pixels = torch.stack([_tensor(image) for image in images])
     labels = torch.tensor(classes, dtype=torch.long)
     order = torch.randperm(len(labels))
-    learn, held = order[: -len(order) // 10], order[-len(order) // 10 :]
+    train_rows, held_out_rows = order[: -len(order) // 10], order[-len(order) // 10 :]
     head = torch.nn.Linear(8 * int(ARCH["width"]), int(classes.max()) + 1)
-    every = [*body.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(every, lr=1e-3, weight_decay=0.05)
-    count = epochs * (len(learn) // 64)
+    parameters = [*body.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.05)
+    count = epochs * (len(train_rows) // 64)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=count)
 
     def logits(rows: Any) -> Any:
-        found = body(pixels[rows])
-        return head((found[-1] if isinstance(found, list | tuple) else found).mean(dim=(2, 3)))
+        features = body(pixels[rows])
+        return head((features[-1] if isinstance(features, list | tuple) else features).mean(dim=(2, 3)))
 
     for step in range(count):
-        rows = learn[torch.randint(len(learn), (64,), generator=torch.Generator().manual_seed(step))]
+        rows = train_rows[torch.randint(len(train_rows), (64,), generator=torch.Generator().manual_seed(step))]
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits(rows), labels[rows]).backward()
         optimizer.step()
         schedule.step()
     body.eval()
     with torch.no_grad():
-        right = float((logits(held).argmax(dim=1) == labels[held]).float().mean())
+        accuracy = float((logits(held_out_rows).argmax(dim=1) == labels[held_out_rows]).float().mean())
     save_file(body.state_dict(), str(out["pretrained"] / "model.safetensors"))
-    return right
+    return accuracy
 
 
 def pictures_of(source: Path) -> tuple[list[np.ndarray], np.ndarray]:
     """Pictures and the numbers of their classes."""
     if source.is_file():
-        found = from_npz(source)[0]
-        return found.images, found.abnormal.astype(int)
+        pictures = from_npz(source)[0]
+        return pictures.images, pictures.abnormal.astype(int)
     files = sorted(file for file in source.rglob("*") if file.suffix in (".png", ".jpg", ".jpeg"))
     names = sorted({file.parent.name for file in files})
     return [opened(file) for file in files], np.array([names.index(file.parent.name) for file in files])
@@ -129,12 +129,12 @@ def scores(
     arm: str, weights: dict[str, Path], records: list[dict[str, Any]], test: list[str], seed: int, steps: int
 ) -> list[float]:
     """Chances of the abnormal state of the test pictures, of a network that the template trained on the records."""
-    with tempfile.TemporaryDirectory(prefix="start-") as place:
-        work = assemble(Path(place) / "work")
+    with tempfile.TemporaryDirectory(prefix="start-") as folder:
+        work = assemble(Path(folder) / "work")
         (work / "Datapath/train.json").write_text(json.dumps(records))
         (work / "Datapath/label_dict.json").write_text('{"normal": 0, "abnormal": 1}')
         start = f"network.pretrained={weights[arm]}" if arm in weights else "network.pretrained=none"
-        same = [
+        common_settings = [
             f"size=[{SIDE},{SIDE}]",
             "folds=1",
             "device=cpu",
@@ -143,14 +143,14 @@ def scores(
             f"max_steps={steps}",
             f"seed={seed}",
         ]
-        call(work, "plan.py", "--minutes", "30", "--set", start, *same)
+        call(work, "plan.py", "--minutes", "30", "--set", start, *common_settings)
         call(work, "plan.py", "--keep", "--set", "network.trial=0") if arm in weights else ""
         call(work, "train.py")
         call(work, "export.py", "--out", "Deliver")
         (work / "asked.json").write_text(json.dumps(test))
-        told = call(work / "Deliver", "-c", ASK, str(work / "asked.json"))
-    answers = json.loads(next(line for line in told.splitlines() if line.startswith("RESULT "))[7:])
-    return [float(one["probabilities"]["abnormal"]) for one in answers]
+        output = call(work / "Deliver", "-c", ASK, str(work / "asked.json"))
+    answers = json.loads(next(line for line in output.splitlines() if line.startswith("RESULT "))[7:])
+    return [float(answer["probabilities"]["abnormal"]) for answer in answers]
 
 
 def main() -> int:
@@ -169,14 +169,14 @@ def main() -> int:
     args = parser.parse_args()
     pool, test = from_npz(args.file) if args.file.suffix == ".npz" else from_table(args)
     lines = args.results.read_text().splitlines() if args.results and args.results.is_file() else []
-    drawn = [{name: np.array(value) for name, value in json.loads(line).items()} for line in lines]
-    with tempfile.TemporaryDirectory(prefix="pretrained-") as place:
-        room = Path(place)
-        weights = {name: room / name for name in ("pretrained", "random")}
-        right = pretrain(*pictures_of(args.source), assemble(room / "project"), weights, args.epochs)
-        print(f"source: {right:.1%} right on held-out pictures", flush=True)
-        paths, asked = write(pool, room / "pool"), write(test, room / "test")
-        for seed in range(len(drawn), args.draws):
+    scores_by_draw = [{name: np.array(value) for name, value in json.loads(line).items()} for line in lines]
+    with tempfile.TemporaryDirectory(prefix="pretrained-") as temporary_folder:
+        folder = Path(temporary_folder)
+        weights = {name: folder / name for name in ("pretrained", "random")}
+        accuracy = pretrain(*pictures_of(args.source), assemble(folder / "project"), weights, args.epochs)
+        print(f"source: {accuracy:.1%} right on held-out pictures", flush=True)
+        paths, test_paths = write(pool, folder / "pool"), write(test, folder / "test")
+        for seed in range(len(scores_by_draw), args.draws):
             random = np.random.default_rng(seed)
             rows = [
                 int(row)
@@ -185,21 +185,26 @@ def main() -> int:
             ]
             records = [{"image_path": paths[row], "labels": ["abnormal" if pool.abnormal[row] else "normal"],
                         "patient": pool.patients[row]} for row in rows]  # fmt: skip
-            found = {
-                arm: scores(arm, weights, records, asked, seed, args.steps) for arm in ("pretrained", "random", "own")
+            scores_by_arm = {
+                arm: scores(arm, weights, records, test_paths, seed, args.steps)
+                for arm in ("pretrained", "random", "own")
             }
-            drawn.append({name: np.array(value) for name, value in found.items()})
+            scores_by_draw.append({name: np.array(value) for name, value in scores_by_arm.items()})
             if args.results:
                 with args.results.open("a") as stream:
-                    stream.write(json.dumps(found) + "\n")
+                    stream.write(json.dumps(scores_by_arm) + "\n")
             print(f"draw {seed + 1} of {args.draws}: {len(rows)} cases", flush=True)
-    for other in ("random", "own"):
-        row = paired([{"pretrained": one["pretrained"], "ordinary": one[other]} for one in drawn], test)
+    for other_arm in ("random", "own"):
+        row = paired(
+            [{"pretrained": entry["pretrained"], "ordinary": entry[other_arm]} for entry in scores_by_draw], test
+        )
         gain, low, high = row["difference"]["pretrained"]
         wins = sum(a > b for a, b in zip(row["pretrained"], row["ordinary"], strict=True))
-        mine, theirs = (f"{np.mean(row[one]):.3f} +- {np.std(row[one]):.3f}" for one in ("pretrained", "ordinary"))
-        print(f"AUROC pretrained {mine}, {other} {theirs}: difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} "
-              f"of {len(drawn)} draws, {len(test.images)} test pictures")  # fmt: skip
+        pretrained_text, other_text = (
+            f"{np.mean(row[entry]):.3f} +- {np.std(row[entry]):.3f}" for entry in ("pretrained", "ordinary")
+        )
+        print(f"AUROC pretrained {pretrained_text}, {other_arm} {other_text}: difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} "
+              f"of {len(scores_by_draw)} draws, {len(test.images)} test pictures")  # fmt: skip
     return 0
 
 

@@ -26,10 +26,10 @@ from pathlib import Path
 def make_files(folder: Path, count: int) -> None:
     """Empty-ish files: half in one folder, half in folders of a hundred."""
     for index in range(count):
-        place = folder / "flat" if index % 2 else folder / "cases" / f"case_{index // 200:05d}"
+        subfolder = folder / "flat" if index % 2 else folder / "cases" / f"case_{index // 200:05d}"
         if index % 200 < 2:
-            place.mkdir(parents=True, exist_ok=True)
-        (place / f"image_{index:06d}.png").write_bytes(b"x")
+            subfolder.mkdir(parents=True, exist_ok=True)
+        (subfolder / f"image_{index:06d}.png").write_bytes(b"x")
 
 
 def make_table(path: Path, mib: int, *, quoted: bool) -> None:
@@ -61,12 +61,12 @@ def _repeat(path: Path, head: str, block: str, mib: int) -> None:
 
 def walk(top: Path) -> int:
     """The bare walk."""
-    waiting, count = [str(top)], 0
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
+    pending, count = [str(top)], 0
+    while pending:
+        with os.scandir(pending.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                    pending.append(entry.path)
                 else:
                     count += 1
     return count
@@ -85,13 +85,13 @@ def best(works: list[Callable[[Path], object]], path: Path, *, cold: bool = Fals
     """Median seconds of so many runs of each, taking turns; `cold` drops the file from the page cache before each."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(3 if cold else turns):
-        for work, taken in zip(works, times, strict=True):
+        for work, run_times in zip(works, times, strict=True):
             if cold:
                 forget(path)
             start = time.perf_counter()
             work(path)
-            taken.append(time.perf_counter() - start)
-    return [statistics.median(taken) for taken in times]
+            run_times.append(time.perf_counter() - start)
+    return [statistics.median(run_times) for run_times in times]
 
 
 def forget(path: Path) -> None:
@@ -119,16 +119,16 @@ def measure(path: Path) -> None:
     import numpy  # noqa: F401 - its own memory and start are not the preview's
 
     preview(Path(__file__).parent if path.is_dir() else path.with_name("tiny" + path.suffix))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = preview(path)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before
     works: list[Callable[[Path], object]] = [walk if path.is_dir() else read, preview]
     size = len(result if isinstance(result, str) else "\n".join(result))  # type: ignore[call-overload]
     for cold in (False,) if path.is_dir() else (True, False):
-        bare, took = best(works, path, cold=cold)
-        where = "from disk" if cold else "cached"
-        times = f"bare {bare:6.2f} s  preview {took:6.2f} s  ratio {took / bare:5.2f}"
-        print(f"{path.name:12} {where:10} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
+        bare_s, preview_s = best(works, path, cold=cold)
+        source = "from disk" if cold else "cached"
+        times = f"bare {bare_s:6.2f} s  preview {preview_s:6.2f} s  ratio {preview_s / bare_s:5.2f}"
+        print(f"{path.name:12} {source:10} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
 
 
 def make_small(folder: Path) -> None:
@@ -159,16 +159,18 @@ def compare(path: Path, sandbox: str) -> None:
     from m3b.tools.looking import LOOK, PreviewCall, look
 
     tool = "preview_files" if path.name == "small" or path.is_file() else "preview_dirs"
-    names = sorted(f"data/x/{one.name}" for one in path.iterdir()) if path.name == "small" else [f"data/x/{path.name}"]
+    names = (
+        sorted(f"data/x/{entry.name}" for entry in path.iterdir()) if path.name == "small" else [f"data/x/{path.name}"]
+    )
     arguments = {"path": names[0]} if tool == "preview_dirs" else {"paths": names}
     top = path if path.name == "small" else path.parent
-    asked = PreviewCall(tool, arguments, path.parent, {"data/x": top}, "mask", 8000)  # type: ignore[arg-type]
-    began = time.perf_counter()
+    request = PreviewCall(tool, arguments, path.parent, {"data/x": top}, "mask", 8000)  # type: ignore[arg-type]
+    started = time.perf_counter()
     with Reader(choose(sandbox), Mounts(read=(path.parent,))) as reader:
-        assert reader.ask(LOOK, asked) == look(asked)
-        start = time.perf_counter() - began
-        inside, through = best([lambda _: look(asked), lambda _: reader.ask(LOOK, asked)], path, turns=5)
-    times = f"in process {inside:7.3f} s  reader {through:7.3f} s  ratio {through / inside:5.2f}"
+        assert reader.ask(LOOK, request) == look(request)
+        start = time.perf_counter() - started
+        inprocess_s, reader_s = best([lambda _: look(request), lambda _: reader.ask(LOOK, request)], path, turns=5)
+    times = f"in process {inprocess_s:7.3f} s  reader {reader_s:7.3f} s  ratio {reader_s / inprocess_s:5.2f}"
     load = os.getloadavg()[0]
     print(
         f"{path.name:12} {reader.sandbox.name:10} {times}  first call of both {start:.2f} s  load {load:.1f}",
@@ -204,13 +206,13 @@ def main() -> None:
             (top / "lines.jsonl", lambda path: make_records(path, options.mib)),
         ]
         make_small(top / "small")
-        through = [sys.executable, __file__, "--sandbox", options.sandbox, "--compare"]
-        subprocess.run([*through, str(top / "small")], check=True)
+        compare_command = [sys.executable, __file__, "--sandbox", options.sandbox, "--compare"]
+        subprocess.run([*compare_command, str(top / "small")], check=True)
         for path, make in jobs:
             make(path)
             if not options.through_alone:
                 subprocess.run([sys.executable, __file__, "--measure", str(path)], check=True)
-            subprocess.run([*through, str(path)], check=True)
+            subprocess.run([*compare_command, str(path)], check=True)
             if path.is_file():
                 path.unlink()
 

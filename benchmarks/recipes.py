@@ -62,17 +62,20 @@ def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) 
     work = out / folder.name
     task, test = prepare(folder, request, work)
     parts = turns(work, test) if options.each_patient else [test]
-    measured = {"segmentation": dice_rows, "grading": grade_rows, "detection": box_rows}.get(task, score_rows)
+    measure_rows = {"segmentation": dice_rows, "grading": grade_rows, "detection": box_rows}.get(task, score_rows)
     rows: list[list[np.ndarray]] = [[], []]
-    tested: list[dict[str, Any]] = []
+    tested_records: list[dict[str, Any]] = []
     for part in parts:
         train_both(work, part, options)
-        name, found, figure = measured(work, part)
-        for own, new in zip(rows, found, strict=True):
-            own.append(new)
-        tested += part
-    joined, patients = [np.concatenate(own) for own in rows], [patient_of(record) for record in tested]
-    return f"{folder.name[:28]:28} {name:6} {len(tested):6}  {table_row(joined, figure, patients)}"
+        name, part_rows, figure = measure_rows(work, part)
+        for model_rows, new_rows in zip(rows, part_rows, strict=True):
+            model_rows.append(new_rows)
+        tested_records += part
+    all_rows, patients = (
+        [np.concatenate(model_rows) for model_rows in rows],
+        [patient_of(record) for record in tested_records],
+    )
+    return f"{folder.name[:28]:28} {name:6} {len(tested_records):6}  {table_row(all_rows, figure, patients)}"
 
 
 def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
@@ -85,8 +88,8 @@ def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Nam
     call("Deliver/predict.py", "--list", "paths.json", "-o", "found/template.json", "--masks", "found/masks", cwd=work)
     shutil.copy(work / "Deliver" / "predict.py", work)  # its last step, from logits to the image's grid, serves both
     recipe = str(Path(__file__).with_name("monai_recipe.py"))
-    more = {"OMP_NUM_THREADS": threads}
-    print(call(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **more)[-300:], flush=True)
+    environment = {"OMP_NUM_THREADS": threads}
+    print(call(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **environment)[-300:], flush=True)
 
 
 def ask(work: Path, test: Sequence[dict[str, Any]]) -> None:
@@ -100,11 +103,11 @@ def ask(work: Path, test: Sequence[dict[str, Any]]) -> None:
 
 def turns(work: Path, test: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The cases of one patient after the other; those of the others are the training part meanwhile."""
-    place = work / "Datapath" / "train.json"
-    everything = [*json.loads(place.read_text()), *test]
-    for patient in sorted({patient_of(record) for record in everything}):
-        place.write_text(json.dumps([record for record in everything if patient_of(record) != patient]))
-        yield [record for record in everything if patient_of(record) == patient]
+    training_file = work / "Datapath" / "train.json"
+    all_records = [*json.loads(training_file.read_text()), *test]
+    for patient in sorted({patient_of(record) for record in all_records}):
+        training_file.write_text(json.dumps([record for record in all_records if patient_of(record) != patient]))
+        yield [record for record in all_records if patient_of(record) == patient]
 
 
 def patient_of(record: dict[str, Any]) -> str:
@@ -115,20 +118,20 @@ def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str,
     """The template assembled on the index that m3b makes; the task, and the test cases."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    spec_file = work.with_suffix(".spec.json")
-    call("-m", "m3b", "look", str(folder), request, "-o", str(spec_file), "--force", cwd=work.parent, check=False)
-    spec = IndexSpec.model_validate_json(spec_file.read_text())
-    shutil.copytree(TEMPLATES / (family(spec.task).template or spec.task), work, dirs_exist_ok=True)
+    manifest_file = work.with_suffix(".spec.json")
+    call("-m", "m3b", "look", str(folder), request, "-o", str(manifest_file), "--force", cwd=work.parent, check=False)
+    manifest = IndexSpec.model_validate_json(manifest_file.read_text())
+    shutil.copytree(TEMPLATES / (family(manifest.task).template or manifest.task), work, dirs_exist_ok=True)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
     (work / "data").mkdir()
     (work / "data" / "set").symlink_to(folder)
     (work / "Datapath").mkdir(exist_ok=True)
-    write(execute(spec, folder, name="set", work=work), work)
+    write(execute(manifest, folder, name="set", work=work), work)
     test: list[dict[str, Any]] = json.loads((work / "Datapath" / "test.json").read_text())
     (work / "Datapath" / "test.json").unlink()
     ask(work, test)
-    return spec.task, test
+    return manifest.task, test
 
 
 def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> str:
@@ -152,17 +155,19 @@ def dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.
     answers, recipe = json.loads(Path("found/template.json").read_text()), np.load("found/recipe.npz")
     values = plan["labels"] or {}
     rows: list[list[float]] = []
-    for place, (record, answer) in enumerate(zip(test, answers, strict=True)):
+    for index, (record, answer) in enumerate(zip(test, answers, strict=True)):
         truth = load_masks(record, plan, read_case(record["image_path"], plan))
-        layers = recipe[str(place)]
-        both = []
+        layers = recipe[str(index)]
+        dice_pair = []
         for number, name in enumerate(plan["classes"]):
             file = answer["masks"][name] if plan["overlap"] else answer["mask"]
-            own = read_mask(f"found/{file}").array.reshape(truth.shape[1:])
-            template = own > 0 if plan["overlap"] else own == values[name]
-            plain = layers[number] > 0 if plan["overlap"] else layers == number + 1
-            both.append([measure_mask(one, truth[number], (1.0,) * one.ndim).dice for one in (template, plain)])
-        rows.append(list(np.nanmean(np.array(both), axis=0)))
+            predicted_mask = read_mask(f"found/{file}").array.reshape(truth.shape[1:])
+            template = predicted_mask > 0 if plan["overlap"] else predicted_mask == values[name]
+            recipe_marked = layers[number] > 0 if plan["overlap"] else layers == number + 1
+            dice_pair.append(
+                [measure_mask(marked, truth[number], (1.0,) * marked.ndim).dice for marked in (template, recipe_marked)]
+            )
+        rows.append(list(np.nanmean(np.array(dice_pair), axis=0)))
     for name in [name for name in sys.modules if name.split(".")[0] in ("Utils", "Datapath", "Model", "Loss")]:
         del sys.modules[name]
     sys.path.remove(str(work))
@@ -178,8 +183,8 @@ def score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np
     plan = json.loads((work / "plan.json").read_text())
     answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
     truth = np.array([[float(name in record["labels"]) for name in plan["classes"]] for record in test])
-    own = np.array([[answer["probabilities"][name] for name in plan["classes"]] for answer in answers])
-    rows = [np.hstack([scores, truth]) for scores in (own, recipe["scores"])]
+    template_scores = np.array([[answer["probabilities"][name] for name in plan["classes"]] for answer in answers])
+    rows = [np.hstack([scores, truth]) for scores in (template_scores, recipe["scores"])]
     return "AUROC", rows, lambda part: macro_auroc(*np.hsplit(part, 2)[::-1])
 
 
@@ -189,16 +194,20 @@ def grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np
     names, count = [str(name) for name in plan["classes"]], len(plan["classes"])
     answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
     truth = np.array([names.index(str(record["grade"])) for record in test])
-    own = np.array([names.index(str(answer["prediction"])) for answer in answers])
+    template_grades = np.array([names.index(str(answer["prediction"])) for answer in answers])
 
     def kappa(part: np.ndarray) -> float:
-        seen = np.bincount(part[:, 1] * count + part[:, 0], minlength=count * count).reshape(count, count)
-        away = np.subtract.outer(np.arange(count), np.arange(count)) ** 2.0
-        chance = np.outer(seen.sum(axis=1), seen.sum(axis=0)) / len(part)
-        total = float((away * chance).sum())
-        return 1 - float((away * seen).sum()) / total if total else float("nan")
+        confusion = np.bincount(part[:, 1] * count + part[:, 0], minlength=count * count).reshape(count, count)
+        weights = np.subtract.outer(np.arange(count), np.arange(count)) ** 2.0
+        chance = np.outer(confusion.sum(axis=1), confusion.sum(axis=0)) / len(part)
+        total = float((weights * chance).sum())
+        return 1 - float((weights * confusion).sum()) / total if total else float("nan")
 
-    return "kappa", [np.column_stack([one, truth]) for one in (own, recipe["scores"].argmax(axis=1))], kappa
+    return (
+        "kappa",
+        [np.column_stack([grades, truth]) for grades in (template_grades, recipe["scores"].argmax(axis=1))],
+        kappa,
+    )
 
 
 def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
@@ -210,15 +219,18 @@ def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.n
     names, count = list(plan["classes"]), len(plan["classes"])
     answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
     parts: list[list[Any]] = [[], []]
-    for place, (record, answer) in enumerate(zip(test, answers, strict=True)):
-        truth = np.array([one["box"] for one in record["boxes"]], float).reshape(-1, 4)
-        labels = np.array([names.index(one["label"]) for one in record["boxes"]], int)
-        found = answer["boxes"]
-        own = (np.array([one["box"] for one in found], float).reshape(-1, 4), np.array([one["score"] for one in found]))
-        both = [(*own, np.array([names.index(one["label"]) for one in found], int))]
-        both.append((recipe[str(place)][:, :4], recipe[str(place)][:, 4], recipe[str(place)][:, 5].astype(int)))
-        for part, one in zip(parts, both, strict=True):
-            part.append(rank_images([one], [(truth, labels)], count))
+    for index, (record, answer) in enumerate(zip(test, answers, strict=True)):
+        truth = np.array([entry["box"] for entry in record["boxes"]], float).reshape(-1, 4)
+        labels = np.array([names.index(entry["label"]) for entry in record["boxes"]], int)
+        boxes = answer["boxes"]
+        template_boxes = (
+            np.array([entry["box"] for entry in boxes], float).reshape(-1, 4),
+            np.array([entry["score"] for entry in boxes]),
+        )
+        detections = [(*template_boxes, np.array([names.index(entry["label"]) for entry in boxes], int))]
+        detections.append((recipe[str(index)][:, :4], recipe[str(index)][:, 4], recipe[str(index)][:, 5].astype(int)))
+        for part, entry in zip(parts, detections, strict=True):
+            part.append(rank_images([entry], [(truth, labels)], count))
     rows = [np.empty(len(test), object) for _ in parts]
     for row, part in zip(rows, parts, strict=True):
         row[:] = part
@@ -238,25 +250,30 @@ def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str
     values = [figure(part) for part in rows]
     if len(set(patients)) < FEW:
         names = np.array(patients)
-        both = [[f"{figure(part[names == name]):.3f}" for name in dict.fromkeys(patients)] for part in rows]
-        told = [f"{value:.3f} ({', '.join(each)})" for value, each in zip(values, both, strict=True)]
-        return f"{told[0]:22} {told[1]:22} {values[0] - values[1]:+.3f}"
+        figures_by_patient = [
+            [f"{figure(part[names == name]):.3f}" for name in dict.fromkeys(patients)] for part in rows
+        ]
+        texts = [
+            f"{value:.3f} ({', '.join(patient_texts)})"
+            for value, patient_texts in zip(values, figures_by_patient, strict=True)
+        ]
+        return f"{texts[0]:22} {texts[1]:22} {values[0] - values[1]:+.3f}"
     table = resampled(rows, figure, patients)
     columns = [(values[0], table[:, 0]), (values[1], table[:, 1]), (values[0] - values[1], table[:, 0] - table[:, 1])]
-    told = [with_interval(value, draws) for value, draws in columns]
-    return f"{told[0]:22} {told[1]:22} {told[2]}"
+    texts = [with_interval(value, draws) for value, draws in columns]
+    return f"{texts[0]:22} {texts[1]:22} {texts[2]}"
 
 
 def resampled(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> np.ndarray:
     """(draws, models) the figure of each model over the same draws of patients, whose cases go together."""
     groups: dict[str, list[int]] = {}
-    for place, name in enumerate(patients):
-        groups.setdefault(name, []).append(place)
-    members, rng, drawn = list(groups.values()), np.random.default_rng(0), []
+    for row, name in enumerate(patients):
+        groups.setdefault(name, []).append(row)
+    members, rng, figures = list(groups.values()), np.random.default_rng(0), []
     for _ in range(DRAWS):
-        chosen = [place for k in rng.integers(0, len(members), len(members)) for place in members[k]]
-        drawn.append([figure(part[chosen]) for part in rows])
-    return np.array(drawn)
+        sampled_rows = [row for k in rng.integers(0, len(members), len(members)) for row in members[k]]
+        figures.append([figure(part[sampled_rows]) for part in rows])
+    return np.array(figures)
 
 
 def with_interval(value: float, draws: np.ndarray) -> str:

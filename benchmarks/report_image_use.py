@@ -71,8 +71,8 @@ def main() -> int:
         seconds = time.monotonic() - start
         (work / "list.json").write_text(json.dumps([record["image_path"] for record in test]))
         run(work, "Deliver/predict.py", "--list", "list.json", "-o", "out.json")
-        written = json.loads((work / "out.json").read_text())
-    return judge(options.data, train, test, written, seconds)
+        predictions = json.loads((work / "out.json").read_text())
+    return judge(options.data, train, test, predictions, seconds)
 
 
 def prepare(
@@ -83,15 +83,15 @@ def prepare(
     shutil.copytree(templates / "report", work)
     for file in (templates / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
-    spec = dataset(name)
-    spec.make(work / "data" / "made", patients=patients, seed=seed)
-    cases = spec.read(work / "data" / "made").cases
+    dataset_spec = dataset(name)
+    dataset_spec.make(work / "data" / "made", patients=patients, seed=seed)
+    cases = dataset_spec.read(work / "data" / "made").cases
     names = sorted({case.patient for case in cases})
-    drawn = set(np.random.default_rng(0).permutation(names)[: max(20, len(names) // 4)])
-    chosen = {case.name: case.split == "test" if case.split else case.patient in drawn for case in cases}
+    test_patients = set(np.random.default_rng(0).permutation(names)[: max(20, len(names) // 4)])
+    is_test_case = {case.name: case.split == "test" if case.split else case.patient in test_patients for case in cases}
     parts: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for case in cases:
-        parts[chosen[case.name]].append(record_of(case))
+        parts[is_test_case[case.name]].append(record_of(case))
     (work / "Datapath" / "train.json").write_text(json.dumps(parts[False]))
     (work / "Datapath" / "label_dict.json").write_text("{}")
     return parts[False], parts[True]
@@ -120,8 +120,8 @@ def spread(cases: list[ReportCase], findings: Findings, most: int) -> list[Repor
     groups: dict[frozenset[str], list[ReportCase]] = {}
     for case in cases:
         groups.setdefault(stated(case.reference, findings), []).append(case)
-    turns = zip_longest(*groups.values())
-    return [case for turn in turns for case in turn if case is not None][:most]
+    rounds = zip_longest(*groups.values())
+    return [case for turn in rounds for case in turn if case is not None][:most]
 
 
 def judge(
@@ -136,19 +136,22 @@ def judge(
     constants = best_constants([whole(record["report"]) for record in train])
     scores = score_reports(cases, findings, primary="bleu_4", trivial=constants)
     use = image_use(cases, findings)
-    few = spread(cases, findings, 20)
+    sampled_cases = spread(cases, findings, 20)
     first_20 = len({stated(case.reference, findings) for case in cases[:20]})
-    written_20, true_20 = distinct_texts(few), len({stated(case.reference, findings) for case in few})
+    distinct_predictions, distinct_truths = (
+        distinct_texts(sampled_cases),
+        len({stated(case.reference, findings) for case in sampled_cases}),
+    )
     bleu = scores.primary
     print(f"{name}: {len(train)} training and {len(test)} test studies, {seconds:.0f} s with imports and export")
     for case in cases[:4]:
         print(f"  true:    {case.reference}\n  written: {case.prediction}")
-    held = (use.lost >= 0.5, written_20 >= 10, bleu.baseline is not None and bleu.value > bleu.baseline)
-    for good, line in zip(
-        held,
+    criteria = (use.lost >= 0.5, distinct_predictions >= 10, bleu.baseline is not None and bleu.value > bleu.baseline)
+    for is_met, line in zip(
+        criteria,
         (
             f"label F1 {use.value:.3f}, with images shuffled {use.shuffled:.3f}: {use.lost:.0%} is lost (at least 50%)",
-            f"different texts: {written_20} on {len(few)} cases (at least 10 of 20), whose true reports state {true_20} different "
+            f"different texts: {distinct_predictions} on {len(sampled_cases)} cases (at least 10 of 20), whose true reports state {distinct_truths} different "
             f"sets of findings; on the first 20 as they come {distinct_texts(cases[:20])} (true sets {first_20}), on all {use.n} "
             f"{use.distinct}",
             f"BLEU-4 {bleu.value:.3f}, best constant report {bleu.baseline:.3f}"
@@ -156,9 +159,9 @@ def judge(
         ),
         strict=True,
     ):
-        print(f"{'holds' if good else 'FAILS'}: {line}")
+        print(f"{'holds' if is_met else 'FAILS'}: {line}")
     print(", ".join(f"{key} {measure.value:.3f}" for key, measure in scores.metrics.items()))
-    return 0 if all(held) else 1
+    return 0 if all(criteria) else 1
 
 
 if __name__ == "__main__":

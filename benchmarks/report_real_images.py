@@ -40,15 +40,15 @@ def main() -> int:
     options = parser.parse_args()
     out = (options.out or Path(tempfile.mkdtemp(prefix="reports_"))).resolve()
     lines = [f"{'set':28} {'cases':>6}  {'label F1':22} {'best constant':>13} {'shuffled':>9} of the lead, lost"]
-    good = True
+    all_passed = True
     for folder, request in options.sets:
-        line, held = judge(Path(folder).resolve(), request, options.minutes, out)
+        line, is_passed = judge(Path(folder).resolve(), request, options.minutes, out)
         lines.append(line)
-        good &= held
+        all_passed &= is_passed
         print("\n".join([lines[0], line]), flush=True)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print("\n".join([f"\n{options.minutes:g} minutes each, load {load} at the end", *lines]))
-    return 0 if good else 1
+    return 0 if all_passed else 1
 
 
 def judge(folder: Path, request: str, minutes: float, out: Path) -> tuple[str, bool]:

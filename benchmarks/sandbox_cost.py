@@ -35,14 +35,14 @@ class Took:
 
 
 def timed(action: Callable[[], None]) -> Took:
-    before, began = processor_s(), time.perf_counter()
+    processor_before, started = processor_s(), time.perf_counter()
     action()
-    return Took(1000 * (time.perf_counter() - began), 1000 * (processor_s() - before))
+    return Took(1000 * (time.perf_counter() - started), 1000 * (processor_s() - processor_before))
 
 
 def processor_s() -> float:
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    usages = (resource.getrusage(usage_scope) for usage_scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def bare(command: list[str], work: Path) -> None:
@@ -70,8 +70,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=30)
     parser.add_argument("--most-ms", action="append", default=[], metavar="BACKEND=MS")
-    given = parser.parse_args()
-    most = {name: float(value) for name, _, value in (one.partition("=") for one in given.most_ms)}
+    options = parser.parse_args()
+    limits_ms = {name: float(value) for name, _, value in (bare_ms.partition("=") for bare_ms in options.most_ms)}
     status = 0
     print(f"{'':<28}{'by the clock, ms':>34}{'least by the clock, ms':>34}{'of the processor, ms':>34}")
     print(f"{'backend':<12}{'command':<16}" + 3 * f"{'bare':>12}{'confined':>12}{'added':>10}")
@@ -81,17 +81,17 @@ def main() -> int:
         for backend in ("bubblewrap", "landlock", "off"):
             for name, command in COMMANDS.items():
                 try:
-                    without, with_it = measure(backend, command, given.times, work)
+                    without, with_it = measure(backend, command, options.times, work)
                 except SandboxError as error:
                     print(f"{backend:<12}does not work here: {str(error).splitlines()[0]}")
                     break
                 added, line = [], f"{backend:<12}{name:<16}"
                 for kind, of in (("clock", statistics.median), ("clock", min), ("processor", statistics.median)):
-                    one, two = (of([getattr(t, kind) for t in took]) for took in (without, with_it))
-                    line += f"{one:12.1f}{two:12.1f}{two - one:10.1f}"
-                    added.append(two - one)
+                    bare_ms, confined_ms = (of([getattr(t, kind) for t in took]) for took in (without, with_it))
+                    line += f"{bare_ms:12.1f}{confined_ms:12.1f}{confined_ms - bare_ms:10.1f}"
+                    added.append(confined_ms - bare_ms)
                 print(line)
-                status |= added[1] > most.get(backend, float("inf"))
+                status |= added[1] > limits_ms.get(backend, float("inf"))
     return status
 
 

@@ -86,13 +86,13 @@ def pace_of(output: str) -> Pace:
 
 def ways() -> dict[str, Way]:
     """How the steps are made: bare, and under each backend that works here."""
-    found: dict[str, Way] = {"bare": bare}
+    runners: dict[str, Way] = {"bare": bare}
     for backend in BACKENDS:
         try:
-            found[backend] = under(choose(backend))
+            runners[backend] = under(choose(backend))
         except SandboxError as error:
             print(f"{backend} does not work here: {str(error).splitlines()[1]}")
-    return found
+    return runners
 
 
 def main() -> int:
@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--most", type=float, default=float("inf"))
     options = parser.parse_args()
-    status, every = 0, ways()
+    status, runners = 0, ways()
     print(f"{'template':14} {'way':12} {'steps/s':>9} {'of bare':>8} {'processor ms/step':>18} {'times bare':>11}")
     with tempfile.TemporaryDirectory(prefix="sandbox-training-") as folder:
         for name in options.template:
@@ -114,16 +114,18 @@ def main() -> int:
             plan = json.loads((work / "plan.json").read_text())
             (work / "plan.json").write_text(json.dumps({**plan, "threads": options.threads, "workers": 0}))
             (work / FILE).write_text(CODE)
-            made: dict[str, list[Pace]] = {way: [] for way in every}
+            throughputs: dict[str, list[Pace]] = {way: [] for way in runners}
             for _ in range(options.turns):
-                for way, run in every.items():
-                    made[way].append(pace_of(run(work, options.steps, options.threads)))
-            fast = {way: max(one.rate for one in paces) for way, paces in made.items()}
-            busy = {way: min(one.processor for one in paces) for way, paces in made.items()}
-            for way in every:
-                times = busy[way] / busy["bare"]
+                for way, run in runners.items():
+                    throughputs[way].append(pace_of(run(work, options.steps, options.threads)))
+            best_rates = {way: max(throughput.rate for throughput in paces) for way, paces in throughputs.items()}
+            least_processor_s = {
+                way: min(throughput.processor for throughput in paces) for way, paces in throughputs.items()
+            }
+            for way in runners:
+                times = least_processor_s[way] / least_processor_s["bare"]
                 print(
-                    f"{name:14} {way:12} {fast[way]:9.2f} {fast[way] / fast['bare']:8.1%} {1000 * busy[way]:18.1f} {times:11.3f}",
+                    f"{name:14} {way:12} {best_rates[way]:9.2f} {best_rates[way] / best_rates['bare']:8.1%} {1000 * least_processor_s[way]:18.1f} {times:11.3f}",
                     flush=True,
                 )
                 status |= times > options.most

@@ -55,37 +55,41 @@ class State:
 
 def state() -> State:
     """What this process holds now."""
-    found = []
+    descriptors = []
     for link in Path("/proc/self/fd").iterdir():
         try:
-            found.append(os.readlink(link))
+            descriptors.append(os.readlink(link))
         except OSError:
             continue  # that of the listing itself
-    return State(tuple(sorted(found)), tuple(sorted(one.name for one in threading.enumerate())), tuple(children()))
+    return State(
+        tuple(sorted(descriptors)), tuple(sorted(thread.name for thread in threading.enumerate())), tuple(children())
+    )
 
 
 def children() -> list[str]:
     """Command lines of all processes below this one."""
     parents = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
+    for process_folder in Path("/proc").iterdir():
+        if process_folder.name.isdigit():
             try:
-                status = (place / "stat").read_text().rpartition(")")[2].split()
-                parents[int(place.name)] = int(status[1])
+                status = (process_folder / "stat").read_text().rpartition(")")[2].split()
+                parents[int(process_folder.name)] = int(status[1])
             except OSError:
                 continue
-    below, grown = {os.getpid()}, True
-    while grown:
-        more = {one for one, parent in parents.items() if parent in below} - below
-        below |= more
-        grown = bool(more)
-    found = []
-    for one in sorted(below - {os.getpid()}):
+    descendants, has_grown = {os.getpid()}, True
+    while has_grown:
+        new_pids = {pid for pid, parent in parents.items() if parent in descendants} - descendants
+        descendants |= new_pids
+        has_grown = bool(new_pids)
+    command_lines = []
+    for pid in sorted(descendants - {os.getpid()}):
         try:
-            found.append(f"{one} {Path('/proc', str(one), 'cmdline').read_bytes().decode(errors='replace')[:100]}")
+            command_lines.append(
+                f"{pid} {Path('/proc', str(pid), 'cmdline').read_bytes().decode(errors='replace')[:100]}"
+            )
         except OSError:
             continue
-    return found
+    return command_lines
 
 
 def resident_mib() -> float:
@@ -101,25 +105,25 @@ def slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
         courses: of one process each, which begin wherever they like and have one slope.
     """
     points = [
-        (at - (len(values) - 1) / 2, value - sum(values) / len(values))
+        (position - (len(values) - 1) / 2, value - sum(values) / len(values))
         for values in courses
-        for at, value in enumerate(values)
+        for position, value in enumerate(values)
     ]
-    spread, free = sum(at**2 for at, _ in points), len(points) - len(courses) - 1
+    spread, free = sum(position**2 for position, _ in points), len(points) - len(courses) - 1
     if free < 1 or spread == 0:
         return 0.0, math.inf
-    grade = sum(at * value for at, value in points) / spread
-    rest = sum((value - grade * at) ** 2 for at, value in points)
-    return grade, 1.96 * math.sqrt(rest / free / spread)
+    gradient = sum(position * value for position, value in points) / spread
+    residual = sum((value - gradient * position) ** 2 for position, value in points)
+    return gradient, 1.96 * math.sqrt(residual / free / spread)
 
 
 def known(results: Path | None) -> list[dict[str, Any]]:
     """The runs that earlier calls made; a last line that was torn is left out."""
-    found = []
+    runs = []
     for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
         with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+            runs.append(json.loads(line))
+    return runs
 
 
 @dataclass
@@ -145,17 +149,17 @@ class Soak:
         out = self.place / "runs" / f"{number:04d}"
         pipeline = Pipeline("rules", data=self.data, out=out, train_minutes=self.minutes, seed=number, register=False)
         result = pipeline.run(REQUEST)
-        left = sorted(path.relative_to(out).as_posix() for path in out.rglob(".*") if path.name != ".lock")
+        leftover_files = sorted(path.relative_to(out).as_posix() for path in out.rglob(".*") if path.name != ".lock")
         with self.lock:
-            faults = [f"run {number} left {left[:5]}"] if left else []
+            faults = [f"run {number} left {leftover_files[:5]}"] if leftover_files else []
             if result.model_dir is None or result.integrity != "clean":
                 faults.append(f"run {number} ended as {result.status}: {result.reason}")
             self.faults += faults
             self.memory.append(resident_mib())
             if self.results is not None:
-                told = {"process": os.getpid(), "number": number, "memory": self.memory[-1], "faults": faults}
+                record = {"process": os.getpid(), "number": number, "memory": self.memory[-1], "faults": faults}
                 with self.results.open("a") as stream:
-                    stream.write(json.dumps(told) + "\n")
+                    stream.write(json.dumps(record) + "\n")
             print(f"{len(self.memory):4} {result.status:12} {self.memory[-1]:7.1f} MiB", flush=True)
         shutil.rmtree(out)
 
@@ -165,37 +169,37 @@ class Soak:
         while (now := state()) != before and time.monotonic() < end:
             time.sleep(0.5)
         for name in ("descriptors", "threads", "children"):
-            more = list(getattr(now, name))
-            for one in getattr(before, name):
-                if one in more:
-                    more.remove(one)
-            if more:
-                self.faults.append(f"{len(more)} {name} left: {more[:5]}")
-        if left := sorted(path.name for path in (self.place / "tmp").iterdir()):
-            self.faults.append(f"{len(left)} temporary files left: {left[:5]}")
+            new_items = list(getattr(now, name))
+            for old_item in getattr(before, name):
+                if old_item in new_items:
+                    new_items.remove(old_item)
+            if new_items:
+                self.faults.append(f"{len(new_items)} {name} left: {new_items[:5]}")
+        if leftover_files := sorted(path.name for path in (self.place / "tmp").iterdir()):
+            self.faults.append(f"{len(leftover_files)} temporary files left: {leftover_files[:5]}")
 
 
 def told(soak: Soak, began: float, at_once: int) -> str:
     """The figures in lines, and whether memory grows as a fault."""
     courses: dict[object, list[float]] = {}
-    for one in soak.earlier:
-        courses.setdefault(one["process"], []).append(one["memory"])
-        soak.faults += one["faults"]
-    every = [*courses.values(), soak.memory]
-    warm = [course[math.ceil(len(course) * WARM) :] for course in every if len(course) > 3]
-    grade, half = slope(warm)
-    if grade - half > 0 and grade * OVER_RUNS > MAX_GROWTH_MIB:
-        soak.faults.append(f"memory grows by {grade:.2f} MiB a run")
+    for earlier_run in soak.earlier:
+        courses.setdefault(earlier_run["process"], []).append(earlier_run["memory"])
+        soak.faults += earlier_run["faults"]
+    all_courses = [*courses.values(), soak.memory]
+    warm_courses = [course[math.ceil(len(course) * WARM) :] for course in all_courses if len(course) > 3]
+    gradient, half_width = slope(warm_courses)
+    if gradient - half_width > 0 and gradient * OVER_RUNS > MAX_GROWTH_MIB:
+        soak.faults.append(f"memory grows by {gradient:.2f} MiB a run")
     lines = [
-        f"{sum(map(len, every))} runs, {at_once} at a time, {len(soak.memory)} of them now in "
-        f"{time.monotonic() - began:.0f} s; processes: {sum(map(bool, every))}.",
+        f"{sum(map(len, all_courses))} runs, {at_once} at a time, {len(soak.memory)} of them now in "
+        f"{time.monotonic() - began:.0f} s; processes: {sum(map(bool, all_courses))}.",
         *(
             f"Memory of a process: {course[0]:.1f} MiB after its first run, {course[-1]:.1f} after {len(course)}, "
             f"{max(course):.1f} at most."
-            for course in every
+            for course in all_courses
             if course
         ),
-        f"Slope {grade:+.3f} MiB a run (95 % CI {grade - half:+.3f} to {grade + half:+.3f}).",
+        f"Slope {gradient:+.3f} MiB a run (95 % CI {gradient - half_width:+.3f} to {gradient + half_width:+.3f}).",
         *(soak.faults or ["Every run delivered a model; no descriptor, thread, process or temporary file was left."]),
     ]
     return "\n".join(lines)
@@ -211,30 +215,30 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="lines of JSON to add to, and to go on from")
     parser.add_argument("--max-minutes", type=float, help="begin no further run after so long")
     args = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="soak-"))
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
     try:
-        (place / "tmp").mkdir()
-        os.environ["TMPDIR"] = tempfile.tempdir = str(place / "tmp")
+        (folder / "tmp").mkdir()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
         from m3b.data.synthetic import make_chest
 
-        data, earlier, began = (
-            make_chest(place / "xrays", patients=args.patients),
+        data, earlier, started = (
+            make_chest(folder / "xrays", patients=args.patients),
             known(args.results),
             time.monotonic(),
         )
-        until = began + args.max_minutes * 60 if args.max_minutes else math.inf
-        soak = Soak(place, data, args.minutes, args.results, earlier, until)
-        done = {one["number"] for one in earlier}
-        if left := [number for number in range(args.runs) if number not in done]:
-            soak.one(left[0])  # what is imported and opened once is there from now on
+        until = started + args.max_minutes * 60 if args.max_minutes else math.inf
+        soak = Soak(folder, data, args.minutes, args.results, earlier, until)
+        done = {earlier_run["number"] for earlier_run in earlier}
+        if remaining_runs := [number for number in range(args.runs) if number not in done]:
+            soak.one(remaining_runs[0])  # what is imported and opened once is there from now on
             before = state()
             with ThreadPoolExecutor(args.at_once) as pool:
-                list(pool.map(soak.one, left[1:]))
+                list(pool.map(soak.one, remaining_runs[1:]))
             soak.compare(before)
-        print(told(soak, began, args.at_once))
+        print(told(soak, started, args.at_once))
         return 1 if soak.faults else 0
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def main() -> None:
         make_files(top, options.files)
         preview(top)
         look(Path(__file__).parent)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         look(top)
-        added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
         previewed, surveyed = best([preview, look], top)
         print(
             f"{options.files:,} files: preview {previewed:.2f} s, survey {surveyed:.2f} s, "

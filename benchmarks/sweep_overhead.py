@@ -52,12 +52,12 @@ def many(count: int) -> dict[str, float]:
     runs = -(-count // (len(tasks) * 10))
     plan = Plan(tasks, models=tuple(f"provider:model-{k}" for k in range(10)), runs=runs, simulate=0.0)
     with tempfile.TemporaryDirectory() as place:
-        before, started = peak_mib(), time.perf_counter()
-        done = run_sweep(plan, Path(place), Instant())
+        memory_before, started = peak_mib(), time.perf_counter()
+        finished_cells = run_sweep(plan, Path(place), Instant())
         return {
-            "cells": done,
-            "seconds_a_cell": (time.perf_counter() - started) / done,
-            "grew_mib": peak_mib() - before,
+            "cells": finished_cells,
+            "seconds_a_cell": (time.perf_counter() - started) / finished_cells,
+            "grew_mib": peak_mib() - memory_before,
         }
 
 
@@ -67,11 +67,11 @@ def main() -> None:
     parser.add_argument("--cell-seconds", type=float, default=240.0, help="a real cell's length, for the share")
     parser.add_argument("--cells", type=int, default=20)
     parser.add_argument("--many", type=int, default=10_000)
-    given = parser.parse_args()
-    cost = processes(given.cells, 0.2)
-    found = {"per_cell_s": round(cost, 3), "share": round(cost / given.cell_seconds, 5),
-             "scheduling": {k: round(v, 5) for k, v in many(given.many).items()}}  # fmt: skip
-    print(json.dumps(found, indent=1))
+    options = parser.parse_args()
+    cost = processes(options.cells, 0.2)
+    figures = {"per_cell_s": round(cost, 3), "share": round(cost / options.cell_seconds, 5),
+             "scheduling": {k: round(v, 5) for k, v in many(options.many).items()}}  # fmt: skip
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -56,9 +56,9 @@ def trajectories(out: Path, count: int, way: Way, min_iou: float) -> None:
         return
     expert = Expert((way,), TURNS, min_gain=0.01, min_iou=min_iou, enough=0.93, jitter=0.06, tremor=0.5, look=LOOK)
     collection = Collection(out, settings_of("drawn", "brush", expert, 0.0))
-    told = make(targets(count, TRAIN), Brush(), collection, expert, held_out=0.0).summary
+    summary = make(targets(count, TRAIN), Brush(), collection, expert, held_out=0.0).summary
     print(
-        f"{told['kept']} trajectories ({way}), {told['mean_turns']:.2f} masks, final IoU {told['final_iou']:.3f}",
+        f"{summary['kept']} trajectories ({way}), {summary['mean_turns']:.2f} masks, final IoU {summary['final_iou']:.3f}",
         flush=True,
     )
 
@@ -89,18 +89,18 @@ def played(model: Path, count: int, temperature: float) -> list[Earned]:
     import torch
 
     torch.manual_seed(0)
-    asked = LocalModel(model, max_tokens=60, temperature=temperature)
-    return play(targets(count, HELD_OUT), Brush(), asked, max_turns=TURNS, look=LOOK)
+    llm = LocalModel(model, max_tokens=60, temperature=temperature)
+    return play(targets(count, HELD_OUT), Brush(), llm, max_turns=TURNS, look=LOOK)
 
 
 def told(name: str, found: Sequence[Earned]) -> str:
-    patients = [one.patient for one in found]
-    reward = mean_over([one.scored.total for one in found], patients)
-    iou = float(np.mean([one.played.delivered[1] for one in found]))
-    first = float(np.mean([one.played.iou[0] if one.played.iou else 0.0 for one in found]))
-    masks = float(np.mean([len(one.played.iou) for one in found]))
-    return (f"{name:<26} {sum(one.valid for one in found):>4} of {len(found):<4} {spread(reward)}  "
-            f"{first:.3f}      {iou:.3f}      {masks:.2f}")  # fmt: skip
+    patients = [episode.patient for episode in found]
+    reward = mean_over([episode.scored.total for episode in found], patients)
+    iou = float(np.mean([episode.played.delivered[1] for episode in found]))
+    first_iou = float(np.mean([episode.played.iou[0] if episode.played.iou else 0.0 for episode in found]))
+    masks = float(np.mean([len(episode.played.iou) for episode in found]))
+    return (f"{name:<26} {sum(episode.valid for episode in found):>4} of {len(found):<4} {spread(reward)}  "
+            f"{first_iou:.3f}      {iou:.3f}      {masks:.2f}")  # fmt: skip
 
 
 def spread(figure: dict[str, float | None]) -> str:
@@ -148,40 +148,49 @@ def main() -> None:
     parser.add_argument("--rl-minutes", type=float, help="end stage two after so many")
     parser.add_argument("--held-out", type=int, default=180, help="images to measure on")
     parser.add_argument("--figure", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)
-    out, began = given.out, time.process_time()
+    out, started = options.out, time.process_time()
     out.mkdir(parents=True, exist_ok=True)
     if not (out / "model" / "config.json").is_file():
         build(out / "model")
-    trajectories(out / "boxes", given.trajectories, "hybrid", 0.7)
-    trajectories(out / "clicks", given.trajectories // 4, "points", 0.1)
+    trajectories(out / "boxes", options.trajectories, "hybrid", 0.7)
+    trajectories(out / "clicks", options.trajectories // 4, "points", 0.1)
     boxes, clicks = (list(read_chats(out / name)) for name in ("boxes", "clicks"))
-    learnt(out / "model", boxes, out / "first", given.steps, given.lr)
-    learnt(out / "first", [*boxes[: len(clicks)], *clicks], out / "supervised", given.both_steps, given.lr / 4)
-    reinforced(out, given.rl_steps, given.rl_lr, given.rl_minutes)
-    report(out, given.held_out, given.figure)
-    print(f"{time.process_time() - began:.0f} s of one core")
+    learnt(out / "model", boxes, out / "first", options.steps, options.lr)
+    learnt(out / "first", [*boxes[: len(clicks)], *clicks], out / "supervised", options.both_steps, options.lr / 4)
+    reinforced(out, options.rl_steps, options.rl_lr, options.rl_minutes)
+    report(out, options.held_out, options.figure)
+    print(f"{time.process_time() - started:.0f} s of one core")
 
 
 def report(out: Path, count: int, figure: Path | None) -> None:
     """Measure and print, draw the curve."""
     results: dict[str, Any] = {}
     print(f"\n{'':<26} {'valid':<12} {'mean reward (95 %)':<23} first IoU  last IoU   masks")
-    for way, temperature in (("as sampled", 1.0), ("likeliest words", 0.0)):
+    for sampling, temperature in (("as sampled", 1.0), ("likeliest words", 0.0)):
         names = ("model", "supervised", "reinforced") if not temperature else ("supervised", "reinforced")
-        found = {name: played(out / name, count, temperature) for name in names}
-        for name, some in found.items():
-            print(told(f"{name}, {way}", some), flush=True)
-        results[way] = rise(found["supervised"], found["reinforced"])
-        print(f"rise by stage two, {way}: {spread(results[way]['rise'])}\n")
+        scores_by_model = {name: played(out / name, count, temperature) for name in names}
+        for name, model_scores in scores_by_model.items():
+            print(told(f"{name}, {sampling}", model_scores), flush=True)
+        results[sampling] = rise(scores_by_model["supervised"], scores_by_model["reinforced"])
+        print(f"rise by stage two, {sampling}: {spread(results[sampling]['rise'])}\n")
     curve = curve_of(out / "reinforced")
-    first = {name: sum(one.calls[:1] == ("add_box",) for one in some) for name, some in found.items()}
-    print("began with a box: " + ", ".join(f"{name} {many}" for name, many in first.items()))
-    ends = {name: sum(one.calls[-1:] == ("stop",) for one in some) for name, some in found.items()}
-    print("ended by a stop, not with the last turn: " + ", ".join(f"{name} {many}" for name, many in ends.items()))
+    first = {
+        name: sum(episode.calls[:1] == ("add_box",) for episode in model_scores)
+        for name, model_scores in scores_by_model.items()
+    }
+    print("began with a box: " + ", ".join(f"{name} {episode_count}" for name, episode_count in first.items()))
+    ends = {
+        name: sum(episode.calls[-1:] == ("stop",) for episode in model_scores)
+        for name, model_scores in scores_by_model.items()
+    }
+    print(
+        "ended by a stop, not with the last turn: "
+        + ", ".join(f"{name} {episode_count}" for name, episode_count in ends.items())
+    )
     tenth = max(1, len(curve) // 10)
     print(f"mean reward while training: {curve[:tenth].mean():.3f} in the first {tenth} steps, "
           f"{curve[-tenth:].mean():.3f} in the last {tenth}")  # fmt: skip

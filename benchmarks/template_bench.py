@@ -34,5 +34,5 @@ def measure(work: Path, code: str, *arguments: str) -> dict[str, Any]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode or not lines:
         raise SystemExit(f"{work.name}: {done.stdout[-1000:]}{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
-    return found
+    result: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return result

@@ -100,10 +100,10 @@ def main() -> None:
             if work is None:
                 print(f"{name:14} not there")
                 continue
-            found = measure(work, CODE, str(options.steps))
-            share = found["trainer"] / found["bare"]
+            rates = measure(work, CODE, str(options.steps))
+            share = rates["trainer"] / rates["bare"]
             print(
-                f"{name:14} {found['batch']:6} {found['trainer']:16.2f} {found['bare']:13.2f} {share:7.1%}", flush=True
+                f"{name:14} {rates['batch']:6} {rates['trainer']:16.2f} {rates['bare']:13.2f} {share:7.1%}", flush=True
             )
 
 

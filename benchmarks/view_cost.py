@@ -22,10 +22,10 @@ A_FOLDER = 1000
 
 
 def timed(what: str, step: Callable[[], object]) -> object:
-    started, busy = time.perf_counter(), time.process_time()
+    wall_start, processor_start = time.perf_counter(), time.process_time()
     value = step()
-    used = time.process_time() - busy
-    print(f"{what:48} {time.perf_counter() - started:8.2f} s, {used:8.2f} s of the processor", flush=True)
+    processor_s = time.process_time() - processor_start
+    print(f"{what:48} {time.perf_counter() - wall_start:8.2f} s, {processor_s:8.2f} s of the processor", flush=True)
     return value
 
 
@@ -40,11 +40,13 @@ def small_files(place: Path, count: int, size: int) -> None:
         file.write_bytes(content)
     records = [Record(f"data/x/{n // A_FOLDER:04d}/{n:07d}.png", ("a",), str(n)) for n in range(int(count * SHARE))]
     print(f"{count:,} files of {size:,} bytes, {len(records):,} of them training cases")
-    wanted = timed("what they need", lambda: wanted_by(records, base))
+    needed_files = timed("what they need", lambda: wanted_by(records, base))
     for name, link in (("hard links", True), ("copies or shared blocks", False)):
         view = place / "view"
-        made = timed(name, lambda link=link, view=view: make_view(wanted, base, lambda p: view / p, link=link))  # type: ignore[misc,arg-type]
-        print(f"  {made}")
+        view_report = timed(
+            name, lambda link=link, view=view: make_view(needed_files, base, lambda p: view / p, link=link)
+        )  # type: ignore[misc,arg-type]
+        print(f"  {view_report}")
         timed("  removed", lambda view=view: shutil.rmtree(view))  # type: ignore[misc]
 
 
@@ -57,17 +59,20 @@ def large_hdf5(place: Path, gib: float, *, packed: bool) -> None:
     base.mkdir()
     block = np.random.default_rng(0).integers(0, 4000, (64, 512, 512)).astype(np.int16)
     with h5py.File(base / "all.h5", "w") as out:
-        more = {"chunks": (1, 512, 512), "compression": "gzip", "compression_opts": 1} if packed else {}
-        data = out.create_dataset("images", (items, 512, 512), np.int16, **more)
+        storage_options = {"chunks": (1, 512, 512), "compression": "gzip", "compression_opts": 1} if packed else {}
+        data = out.create_dataset("images", (items, 512, 512), np.int16, **storage_options)
         for start in range(0, items, 64):
             data[start : start + 64] = block[: min(64, items - start)]
     size = (base / "all.h5").stat().st_size / 2**30
-    chosen = [Record(f"all.h5#images[{n}]", ("a",), str(n)) for n in range(items) if n % 5]
+    training_records = [Record(f"all.h5#images[{n}]", ("a",), str(n)) for n in range(items) if n % 5]
     print(
-        f"HDF5 of {size:.1f} GiB, {items:,} items, {'gzip' if packed else 'not packed'}, {len(chosen):,} for training"
+        f"HDF5 of {size:.1f} GiB, {items:,} items, {'gzip' if packed else 'not packed'}, {len(training_records):,} for training"
     )
-    wanted = wanted_by(chosen, base)
-    timed("written with the other items zero", lambda: make_view(wanted, base, lambda p: place / "h5" / p, link=True))
+    needed_files = wanted_by(training_records, base)
+    timed(
+        "written with the other items zero",
+        lambda: make_view(needed_files, base, lambda p: place / "h5" / p, link=True),
+    )
     print(f"  {(place / 'h5/all.h5').stat().st_size / 2**30:.1f} GiB")
     shutil.rmtree(place / "h5")
     shutil.rmtree(base)
@@ -79,14 +84,14 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=4096, help="of each file")
     parser.add_argument("--hdf5-gib", type=float, default=2.0)
     parser.add_argument("--folder", type=Path, help="where to work; default: the system's temporary folder")
-    given = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="m3b-view-", dir=given.folder))
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="m3b-view-", dir=options.folder))
     try:
-        small_files(place, given.files, given.bytes)
-        for packed in (False, True):
-            large_hdf5(place, given.hdf5_gib, packed=packed)
+        small_files(folder, options.files, options.bytes)
+        for is_packed in (False, True):
+            large_hdf5(folder, options.hdf5_gib, packed=is_packed)
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

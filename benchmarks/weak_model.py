@@ -76,41 +76,41 @@ class Weak:
         self.requests += 1
         tools = [_spec(tool) for tool in heard.body.get("tools", ())]
         messages = _messages(heard.body["messages"])
-        sober, turns, informed = _sober(messages, tools or ALL)
-        reply = self._intended(sober, turns)
+        clean_messages, turns, is_informed = _sober(messages, tools or ALL)
+        reply = self._intended(clean_messages, turns)
         if not reply.calls:
             return ServerAnswer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
-        at = turns + 2 * _stage(messages)
-        slip = "none" if informed else "cut" if turns % 3 == 2 else SLIPS[at % len(SLIPS)]
+        step = turns + 2 * _stage(messages)
+        slip = "none" if is_informed else "cut" if turns % 3 == 2 else SLIPS[step % len(SLIPS)]
         self.slips[slip] += 1
         return ServerAnswer(self._said(list(reply.calls), slip))
 
     def _intended(self, sober: Sequence[Message], turns: int) -> Reply:
         """What a better model would say now: first it looks around, then it does what the brain does."""
         looks = [_about(look) for look in LOOKS]
-        done, rest = 0, list[Message]()
-        mine: set[str] = set()
+        looks_done, remaining = 0, list[Message]()
+        look_ids: set[str] = set()
         for message in sober:
             if message.calls and all(_about(call) in looks for call in message.calls):
-                done += 1
-                mine |= {call.id for call in message.calls}
-            elif message.call_id not in mine or not message.call_id:
-                rest.append(message)
-        if done < len(LOOKS):
-            return Reply(calls=(LOOKS[done],))
-        return self.brain.ask(rest, ())
+                looks_done += 1
+                look_ids |= {call.id for call in message.calls}
+            elif message.call_id not in look_ids or not message.call_id:
+                remaining.append(message)
+        if looks_done < len(LOOKS):
+            return Reply(calls=(LOOKS[looks_done],))
+        return self.brain.ask(remaining, ())
 
     def _said(self, calls: list[ToolCall], slip: str) -> dict[str, Any]:
         if slip == "announced":
             return _body(PROSE.format(name=calls[0].name))
         if slip == "in text" or self.textual:
             return _body("Let me do this.\n\n" + "\n\n".join(self._in_text(call, slip) for call in calls))
-        made = []
-        for at, call in enumerate(calls):
+        tool_calls = []
+        for index, call in enumerate(calls):
             text = _distorted(call.arguments, slip)
-            call_id = f"call_{self.requests}_{at}"
-            made.append({"id": call_id, "type": "function", "function": {"name": call.name, "arguments": text}})
-        return _body("", made)
+            call_id = f"call_{self.requests}_{index}"
+            tool_calls.append({"id": call_id, "type": "function", "function": {"name": call.name, "arguments": text}})
+        return _body("", tool_calls)
 
     def _in_text(self, call: ToolCall, slip: str) -> str:
         if slip == "none":
@@ -134,51 +134,53 @@ def _distorted(arguments: dict[str, Any], slip: str) -> str:
 
 def _mistyped(arguments: dict[str, Any]) -> dict[str, Any]:
     """Numbers as text, lists of one as the one, objects as JSON text."""
-    made: dict[str, Any] = {}
+    mistyped: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, bool | int | float):
             value = json.dumps(value)
         elif isinstance(value, list):
             value = value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value)
-        made[name] = value
-    return made
+        mistyped[name] = value
+    return mistyped
 
 
 def _sober(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], int, bool]:
     """The conversation without what went wrong, how many turns of calls went well, and whether the last thing said was
     what to do better."""
     results = {message.call_id: message for message in messages if message.role == "tool"}
-    kept: list[Message] = []
-    turns, informed, skip = 0, False, False
+    clean_messages: list[Message] = []
+    turns, is_informed, should_skip = 0, False, False
     for message in messages:
         if message.role == "assistant":
-            good = tuple(call for call in message.calls if not _says(results.get(call.id), REFUSED))
+            valid_calls = tuple(call for call in message.calls if not _says(results.get(call.id), REFUSED))
             last = [results[call.id] for call in message.calls if call.id in results]
-            informed = any(_says(result, INFORMED) for result in last)
-            skip = not message.calls and bool(find_calls(message.text, tools)[1] or message.text.startswith(PROSE[:15]))
-            if good or not (message.calls or skip):
-                kept.append(Message("assistant", message.text, good))
-                turns += bool(good)
+            is_informed = any(_says(result, INFORMED) for result in last)
+            should_skip = not message.calls and bool(
+                find_calls(message.text, tools)[1] or message.text.startswith(PROSE[:15])
+            )
+            if valid_calls or not (message.calls or should_skip):
+                clean_messages.append(Message("assistant", message.text, valid_calls))
+                turns += bool(valid_calls)
         elif message.role == "user":
-            informed = _says(message, INFORMED)
-            if not skip:  # the answer to a turn that was none
-                kept.append(message)
-            skip = False
+            is_informed = _says(message, INFORMED)
+            if not should_skip:  # the answer to a turn that was none
+                clean_messages.append(message)
+            should_skip = False
         elif message.role == "system" or not _says(message, REFUSED):
-            kept.append(message)
-    return kept, turns, informed
+            clean_messages.append(message)
+    return clean_messages, turns, is_informed
 
 
 def _about(call: ToolCall) -> tuple[str, str]:
     """A call's tool and what it is about, however that was written."""
-    about = call.arguments.get("path") or call.arguments.get("paths")
-    return call.name, str(about[0] if isinstance(about, list) and about else about)
+    target = call.arguments.get("path") or call.arguments.get("paths")
+    return call.name, str(target[0] if isinstance(target, list) and target else target)
 
 
 def _stage(messages: Sequence[Message]) -> int:
     """The number of the stage that the conversation is in."""
-    said = next((message.text for message in messages if message.text.startswith("Stage: ")), "")
-    return [said.startswith(f"Stage: {name}") for name in ("selection", "index", "module", "model")].index(True)
+    stage_text = next((message.text for message in messages if message.text.startswith("Stage: ")), "")
+    return [stage_text.startswith(f"Stage: {name}") for name in ("selection", "index", "module", "model")].index(True)
 
 
 def _says(message: Message | None, marks: Sequence[str]) -> bool:
@@ -202,36 +204,39 @@ ALL = tuple(
 
 def _messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
     """The conversation of a request; calls and results that are told as text become calls and results again."""
-    made: list[Message] = []
+    conversation: list[Message] = []
     for number, turn in enumerate(raw):
         text = turn.get("content") or ""
         if turn["role"] == "tool":
-            made.append(Message("tool", text, call_id=turn["tool_call_id"], is_error=text.startswith("Error")))
+            conversation.append(Message("tool", text, call_id=turn["tool_call_id"], is_error=text.startswith("Error")))
         elif turn["role"] == "user" and text.startswith("<result "):
-            made += _results(text, made)
+            conversation += _results(text, conversation)
         elif turn["role"] == "assistant":
-            found = find_calls(text, ALL)[1] if "<call tool=" in text else []
-            calls = [ToolCall(f"t{number}_{at}", one.name, one.arguments) for at, one in enumerate(found)]
+            text_calls = find_calls(text, ALL)[1] if "<call tool=" in text else []
+            calls = [
+                ToolCall(f"t{number}_{index}", text_call.name, text_call.arguments)
+                for index, text_call in enumerate(text_calls)
+            ]
             for call in turn.get("tool_calls") or ():
                 function = call["function"]
                 calls.append(ToolCall(call["id"], function["name"], json.loads(function["arguments"])))
-            made.append(Message("assistant", text, tuple(calls)))
+            conversation.append(Message("assistant", text, tuple(calls)))
         else:
-            made.append(Message(turn["role"], text))
-    return made
+            conversation.append(Message(turn["role"], text))
+    return conversation
 
 
 def _results(text: str, made: Sequence[Message]) -> list[Message]:
     ids = [call.id for call in next(m for m in reversed(made) if m.role == "assistant").calls]
     parts = text.split('<result tool="')[1:]
-    found = [
+    results = [
         Message(
             "tool", part.split(">\n", 1)[1].split("\n</result>")[0], call_id=call_id, is_error=" error=" in part[:60]
         )
         for call_id, part in zip(ids, parts, strict=True)
     ]
-    after = parts[-1].split("\n</result>", 1)[1].strip()
-    return [*found, *([Message("user", after)] if after else [])]
+    trailing_text = parts[-1].split("\n</result>", 1)[1].strip()
+    return [*results, *([Message("user", trailing_text)] if trailing_text else [])]
 
 
 def _body(text: str, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -298,8 +303,8 @@ def run(brain: LLM, data: Path, out: Path, *, request: str = REQUEST, tools: str
         llm = f"openai:weak@{server.url}/v1"
         result = Pipeline(llm, data=[data], out=out, tools=tools, register=False, **options).run(request)
     lines = [json.loads(line) for line in (out / "journal.jsonl").read_text("utf-8").splitlines()]
-    told = sum(1 for line in lines if line["kind"] == "result" and line["data"]["data"].get("malformed"))
-    return Outcome(result, weak.slips, told)
+    corrected_calls = sum(1 for line in lines if line["kind"] == "result" and line["data"]["data"].get("malformed"))
+    return Outcome(result, weak.slips, corrected_calls)
 
 
 def main() -> int:
@@ -308,18 +313,18 @@ def main() -> int:
     parser.add_argument("--text", action="store_true", help="a third run, with tools as text")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="weak-model-") as folder:
-        place = Path(folder)
-        data = make_chest(place / "chest")
+        work_folder = Path(folder)
+        data = make_chest(work_folder / "chest")
         options = {"train_minutes": args.minutes}
-        fixed = run(Rules(), data, place / "with", **options)
-        print(f"with repairs     {fixed.line()}\n                 {fixed.result.reason}", flush=True)
+        repaired = run(Rules(), data, work_folder / "with", **options)
+        print(f"with repairs     {repaired.line()}\n                 {repaired.result.reason}", flush=True)
         if args.text:
-            textual = run(Rules(), data, place / "text", tools="text", **options)
+            textual = run(Rules(), data, work_folder / "text", tools="text", **options)
             print(f"tools as text    {textual.line()}\n                 {textual.result.reason}", flush=True)
         with without_repairs():
-            bare = run(Rules(), data, place / "without", tools="native", **options)
-        print(f"without repairs  {bare.line()}\n                 {bare.result.reason}")
-    return 0 if fixed.result.ok and not bare.result.ok else 1
+            unrepaired = run(Rules(), data, work_folder / "without", tools="native", **options)
+        print(f"without repairs  {unrepaired.line()}\n                 {unrepaired.result.reason}")
+    return 0 if repaired.result.ok and not unrepaired.result.ok else 1
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="minutes of training")
     parser.add_argument("--folder", type=Path, default=Path("own-model-run"), help="a folder that does not exist yet")
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
-    mine = CallableLLM(answer, name="my-model", facts=Facts(window=32_000))  # or simply Pipeline(answer, ...)
-    data = make_chest(asked.folder / "chest-xrays")
-    pipeline = Pipeline(mine, data=data, out=asked.folder / "run", train_minutes=asked.minutes)
+    llm = CallableLLM(answer, name="my-model", facts=Facts(window=32_000))  # or simply Pipeline(answer, ...)
+    data = make_chest(options.folder / "chest-xrays")
+    pipeline = Pipeline(llm, data=data, out=options.folder / "run", train_minutes=options.minutes)
     result = pipeline.run("Build a model that detects lung opacities on chest X-rays")
 
     print(f"{result.status}: {result.reason}")

@@ -30,10 +30,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="minutes of training")
     parser.add_argument("--folder", type=Path, default=Path("example-run"), help="a folder that does not exist yet")
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
-    data = make_chest(asked.folder / "chest-xrays")
-    pipeline = Pipeline("rules", data=data, out=asked.folder / "run", train_minutes=asked.minutes, on_event=show)
+    data = make_chest(options.folder / "chest-xrays")
+    pipeline = Pipeline("rules", data=data, out=options.folder / "run", train_minutes=options.minutes, on_event=show)
     result = pipeline.run("Build a model that detects lung opacities on chest X-rays")
 
     print(f"{result.status}: {result.reason}")

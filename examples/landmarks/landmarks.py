@@ -109,10 +109,10 @@ class Landmarks(TaskFamily):
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Mean distance and the share of near points, with intervals over patients."""
-        blind = None if trivial is None else _figures(rows, trivial)
+        baseline_figures = None if trivial is None else _figures(rows, trivial)
         figures = _figures(rows, [row["answered"] for row in rows])
         patients = [row["patient"] for row in rows]
-        return score_means(self.name, patients, figures, primary=primary, trivial=blind, seed=seed)
+        return score_means(self.name, patients, figures, primary=primary, trivial=baseline_figures, seed=seed)
 
 
 def _figures(rows: Sequence[Row], answers: Sequence[Sequence[float]]) -> dict[str, list[float]]:

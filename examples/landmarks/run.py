@@ -103,8 +103,8 @@ def main() -> None:
     result = Pipeline(played, data=data, out=folder / "run", train_minutes=2).run("Find the landmark in each picture")
     print(f"{result.status}: {result.reason}")
     if result.model_dir:
-        for one in load_model(result.model_dir).predict(sorted(data.glob("*.png"))[:3]):
-            print(f"{Path(str(one.image)).name}: {one.extra['point']}")
+        for prediction in load_model(result.model_dir).predict(sorted(data.glob("*.png"))[:3]):
+            print(f"{Path(str(prediction.image)).name}: {prediction.extra['point']}")
     raise SystemExit(0 if result.ok else 1)
 
 

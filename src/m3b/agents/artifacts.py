@@ -95,16 +95,16 @@ KINDS: dict[str, type[Any]] = {
 
 def kind_of(made: type[Any]) -> str:
     """The name of a class of artifacts in the journal: `DataSheet` of a user's own is `data_sheet`."""
-    known = next((kind for kind, one in KINDS.items() if one is made), "")
-    return known or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made.__name__).lower()
+    builtin_kind = next((kind for kind, known_class in KINDS.items() if known_class is made), "")
+    return builtin_kind or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made.__name__).lower()
 
 
 def to_json(artifact: Any) -> dict[str, Any]:
     """An artifact as the journal holds it."""
-    made: type[Any] = type(artifact)
-    if made in KINDS.values():
+    artifact_class: type[Any] = type(artifact)
+    if artifact_class in KINDS.values():
         return asdict(artifact)
-    values: dict[str, Any] = _adapter(made).dump_python(artifact, mode="json")
+    values: dict[str, Any] = _adapter(artifact_class).dump_python(artifact, mode="json")
     return values
 
 

@@ -52,22 +52,30 @@ def selection_briefing(
     Args:
         read: surveys all files of a data set; asked where the data sets are few.
     """
-    here = [card for card in cards if card.path]
+    available_cards = [card for card in cards if card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
-    offers = []
-    for card in here:
-        few = len(here) <= FEW_CARDS
-        notes, folder = _notes(card) if few else "", look("preview_dirs", {"path": f"data/{card.root}"})
-        looks = _first_looks(card, card.task, look) if few else []
-        found = read(card) if few and read is not None else NOTHING_READ
-        parts += [_about(card, notes), *folder_told(card, found), folder.text, *(one.text for one in looks)]
-        offers.append(card_offer(card, notes, folder, looks, found))
-    if told := absent_told(cards):
-        parts.append(told)
-    if more := [f"- `{one.name}`: {one.about}" for one in families() if one.about]:
-        parts.append("\n".join(["## Further tasks", *more]))
+    card_options = []
+    for card in available_cards:
+        show_details = len(available_cards) <= FEW_CARDS
+        notes, folder_preview = (
+            _notes(card) if show_details else "",
+            look("preview_dirs", {"path": f"data/{card.root}"}),
+        )
+        previews = _first_looks(card, card.task, look) if show_details else []
+        survey = read(card) if show_details and read is not None else NOTHING_READ
+        parts += [
+            _about(card, notes),
+            *folder_told(card, survey),
+            folder_preview.text,
+            *(item.text for item in previews),
+        ]
+        card_options.append(card_offer(card, notes, folder_preview, previews, survey))
+    if missing_data_note := absent_told(cards):
+        parts.append(missing_data_note)
+    if further_tasks := [f"- `{item.name}`: {item.about}" for item in families() if item.about]:
+        parts.append("\n".join(["## Further tasks", *further_tasks]))
     parts.append("Choose, and reply with the JSON object.")
-    facts = SelectionBrief(request=request.strip(), cards=tuple(offers), tasks=task_offers(request))
+    facts = SelectionBrief(request=request.strip(), cards=tuple(card_options), tasks=task_offers(request))
     return Briefing("\n\n".join(parts), facts)
 
 
@@ -99,7 +107,7 @@ def index_briefing(
             f"## Selection\n{_selected(selection)}",
             f"## Data card\n{_about(card, _notes(card))}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
-            *(one.text for one in _first_looks(card, selection.task, look)),
+            *(preview.text for preview in _first_looks(card, selection.task, look)),
             *readings_told(readings),
             *([more] if more else []),
             *_ways(resources, selection.task, readings),
@@ -122,16 +130,16 @@ def index_briefing(
 
 def _ways(resources: Path, task: str, readings: Sequence[ProposedReading]) -> list[str]:
     """How an index is made otherwise: whole where nothing is proposed, else as much as the next step may need."""
-    if any(one.given for one in readings):
+    if any(proposal.given for proposal in readings):
         return ["Look, and say so."]
-    if any(one.sufficient for one in readings):
+    if any(proposal.sufficient for proposal in readings):
         return [SCRIPT, "Choose a reading."]
     _, _, body = (resources / FORM).read_text(encoding="utf-8").partition("\n")
-    form = f"## The form of a spec\n{body.strip()}"
+    manifest_form = f"## The form of a spec\n{body.strip()}"
     if readings:
-        return [form, NO_SPEC, f"Write {SPEC}."]
+        return [manifest_form, NO_SPEC, f"Write {SPEC}."]
     return [
-        form,
+        manifest_form,
         f"## Records of a {task} index\n{family(task).guide}",
         f"## The indexing script\n{indexing_guide(resources, task)}",
         f"Write {SPEC} or the index files.",
@@ -153,27 +161,30 @@ def _about(card: Card, notes: str) -> str:
 
 def _notes(card: Card) -> str:
     """What the folder says of itself, where the card does not tell that already."""
-    own = own_notes(card.path) if card.path else ""
-    return "" if own in card.description else own
+    notes = own_notes(card.path) if card.path else ""
+    return "" if notes in card.description else notes
 
 
 def _first_looks(card: Card, task: str, look: Look) -> list[ToolResult]:
     """The tables, and an image with its mask or a report: what one would open first. Of no task what any one needs."""
-    own = [family(task)] if task else families()
-    masks, texts = any(one.shows_masks for one in own), any(one.shows_texts for one in own)
+    task_families = [family(task)] if task else families()
+    masks, texts = (
+        any(task_family.shows_masks for task_family in task_families),
+        any(task_family.shows_texts for task_family in task_families),
+    )
     examples = example_files(card.path, masks=masks, texts=texts) if card.path else []
-    files = (_tables(card), [f"data/{card.root}/{name}" for name in examples])
-    return [_shown(paths, look) for paths in files if paths]
+    path_groups = (_tables(card), [f"data/{card.root}/{name}" for name in examples])
+    return [_shown(paths, look) for paths in path_groups if paths]
 
 
 def _shown(paths: list[str], look: Look) -> ToolResult:
     """Previews of files together; each by itself, and cut at its end, where together they are too long to be whole."""
-    whole = look("preview_files", {"paths": paths})
-    if "full" not in whole.data:
-        return whole
-    parts = [look("preview_files", {"paths": [path]}).text for path in paths]
-    cut = [one if len(one) <= ONE_FILE else one[: one.rfind("\n", 0, ONE_FILE)] + "\n  ..." for one in parts]
-    return replace(whole, text="\n\n".join(cut))
+    combined = look("preview_files", {"paths": paths})
+    if "full" not in combined.data:
+        return combined
+    texts = [look("preview_files", {"paths": [path]}).text for path in paths]
+    excerpts = [text if len(text) <= ONE_FILE else text[: text.rfind("\n", 0, ONE_FILE)] + "\n  ..." for text in texts]
+    return replace(combined, text="\n\n".join(excerpts))
 
 
 AFRESH = (
@@ -202,8 +213,8 @@ def module_briefing(
         closing: what the roles before it said when they handed over, by title.
         request: the user's words.
     """
-    first, *others = serving(resources / "templates", family(selection.task))
-    template = f"templates/{first}"
+    default_template, *other_templates = serving(resources / "templates", family(selection.task))
+    template = f"templates/{default_template}"
     guide = template_guide(resources, template)
     text = "\n\n".join(
         [
@@ -215,8 +226,10 @@ def module_briefing(
             f"Training time: {minutes:g} minutes on {device}.",
             f"## Template resources/{template}\n{guide}",
             *(
-                [f"Other templates for this task: {', '.join(f'resources/templates/{one}' for one in others)}."]
-                if others
+                [
+                    f"Other templates for this task: {', '.join(f'resources/templates/{other_template}' for other_template in other_templates)}."
+                ]
+                if other_templates
                 else []
             ),
             AFRESH,
@@ -227,7 +240,7 @@ def module_briefing(
         task=selection.task,
         metric=selection.metric,
         plan=selection.plan,
-        classes=data.values or {name: at for at, name in enumerate(data.classes)},
+        classes=data.values or {name: value for value, name in enumerate(data.classes)},
         audit=audited or AuditSummary(),
         template=f"resources/{template}",
         minutes=minutes,
@@ -312,8 +325,8 @@ PLANNED = (
 
 
 def _plan(module: TrainingModule) -> str:
-    told = [f"{key} {_short(module.plan[key])}" for key in PLANNED if module.plan.get(key) not in (None, False)]
-    return f" The plan: {', '.join(told)}." if told else ""
+    settings = [f"{key} {_short(module.plan[key])}" for key in PLANNED if module.plan.get(key) not in (None, False)]
+    return f" The plan: {', '.join(settings)}." if settings else ""
 
 
 def _short(value: object) -> str:
@@ -331,14 +344,14 @@ def _tables(card: Card) -> list[str]:
     """The few tables and archives at the top of the data folder, labels most likely among them."""
     if card.path is None:
         return []
-    found: list[str] = []
-    for place, folders, files in os.walk(card.path):
-        depth = len(Path(place).relative_to(card.path).parts)
+    paths: list[str] = []
+    for folder, folders, files in os.walk(card.path):
+        depth = len(Path(folder).relative_to(card.path).parts)
         folders[:] = [] if depth >= 2 else sorted(name for name in folders if not name.startswith("."))
         names = [name for name in sorted(files) if name.lower().endswith(TABLES) and not name.startswith(".")]
         if len(names) <= 6:  # more of them are cases, not tables
-            found += [Path(place, name).relative_to(card.path).as_posix() for name in names]
-    return [f"data/{card.root}/{name}" for name in _first(found, 4)]
+            paths += [Path(folder, name).relative_to(card.path).as_posix() for name in names]
+    return [f"data/{card.root}/{name}" for name in _first(paths, 4)]
 
 
 def _first(names: Iterable[str], count: int) -> list[str]:

@@ -74,13 +74,13 @@ class Budget:
             OutOfBudget: tokens, money or time are spent, or would be with what is coming; the message names which, and
                 the limit.
         """
-        after = self.usage + (coming or Usage())
-        if self.tokens is not None and after.total_tokens >= self.tokens:
+        projected = self.usage + (coming or Usage())
+        if self.tokens is not None and projected.total_tokens >= self.tokens:
             raise OutOfBudget(
                 f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent{_more(coming, tokens=True)}."
                 " Raise max_tokens."
             )
-        if self.cost_usd is not None and after.cost_usd >= self.cost_usd:
+        if self.cost_usd is not None and projected.cost_usd >= self.cost_usd:
             raise OutOfBudget(
                 f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent{_more(coming, tokens=False)}."
                 " Raise max_cost."
@@ -93,18 +93,18 @@ class Budget:
 
     def told(self) -> str:
         """What is left, for agents: those limits that there are."""
-        left = self.seconds_left()
+        seconds_left = self.seconds_left()
         parts = [f"{self.left} of {self.actions} actions"]
-        parts += [f"{max(left, 0) / 60:.0f} minutes"] if left is not None else []
+        parts += [f"{max(seconds_left, 0) / 60:.0f} minutes"] if seconds_left is not None else []
         parts += [f"{max(self.tokens - self.usage.total_tokens, 0):,} tokens"] if self.tokens is not None else []
         parts += [f"${max(self.cost_usd - self.usage.cost_usd, 0):.2f}"] if self.cost_usd is not None else []
-        time_told = "" if left is not None else "; no limit of time but that of each training"
-        return f"Left in this run, for all roles together: {', '.join(parts)}{time_told}."
+        no_time_limit_note = "" if seconds_left is not None else "; no limit of time but that of each training"
+        return f"Left in this run, for all roles together: {', '.join(parts)}{no_time_limit_note}."
 
     def training_minutes(self, asked: float) -> float:
         """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
-        left = self.seconds_left()
-        return asked if left is None else min(asked, max(round(left / 60 * TRAINING_SHARE, 2), 0.01))
+        seconds_left = self.seconds_left()
+        return asked if seconds_left is None else min(asked, max(round(seconds_left / 60 * TRAINING_SHARE, 2), 0.01))
 
     def check_time(self) -> None:
         """To be called before and during every wait.

@@ -85,17 +85,21 @@ class Conversation:
         Returns:
             How many results were dropped by this call.
         """
-        room = int(window * SAFETY) - max_output
-        if self.size(tools) <= room:
+        max_tokens = int(window * SAFETY) - max_output
+        if self.size(tools) <= max_tokens:
             return 0
         # Dropping half of what is too much more keeps the prefix stable for several turns to come.
-        goal = room * 3 // 4
-        results = [at for at, message in enumerate(self.messages) if message.role == "tool" and message.text != STUB]
+        target_tokens = max_tokens * 3 // 4
+        result_positions = [
+            position
+            for position, message in enumerate(self.messages)
+            if message.role == "tool" and message.text != STUB
+        ]
         dropped = 0
-        for at in results[: max(0, len(results) - KEPT)]:
-            if self.size(tools) <= goal:
+        for position in result_positions[: max(0, len(result_positions) - KEPT)]:
+            if self.size(tools) <= target_tokens:
                 break
-            self._replace(at, replace(self.messages[at], text=STUB, images=()))
+            self._replace(position, replace(self.messages[position], text=STUB, images=()))
             dropped += 1
         self.dropped += dropped
         return dropped
@@ -134,8 +138,8 @@ class Conversation:
             match event:
                 case Returned():
                     facts = (event.facts,) if event.facts else ()
-                    bad = event.is_error
-                    conversation.add(Message("tool", event.text, call_id=event.id, is_error=bad, facts=facts))
+                    is_error = event.is_error
+                    conversation.add(Message("tool", event.text, call_id=event.id, is_error=is_error, facts=facts))
                 case Briefed():
                     if event.system:
                         conversation.add(Message("system", event.system))

@@ -30,14 +30,14 @@ def example_files(folder: Path, *, masks: bool, texts: bool) -> list[str]:
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    seen = 0
-    for place, folders, names in os.walk(folder):
+    file_count = 0
+    for parent, folders, names in os.walk(folder):
         folders[:] = sorted((name for name in folders if not name.startswith((".", "__"))), key=natural)
         for name in sorted(names, key=natural):
-            seen += 1
+            file_count += 1
             if not name.startswith("."):
-                yield Path(place, name).relative_to(folder).as_posix()
-        if seen > MAX_FILES:
+                yield Path(parent, name).relative_to(folder).as_posix()
+        if file_count > MAX_FILES:
             return
 
 
@@ -55,22 +55,22 @@ def _masks(files: list[str]) -> list[str]:
     (`a_001`, `b_7`) the first of each kind, since the kinds may come from different places."""
     images = [name for name in files if name.lower().endswith(PICTURES)]
     masks = [name for name in images if of_masks(name)]
-    first = list({os.path.dirname(name): name for name in reversed(masks)}.values())[::-1][:3]
-    others = [name for name in images if not of_masks(name)]
-    if not first or not others:
-        return first
-    image = _like(others, first[0])
-    beside = os.path.dirname(image) == os.path.dirname(first[0])  # then a folder is a case
-    shown = [image, *(first[:1] if beside else _of_one_case(first))]
-    for other in _of_other_kinds(masks, first[0]):
-        shown += [_like(others, other), other]
-    return list(dict.fromkeys(shown))
+    first_masks = list({os.path.dirname(name): name for name in reversed(masks)}.values())[::-1][:3]
+    source_images = [name for name in images if not of_masks(name)]
+    if not first_masks or not source_images:
+        return first_masks
+    image = _like(source_images, first_masks[0])
+    is_same_folder = os.path.dirname(image) == os.path.dirname(first_masks[0])  # then a folder is a case
+    examples = [image, *(first_masks[:1] if is_same_folder else _of_one_case(first_masks))]
+    for mask in _of_other_kinds(masks, first_masks[0]):
+        examples += [_like(source_images, mask), mask]
+    return list(dict.fromkeys(examples))
 
 
 def _of_other_kinds(masks: list[str], first: str) -> list[str]:
     """The first mask of each further kind of name beside `first`; none where there are too many kinds to be kinds."""
-    beside = [name for name in masks if os.path.dirname(name) == os.path.dirname(first)]
-    kinds = {_kind(name): name for name in reversed(beside)}
+    siblings = [name for name in masks if os.path.dirname(name) == os.path.dirname(first)]
+    kinds = {_kind(name): name for name in reversed(siblings)}
     return [name for kind, name in reversed(kinds.items()) if kind != _kind(first)] if len(kinds) <= KINDS else []
 
 
@@ -85,9 +85,9 @@ def _like(others: Iterable[str], mask: str) -> str:
 
 def _of_one_case(masks: Iterable[str]) -> list[str]:
     """Masks of folders that lie side by side; those of other cases show nothing new."""
-    listed = list(masks)
-    tops = {os.path.dirname(os.path.dirname(name)) for name in listed}
-    return listed if len(tops) == 1 and len({os.path.basename(name) for name in listed}) == 1 else listed[:1]
+    paths = list(masks)
+    grandparents = {os.path.dirname(os.path.dirname(name)) for name in paths}
+    return paths if len(grandparents) == 1 and len({os.path.basename(name) for name in paths}) == 1 else paths[:1]
 
 
 def _likeness(one: str, other: str) -> tuple[bool, int, int]:
@@ -95,5 +95,5 @@ def _likeness(one: str, other: str) -> tuple[bool, int, int]:
     return (
         os.path.basename(one) == os.path.basename(other),
         len(numbers[0] & numbers[1]),
-        next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one)),
+        next((position for position, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one)),
     )

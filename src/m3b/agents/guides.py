@@ -23,8 +23,8 @@ def indexing_guide(resources: Path, task: str) -> str:
 
 def _serves(heading: str, task: str) -> bool:
     """Whether a part is for a task: its heading names tasks in brackets, or none."""
-    named = re.search(r"^## .*\((.+)\)$", heading)
-    return named is None or task in named.group(1).split(", ")
+    match = re.search(r"^## .*\((.+)\)$", heading)
+    return match is None or task in match.group(1).split(", ")
 
 
 def template_guide(resources: Path, template: str) -> str:

@@ -110,13 +110,13 @@ class Agent:
 
     def _close_open(self) -> None:
         """Answer the calls that another process did not get through; to finish one that was begun costs no action."""
-        begun, waiting = self._open.begun, self._open.waiting
+        started_calls, waiting_calls = self._open.begun, self._open.waiting
         self._open = Standing()
-        for call in begun:
-            told = ToolResult(self._told_of(call), True, {"interrupted": True})
-            self._answer(call, told if told.text else self.tools.call(call, self.allowed))
-        if waiting:
-            self._act(waiting)
+        for call in started_calls:
+            result = ToolResult(self._told_of(call), True, {"interrupted": True})
+            self._answer(call, result if result.text else self.tools.call(call, self.allowed))
+        if waiting_calls:
+            self._act(waiting_calls)
 
     def run(self, check: Callable[[str], Verdict], duty: Duty | None = None) -> Verdict:
         """Work until `check` accepts what the agent hands over.
@@ -129,33 +129,33 @@ class Agent:
         """
         self._duty = duty or Duty()
         self._close_open()
-        unchecked = self.conversation.unchecked()
+        pending_reply = self.conversation.unchecked()
         while True:
-            reply = self._ask() if unchecked is None else Reply(unchecked)
-            unchecked = None
+            reply = self._ask() if pending_reply is None else Reply(pending_reply)
+            pending_reply = None
             if reply.calls:
                 if not self._act(reply.calls):
                     continue
                 reply = Reply(reply.text or "done")
             if self._odd(reply):
                 continue
-            if words := given_up(reply.text):
-                raise Failed(" ".join(part for part in (f"{self._duty.failed}. {words}", self._cause) if part))
-            verdict = check(reply.text)
-            if verdict.said:
-                self._tell(verdict.said, "answer", facts=verdict.facts)
+            if give_up_reason := given_up(reply.text):
+                raise Failed(" ".join(part for part in (f"{self._duty.failed}. {give_up_reason}", self._cause) if part))
+            check_result = check(reply.text)
+            if check_result.said:
+                self._tell(check_result.said, "answer", facts=check_result.facts)
                 continue
-            self.emit(Checked(verdict.accepted, verdict.faults, verdict.warnings, verdict.reasons))
-            if not verdict.accepted:
-                self._reject(verdict)
-            elif verdict.warnings and self.reflection and not self._reflected:
+            self.emit(Checked(check_result.accepted, check_result.faults, check_result.warnings, check_result.reasons))
+            if not check_result.accepted:
+                self._reject(check_result)
+            elif check_result.warnings and self.reflection and not self._reflected:
                 self._reflected = True
-                noted = f"The check accepts your work, and noted:\n{_bullets(verdict.warnings)}"
-                facts = Reflection(warnings=verdict.warnings).plain()
-                self._tell(f"{self.reflection}\n\n{noted}\n\n{self.budget.told()}", "reflection", facts=facts)
+                notes = f"The check accepts your work, and noted:\n{_bullets(check_result.warnings)}"
+                facts = Reflection(warnings=check_result.warnings).plain()
+                self._tell(f"{self.reflection}\n\n{notes}\n\n{self.budget.told()}", "reflection", facts=facts)
             else:
                 self._reflected, self._cause = False, ""
-                return verdict
+                return check_result
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -180,9 +180,9 @@ class Agent:
         return reply
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
-        messages, piece = self.conversation.messages, self._piece if self.stream else None
+        messages, on_text = self.conversation.messages, self._piece if self.stream else None
         self.budget.check(self.llm.facts.usage(self.conversation.size(specs), 0, self.budget.mean_answer))
-        reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self._interrupted, on_text=piece)
+        reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self._interrupted, on_text=on_text)
         self.budget.spend(reply.usage)
         self.counters.input_tokens += reply.usage.input_tokens
         self.counters.output_tokens += reply.usage.output_tokens
@@ -201,17 +201,17 @@ class Agent:
 
     def _odd(self, reply: Reply) -> bool:
         """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""
-        by_stop = {"length": CUT, "refusal": DECLINED}
-        fault = by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY)
-        if not fault:
+        prompt_by_stop = {"length": CUT, "refusal": DECLINED}
+        prompt = prompt_by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY)
+        if not prompt:
             self._odd_replies = 0
             return False
         self._odd_replies += 1
         if self._odd_replies >= 3:
-            last = "was cut off at its length limit" if reply.stop == "length" else "was empty"
-            unusable = f"The model gave three unusable replies in a row; the last {last}. Use another model."
-            raise Failed(REFUSED if reply.stop == "refusal" else unusable)
-        self._tell(fault, "unusable")
+            last_reply = "was cut off at its length limit" if reply.stop == "length" else "was empty"
+            message = f"The model gave three unusable replies in a row; the last {last_reply}. Use another model."
+            raise Failed(REFUSED if reply.stop == "refusal" else message)
+        self._tell(prompt, "unusable")
         return True
 
     def _tell(self, text: str, reason: Reason, iteration: int = 0, facts: Mapping[str, Any] | None = None) -> None:
@@ -228,33 +228,33 @@ class Agent:
             Whether a tool said that the work is done.
         """
         self._odd_replies = 0
-        free = [self._is_wait(call) for call in calls]
-        granted = self.budget.reserve(free.count(False))
-        repeats = ""
-        spent = done = False
-        for call, costs_nothing in zip(calls, free, strict=True):
-            if not costs_nothing:
+        free_flags = [self._is_wait(call) for call in calls]
+        granted = self.budget.reserve(free_flags.count(False))
+        repetition = ""
+        budget_spent = work_done = False
+        for call, is_free in zip(calls, free_flags, strict=True):
+            if not is_free:
                 if granted == 0:
                     self._answer(call, ToolResult("Not run: the action budget is spent.", True))
-                    spent = True
+                    budget_spent = True
                     continue
                 granted -= 1
                 self.counters.actions += 1
-            if done:
+            if work_done:
                 self._answer(call, ToolResult("Not run: the work is done.", True))
                 continue
-            result = self._run(call, costs_nothing)
-            done = bool(result.data.get("done"))
-            last = not costs_nothing and granted == 0
-            self._answer(call, self._counted(result) if last else result)
+            result = self._run(call, is_free)
+            work_done = bool(result.data.get("done"))
+            is_last = not is_free and granted == 0
+            self._answer(call, self._counted(result) if is_last else result)
             if not result.data.get("running"):
-                repeats = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repeats
-        if done:
+                repetition = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repetition
+        if work_done:
             return True
-        if spent:
+        if budget_spent:
             self._wrap_up()
-        if repeats:
-            self._circle(repeats)
+        if repetition:
+            self._circle(repetition)
         return False
 
     def _run(self, call: ToolCall, free: bool) -> ToolResult:
@@ -272,12 +272,12 @@ class Agent:
 
     def _counted(self, result: ToolResult) -> ToolResult:
         """The result with the number of actions that are left, once they are few: the hand-over needs some of them."""
-        left = self.budget.left
-        if left > FEW_LEFT:
+        actions_left = self.budget.left
+        if actions_left > FEW_LEFT:
             return result
-        some = f"{left} action{'s are' if left != 1 else ' is'} left in this run."
-        told = some if left else "No action is left: hand over."
-        return replace(result, text=f"{result.text}\n\n[{told}]")
+        count_note = f"{actions_left} action{'s are' if actions_left != 1 else ' is'} left in this run."
+        note = count_note if actions_left else "No action is left: hand over."
+        return replace(result, text=f"{result.text}\n\n[{note}]")
 
     def _is_wait(self, call: ToolCall) -> bool:
         """Waiting for a job that runs costs no action, unless the wait is so short that it is polling."""
@@ -311,15 +311,15 @@ class Agent:
         return self.counters.iterations
 
     def _reject(self, verdict: Verdict) -> None:
-        end = verdict.end or Failed
+        end_error = verdict.end or Failed
         if verdict.fatal:
-            raise end(" ".join(verdict.reasons))
+            raise end_error(" ".join(verdict.reasons))
         if self.counters.iterations >= self.budget.iterations:
-            raise end(self._why(*verdict.reasons, rounds=self.budget.iterations))
+            raise end_error(self._why(*verdict.reasons, rounds=self.budget.iterations))
         self.counters.iterations += 1
-        noted = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
-        told = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{noted}\nMend it, then say that you are done."
-        self._tell(told, "rejected", self.counters.iterations, facts=verdict.rejection().plain())
+        notes = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
+        message = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{notes}\nMend it, then say that you are done."
+        self._tell(message, "rejected", self.counters.iterations, facts=verdict.rejection().plain())
 
     def _why(self, *found: str, rounds: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""
@@ -328,8 +328,10 @@ class Agent:
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
         self._tell(WRAP_UP, "wrap_up")
-        most = self.budget.actions
-        spent = f"{f'All {most} actions are' if most > 1 else 'The only action is'} spent. Raise max_actions."
+        max_actions = self.budget.actions
+        spent = (
+            f"{f'All {max_actions} actions are' if max_actions > 1 else 'The only action is'} spent. Raise max_actions."
+        )
         try:
             reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
         except LLMError as error:
@@ -339,8 +341,8 @@ class Agent:
 
 
 def _way_out(allowed: Sequence[str]) -> str:
-    look = "look at the files that are there" if "list_files" in allowed else "use what you know already"
-    return f"{look}, choose another approach, or say what stops you."
+    suggestion = "look at the files that are there" if "list_files" in allowed else "use what you know already"
+    return f"{suggestion}, choose another approach, or say what stops you."
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -19,20 +19,20 @@ def task_offers(request: str) -> tuple[TaskOffer, ...]:
     """Every task family, and what a request's words say of it."""
     import re
 
-    named, text = asked_task(request), plain(request)
+    requested_task, text = asked_task(request), plain(request)
     return tuple(
         TaskOffer(
-            name=one.name,
-            asked=one.name == named,
-            hinted=bool(one.hinted and re.search(one.hinted, text)),
-            needs=one.needs,
-            kin=one.kin,
-            metrics=tuple(dict.fromkeys((one.metrics.default, *one.metrics.names))),
-            box_metrics=one.box_metrics,
-            state_metrics=one.state_metrics,
-            plan=one.usual_plan,
+            name=task_family.name,
+            asked=task_family.name == requested_task,
+            hinted=bool(task_family.hinted and re.search(task_family.hinted, text)),
+            needs=task_family.needs,
+            kin=task_family.kin,
+            metrics=tuple(dict.fromkeys((task_family.metrics.default, *task_family.metrics.names))),
+            box_metrics=task_family.box_metrics,
+            state_metrics=task_family.state_metrics,
+            plan=task_family.usual_plan,
         )
-        for one in families()
+        for task_family in families()
     )
 
 
@@ -45,7 +45,7 @@ def card_offer(
         notes: what the folder says of itself.
         read: what a survey of all its files found.
     """
-    files = [one for look in looks if not look.is_error for one in Previews.model_validate(look.data).files]
+    files = [file for preview in looks if not preview.is_error for file in Previews.model_validate(preview.data).files]
     return CardOffer(
         name=card.name,
         task=card.task,

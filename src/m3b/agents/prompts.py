@@ -23,11 +23,11 @@ def sections(file: Path) -> dict[str, str]:
     except OSError as error:
         raise DataError(f"The prompt {file} cannot be read: {error}.") from error
     parts = re.split(r"^# (\w+)\s*$", text, flags=re.MULTILINE)
-    found = {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
-    missing = [name for name in SECTIONS if not found.get(name)]
+    text_by_heading = {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
+    missing = [name for name in SECTIONS if not text_by_heading.get(name)]
     if missing:
         raise DataError(f"The prompt {file} lacks the sections {', '.join(missing)}.")
-    return found
+    return text_by_heading
 
 
 def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added: Path | None = None) -> str:
@@ -54,9 +54,9 @@ def _work(folder: Path, role: Role, *, examples: bool) -> str:
     """What a role does: its file, or the words that a role of the user's brings along."""
     if _brought(folder, role):
         return role.prompt.strip()
-    part = sections(folder / f"{role.name}.md")
-    example = f"\n\n## Example of the work\n{part['Example']}" if examples else ""
-    return f"{part['Role']}\n\n{part['Task']}{example}"
+    section_texts = sections(folder / f"{role.name}.md")
+    example = f"\n\n## Example of the work\n{section_texts['Example']}" if examples else ""
+    return f"{section_texts['Role']}\n\n{section_texts['Task']}{example}"
 
 
 def _brought(folder: Path, role: Role) -> bool:
@@ -65,7 +65,7 @@ def _brought(folder: Path, role: Role) -> bool:
 
 def is_told(folder: Path, role: Role, added: Path | None) -> bool:
     """Whether there is anything to tell a role of its work."""
-    files = [place / f"{role.name}.md" for place in (folder, added) if place]
+    files = [prompt_folder / f"{role.name}.md" for prompt_folder in (folder, added) if prompt_folder]
     return bool(role.prompt.strip()) or any(file.is_file() for file in files)
 
 

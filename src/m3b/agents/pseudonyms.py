@@ -35,16 +35,16 @@ class Pseudonyms:
 
     def learn(self, folder: Path) -> None:
         """The names that files and folders below hold, so that one is known wherever it stands alone; of very many the first."""
-        seen: set[str] = set()
+        names: set[str] = set()
         for count, (_, folders, files) in enumerate(os.walk(folder)):
-            seen.update(re.sub(r"\d+", "0", name) for name in (*folders, *files))
-            if len(seen) > MAX_LEARNT or count > MAX_LEARNT:
+            names.update(re.sub(r"\d+", "0", name) for name in (*folders, *files))
+            if len(names) > MAX_LEARNT or count > MAX_LEARNT:
                 break
-        for name in sorted(seen)[:MAX_LEARNT]:
+        for name in sorted(names)[:MAX_LEARNT]:
             self._take(name, find(name))
 
     def _take(self, text: str, spans: list[Identified]) -> None:
-        words = {text[one.start : one.end] for one in spans if one.kind == "name" and one.sure} - self._sure
+        words = {text[span.start : span.end] for span in spans if span.kind == "name" and span.sure} - self._sure
         if words:
             self._sure |= words
             self._known = None
@@ -53,58 +53,58 @@ class Pseudonyms:
         """The text with an invented one in place of each name that is recognised, or was recognised before."""
         spans = find(text)
         self._take(text, spans)
-        parts, at = [], 0
-        for one in spans:
-            word = text[one.start : one.end]
-            made = self._named(word) if one.kind == "name" else self._numbered(word)
-            parts += [self._again(text[at : one.start]), made]
-            at = one.end
-        return "".join([*parts, self._again(text[at:])])
+        parts, position = [], 0
+        for span in spans:
+            word = text[span.start : span.end]
+            replacement = self._named(word) if span.kind == "name" else self._numbered(word)
+            parts += [self._again(text[position : span.start]), replacement]
+            position = span.end
+        return "".join([*parts, self._again(text[position:])])
 
     def show(self, text: str) -> str:
         """The text with the real names put back."""
         if not self._real:
             return text
-        text = _SHOWN.sub(lambda found: self._back(found.group()), text)
+        text = _SHOWN.sub(lambda match: self._back(match.group()), text)
         if not self._numbers:
             return text
-        known = "|".join(map(re.escape, self._numbers))
-        return re.sub(rf"(?<!\d)(?:{known})(?!\d)", lambda found: self._real[found.group()], text)
+        alternatives = "|".join(map(re.escape, self._numbers))
+        return re.sub(rf"(?<!\d)(?:{alternatives})(?!\d)", lambda match: self._real[match.group()], text)
 
     def _again(self, text: str) -> str:
         """Names that were seen in better company, standing alone here."""
         if not self._sure or not text:
             return text
         if self._known is None:
-            words = "|".join(re.escape(one) for one in sorted(self._sure, key=len, reverse=True))
-            self._known = re.compile(rf"(?<![^\W\d_])(?:{words})(?![^\W\d_])")
-        return self._known.sub(lambda found: self._named(found.group()), text)
+            alternatives = "|".join(re.escape(name) for name in sorted(self._sure, key=len, reverse=True))
+            self._known = re.compile(rf"(?<![^\W\d_])(?:{alternatives})(?![^\W\d_])")
+        return self._known.sub(lambda match: self._named(match.group()), text)
 
     def _named(self, word: str) -> str:
         if word not in self._of:
-            shown = self._free(word, lambda turn: _as(word, f"{MARK}{_syllables(word.casefold(), turn)}"))
-            self._of[word], self._real[shown] = shown, word
-            self._base.setdefault(shown.casefold(), word)
+            pseudonym = self._free(word, lambda attempt: _as(word, f"{MARK}{_syllables(word.casefold(), attempt)}"))
+            self._of[word], self._real[pseudonym] = pseudonym, word
+            self._base.setdefault(pseudonym.casefold(), word)
         return self._of[word]
 
     def _back(self, shown: str) -> str:
-        if (known := self._real.get(shown)) is not None:
-            return known
+        if (original := self._real.get(shown)) is not None:
+            return original
         word = self._base.get(shown.casefold())
         return shown if word is None else _as(shown, word)
 
     def _numbered(self, word: str) -> str:
         if word not in self._of:
-            shown = self._free(word, lambda turn: _digits(word, turn))
-            self._of[word], self._real[shown] = shown, word
-            self._numbers.append(shown)
+            pseudonym = self._free(word, lambda attempt: _digits(word, attempt))
+            self._of[word], self._real[pseudonym] = pseudonym, word
+            self._numbers.append(pseudonym)
         return self._of[word]
 
     def _free(self, word: str, make: Callable[[int], str]) -> str:
-        turn = 0
-        while (made := make(turn)) in self._real or made in self._of or made == word:
-            turn += 1
-        return made
+        attempt = 0
+        while (candidate := make(attempt)) in self._real or candidate in self._of or candidate == word:
+            attempt += 1
+        return candidate
 
 
 def _as(like: str, word: str) -> str:
@@ -120,20 +120,20 @@ def _hash(word: str, turn: int) -> int:
 
 
 def _syllables(word: str, turn: int) -> str:
-    number, made = _hash(word, turn), ""
+    number, syllables = _hash(word, turn), ""
     for _ in range(4):
-        number, sign = divmod(number, len(_SIGNS))
+        number, consonant = divmod(number, len(_SIGNS))
         number, vowel = divmod(number, len(_VOWELS))
-        made += _SIGNS[sign] + _VOWELS[vowel]
-    return made
+        syllables += _SIGNS[consonant] + _VOWELS[vowel]
+    return syllables
 
 
 def _digits(word: str, turn: int) -> str:
-    number, made = _hash(word, turn), ""
-    for one in word:
-        if one.isdigit():
+    number, replaced = _hash(word, turn), ""
+    for character in word:
+        if character.isdigit():
             number, digit = divmod(number, 10)
-            made += str(digit)
+            replaced += str(digit)
         else:
-            made += one
-    return made
+            replaced += character
+    return replaced

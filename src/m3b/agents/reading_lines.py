@@ -48,35 +48,37 @@ STANDS = (
 
 def read_lines(read: FolderRead) -> list[str]:
     """What was read, and which tasks the folder could serve; values of people are masked."""
-    best: dict[str, TaskReading] = {}
-    for one in sorted(read.readings, key=lambda one: -one.score):
-        best.setdefault(one.task, one)
+    best_by_task: dict[str, TaskReading] = {}
+    for entry in sorted(read.readings, key=lambda entry: -entry.score):
+        best_by_task.setdefault(entry.task, entry)
     # scores of different tasks do not say which task is meant: they are not shown
-    told = [f"as {_title(one)}" for one in list(best.values())[:MAX_TASKS]]
-    if read.lines and not told:
-        told = ["for no task does a reading follow from this: the index would have to be made by a script"]
-    return [one_line(one) for one in (*read.lines, *told)]
+    task_lines = [f"as {_title(entry)}" for entry in list(best_by_task.values())[:MAX_TASKS]]
+    if read.lines and not task_lines:
+        task_lines = ["for no task does a reading follow from this: the index would have to be made by a script"]
+    return [one_line(entry) for entry in (*read.lines, *task_lines)]
 
 
 def _title(one: TaskReading) -> str:
     boxes = " with boxes" if one.boxes else ""
-    why = f"; open: {one.insufficient}" if one.insufficient else ""
-    return scrub(shorten(f"{one.task}{boxes}: {one.title}{why}", MAX_LINE, placeholder=" ..."))
+    caveat = f"; open: {one.insufficient}" if one.insufficient else ""
+    return scrub(shorten(f"{one.task}{boxes}: {one.title}{caveat}", MAX_LINE, placeholder=" ..."))
 
 
 def folder_told(card: Card, read: FolderRead) -> list[str]:
     """What a survey of all files found, in some ten lines."""
     lines = read_lines(read)
-    return ["\n".join([f"m3b read in all files of data/{card.root}:", *(f"- {one}" for one in lines)])] if lines else []
+    return (
+        ["\n".join([f"m3b read in all files of data/{card.root}:", *(f"- {line}" for line in lines)])] if lines else []
+    )
 
 
 def _short(one: ProposedReading, first: ProposedReading | None) -> ProposedReading:
     """A reading without what was just said: the doubt that is why it is unclear, and what it shares with the first."""
     evidence = dict.fromkeys(one.evidence)
-    doubts = [told for told in one.doubts if told != one.unclear]
+    doubts = [sentence for sentence in one.doubts if sentence != one.unclear]
     if first is not None:
-        evidence = {told: None for told in evidence if told not in first.evidence}
-        doubts = [told for told in doubts if told not in first.doubts]
+        evidence = {sentence: None for sentence in evidence if sentence not in first.evidence}
+        doubts = [sentence for sentence in doubts if sentence not in first.doubts]
     return one.model_copy(update={"evidence": tuple(evidence), "doubts": tuple(doubts)})
 
 
@@ -84,13 +86,18 @@ def readings_told(readings: Sequence[ProposedReading]) -> list[str]:
     """What a survey of the whole folder proposes, the best with its spec; what names files is masked like previews."""
     if not readings:
         return []
-    hidden = {"spec", "given"}
-    said = [_short(one, None if place == 0 else readings[0]) for place, one in enumerate(readings)]
-    shown = [
-        {key: value for key, value in one.model_dump(mode="json", exclude=hidden).items() if value} for one in said
+    excluded_keys = {"spec", "given"}
+    shortened = [_short(item, None if rank == 0 else readings[0]) for rank, item in enumerate(readings)]
+    payload = [
+        {key: value for key, value in item.model_dump(mode="json", exclude=excluded_keys).items() if value}
+        for item in shortened
     ]
     # what is no part of it is in its file, and said by m3b in any case
-    spec = json.dumps({key: one for key, one in readings[0].spec.items() if key != "left_out"}, ensure_ascii=False)
-    first = f"Spec of {readings[0].file}: {inert(scrub(spec))}\n" if len(spec) <= MAX_SPEC else ""
-    told = STANDS if any(one.given for one in readings) else TAKE
-    return [f"{READINGS}\n{inert(scrub(json.dumps(shown, ensure_ascii=False, indent=1)))}\n{first}{told}"]
+    manifest = json.dumps(
+        {key: item for key, item in readings[0].spec.items() if key != "left_out"}, ensure_ascii=False
+    )
+    manifest_text = f"Spec of {readings[0].file}: {inert(scrub(manifest))}\n" if len(manifest) <= MAX_SPEC else ""
+    instructions = STANDS if any(item.given for item in readings) else TAKE
+    return [
+        f"{READINGS}\n{inert(scrub(json.dumps(payload, ensure_ascii=False, indent=1)))}\n{manifest_text}{instructions}"
+    ]

@@ -45,14 +45,14 @@ def cause(result: ToolResult) -> str:
     """The sentence about a failed script: what it said at its end, without what only its caller can act on."""
     error = str(result.data.get("error") or "").strip()
     if result.data.get("reason") not in (None, "exit"):
-        said = result.text.splitlines()[0]
+        output_text = result.text.splitlines()[0]
     elif error:
-        said = last_line(error)
+        output_text = last_line(error)
     else:
         body = result.text.partition(" ---\n")[2]
         lines = [line.strip() for line in body.splitlines() if line.strip()][-LAST_LINES:]
-        said = "; ".join(line for line in map(for_people, lines) if line)
-    return f'The last script said: "{shorten(said, MOST, placeholder=" ...")}"' if said.strip() else ""
+        output_text = "; ".join(line for line in map(for_people, lines) if line)
+    return f'The last script said: "{shorten(output_text, MOST, placeholder=" ...")}"' if output_text.strip() else ""
 
 
 def quoted(said: str) -> str:

@@ -9,19 +9,19 @@ from typing import Any
 def find_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
     """The first JSON object with `key` in a text that may also hold prose or a code fence."""
     decoder = json.JSONDecoder()
-    at = text.find("{")
-    while at >= 0:
+    position = text.find("{")
+    while position >= 0:
         try:
-            value, _ = decoder.raw_decode(text, at)
+            value, _ = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and key in value:
             return value
-        at = text.find("{", at + 1)
+        position = text.find("{", position + 1)
     return None
 
 
 def given_up(text: str) -> str:
     """The words for the user of `{"given_up": "<what was found, and what would help>"}`, or nothing."""
-    found = find_object(text, "given_up")
-    return str(found["given_up"] or "").strip() if found else ""
+    reply_object = find_object(text, "given_up")
+    return str(reply_object["given_up"] or "").strip() if reply_object else ""

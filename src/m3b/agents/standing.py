@@ -38,42 +38,42 @@ class Standing:
     @classmethod
     def of(cls, events: Iterable[Event]) -> Standing:
         """What the events of one conversation lead to."""
-        standing = cls()
+        state = cls()
         for event in events:
             match event:
                 case Briefed():
-                    standing.reflected = False  # a new stage of a single agent
+                    state.reflected = False  # a new stage of a single agent
                 case Replied():
-                    standing.begun, standing.waiting = [], list(event.calls)
+                    state.begun, state.waiting = [], list(event.calls)
                 case Called():
-                    standing._call(event)
+                    state._call(event)
                 case Returned():
-                    standing._result(event)
+                    state._result(event)
                 case Told():
-                    standing._told(event)
-        return standing
+                    state._told(event)
+        return state
 
     def _call(self, event: Called) -> None:
         self.odd_replies = 0
         self.iterations = event.iteration or self.iterations
-        mine = [call for call in self.waiting if call.id == event.id]
-        self.begun += mine[:1]
+        matching_calls = [call for call in self.waiting if call.id == event.id]
+        self.begun += matching_calls[:1]
         self.waiting = [call for call in self.waiting if call.id != event.id]
 
     def _result(self, event: Returned) -> None:
-        asked = next((call for call in (*self.begun, *self.waiting) if call.id == event.id), None)
+        answered_call = next((call for call in (*self.begun, *self.waiting) if call.id == event.id), None)
         self.begun = [call for call in self.begun if call.id != event.id]
         self.waiting = [call for call in self.waiting if call.id != event.id]
         facts = event.facts
         if event.name == "run_script" and "exit_code" in facts:
             self.failed_script = facts["exit_code"] != 0
             self.cause = cause(ToolResult(event.text, event.is_error, facts)) if self.failed_script else ""
-        if isinstance(number := facts.get("job"), int):
-            self.lost.pop(number, None)
-            if facts.get("running") and asked is not None:
-                self.lost[number] = str(asked.arguments.get("command") or f"job {number}")
-        if asked is not None and not facts.get("running"):
-            self.stuck.note(asked, event.text, bool(facts.get("malformed")))
+        if isinstance(job := facts.get("job"), int):
+            self.lost.pop(job, None)
+            if facts.get("running") and answered_call is not None:
+                self.lost[job] = str(answered_call.arguments.get("command") or f"job {job}")
+        if answered_call is not None and not facts.get("running"):
+            self.stuck.note(answered_call, event.text, bool(facts.get("malformed")))
 
     def _told(self, event: Told) -> None:
         self.iterations = event.iteration or self.iterations

@@ -40,8 +40,10 @@ class StuckDetector:
         self.seen[key] += 1
         if self.seen[key] >= SAME_LIMIT:
             self.seen[key] = 0
-            asked = json.dumps(call.arguments, ensure_ascii=False)[:200]
-            return f"`{call.name}` was called {SAME_LIMIT} times with {asked}, and each time the result was the same."
+            arguments = json.dumps(call.arguments, ensure_ascii=False)[:200]
+            return (
+                f"`{call.name}` was called {SAME_LIMIT} times with {arguments}, and each time the result was the same."
+            )
         return ""
 
 

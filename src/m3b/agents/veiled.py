@@ -39,8 +39,8 @@ class Veiled:
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
         """See `LLM.ask`."""
-        reply = self.llm.ask([self._veiled(one) for one in messages], tools, **more)
-        calls = tuple(replace(one, arguments=self._deep(one.arguments, self._shown)) for one in reply.calls)
+        reply = self.llm.ask([self._veiled(item) for item in messages], tools, **more)
+        calls = tuple(replace(item, arguments=self._deep(item.arguments, self._shown)) for item in reply.calls)
         return replace(reply, text=self._shown(reply.text), calls=calls)
 
     def _shown(self, text: str) -> str:
@@ -51,7 +51,7 @@ class Veiled:
     def _veiled(self, message: Message) -> Message:
         if message.role == "system":
             return message
-        calls = tuple(replace(one, arguments=self._deep(one.arguments, self._hidden)) for one in message.calls)
+        calls = tuple(replace(call, arguments=self._deep(call.arguments, self._hidden)) for call in message.calls)
         text = self._hidden(message.text)
         if text != message.text and message.role != "assistant":
             self._first = self._first or message.text
@@ -68,6 +68,7 @@ class Veiled:
             return change(value)
         if isinstance(value, dict):
             return {
-                change(name) if isinstance(name, str) else name: self._deep(one, change) for name, one in value.items()
+                change(name) if isinstance(name, str) else name: self._deep(item, change)
+                for name, item in value.items()
             }
-        return [self._deep(one, change) for one in value] if isinstance(value, list) else value
+        return [self._deep(item, change) for item in value] if isinstance(value, list) else value

@@ -63,24 +63,26 @@ class Verdict:
     @property
     def faults(self) -> tuple[str, ...]:
         """What must change, in the agent's voice."""
-        return tuple(fault.agent for fault in self.findings)
+        return tuple(issue.agent for issue in self.findings)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """What must change, in the user's voice."""
-        return tuple(fault.told for fault in self.findings)
+        return tuple(issue.told for issue in self.findings)
 
     def rejection(self) -> Rejection:
         """What must change, as data."""
-        codes = tuple(fault.code for fault in self.findings if fault.code)
-        absent = tuple(name for fault in self.findings for name in fault.absent)
-        return Rejection(faults=self.faults, reasons=self.reasons, codes=codes, absent=absent, warnings=self.warnings)
+        codes = tuple(issue.code for issue in self.findings if issue.code)
+        absent_classes = tuple(name for issue in self.findings for name in issue.absent)
+        return Rejection(
+            faults=self.faults, reasons=self.reasons, codes=codes, absent=absent_classes, warnings=self.warnings
+        )
 
 
 def rejected(*faults: Fault | str, end: type[RunEnd] | None = None, fatal: bool = False) -> Verdict:
     """A verdict that names faults; a text is one that both voices share."""
-    found = tuple(Fault(fault) if isinstance(fault, str) else fault for fault in faults)
-    return Verdict(found, end=end, fatal=fatal)
+    issues = tuple(Fault(message) if isinstance(message, str) else message for message in faults)
+    return Verdict(issues, end=end, fatal=fatal)
 
 
 def answered(said: str, facts: Mapping[str, Any] = MappingProxyType({})) -> Verdict:

@@ -38,22 +38,22 @@ def carve(
     if (folder / MANIFEST).is_file():
         return Hidden.load(folder)
     source, folder = source.resolve(), folder.resolve()
-    part = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    with undo_on_error(shutil.rmtree, part, True):
-        with reading([source], write=[part]) as reader:
-            made = reader.ask(CARVE, ToCarve(spec.name, source, part, share, seed))
-        for path in made.files:
-            _put(source, path, part / AGENT)
-        for path in sorted({path for case in made.cases for path in (*case.images, case.mask) if path}):
-            _put(source, path, part / HIDDEN)
-        found = Hidden(part, spec.name, made.cases, len(made.kept), made.withheld, stand_in, seed)
-        with reading([part]) as reader:
-            reader.ask(VERIFY, ToVerify(found, made.kept))
-        found.save()
-        part.rename(folder)
-    return replace(found, folder=folder)
+    temporary_folder = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(temporary_folder, ignore_errors=True)
+    temporary_folder.mkdir(parents=True)
+    with undo_on_error(shutil.rmtree, temporary_folder, True):
+        with reading([source], write=[temporary_folder]) as reader:
+            result = reader.ask(CARVE, ToCarve(spec.name, source, temporary_folder, share, seed))
+        for path in result.files:
+            _put(source, path, temporary_folder / AGENT)
+        for path in sorted({path for case in result.cases for path in (*case.images, case.mask) if path}):
+            _put(source, path, temporary_folder / HIDDEN)
+        carve_out = Hidden(temporary_folder, spec.name, result.cases, len(result.kept), result.withheld, stand_in, seed)
+        with reading([temporary_folder]) as reader:
+            reader.ask(VERIFY, ToVerify(carve_out, result.kept))
+        carve_out.save()
+        temporary_folder.rename(folder)
+    return replace(carve_out, folder=folder)
 
 
 def _put(source: Path, path: str, target: Path) -> None:

@@ -64,8 +64,8 @@ class Cell:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Cell:
-        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
-        return cls(**{**known, "task": parse(dict(raw["task"]))})
+        field_values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        return cls(**{**field_values, "task": parse(dict(raw["task"]))})
 
     @property
     def provision(self) -> Provision:
@@ -79,9 +79,9 @@ def work(cell: Cell, folder: Path, chosen: System | None = None) -> CellOutcome:
 
     A folder that a broken-off attempt left behind is cleared: half a run is not gone on with, so that cells stay equal.
     """
-    file = folder / OUTCOME
-    if file.is_file():
-        return CellOutcome.from_json(json.loads(file.read_text(encoding="utf-8")))
+    outcome_file = folder / OUTCOME
+    if outcome_file.is_file():
+        return CellOutcome.from_json(json.loads(outcome_file.read_text(encoding="utf-8")))
     shutil.rmtree(folder / "run", ignore_errors=True)
     started = time.monotonic()
     try:
@@ -98,43 +98,43 @@ def work(cell: Cell, folder: Path, chosen: System | None = None) -> CellOutcome:
         outcome = CellOutcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
     outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
     if outcome.status != "cancelled":
-        replace_text(file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
+        replace_text(outcome_file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
     return outcome
 
 
 def examine(cell: Cell, folder: Path, outcome: CellOutcome, *, again: bool = False) -> Score | None:
     """Score the delivered model, if there is one; kept in `score.json` unless asked for again."""
-    file = folder / SCORE
-    if file.is_file() and not again:
-        return Score.from_json(json.loads(file.read_text(encoding="utf-8")))
+    score_file = folder / SCORE
+    if score_file.is_file() and not again:
+        return Score.from_json(json.loads(score_file.read_text(encoding="utf-8")))
     if not outcome.model or not Path(outcome.model).is_dir() or not cell.task.dataset:
         return None
     from m3b.sandbox import choose
 
-    index = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
-    found = score(
+    index_folder = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
+    score_result = score(
         cell.provision.hidden(cell.task),
         cell.task.spec,
         Path(outcome.model),
         sandbox=choose(str(cell.options.get("sandbox", "auto"))),
-        work=index if index.is_dir() else None,
+        work=index_folder if index_folder.is_dir() else None,
     )
-    replace_text(file, json.dumps(found.to_json(), ensure_ascii=False, indent=1))
-    return found
+    replace_text(score_file, json.dumps(score_result.to_json(), ensure_ascii=False, indent=1))
+    return score_result
 
 
 def conclude(cell: Cell, folder: Path, outcome: CellOutcome, found: Score | None) -> dict[str, Any]:
     """The cell's line in `results.jsonl`."""
     labels = suspicions(outcome, found)
-    end = judge_cell(cell.task, outcome, found, labels, _card(outcome))
-    told = None if found is None else {k: v for k, v in found.to_json().items() if k not in ("metrics", "names")}
+    judgement = judge_cell(cell.task, outcome, found, labels, _card(outcome))
+    score_json = None if found is None else {k: v for k, v in found.to_json().items() if k not in ("metrics", "names")}
     row = {
         "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
-        "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": end.ok, "kind": end.kind,
-        "reason": end.reason, "labels": labels, "status": outcome.status, "score": told, "claimed": outcome.claimed,
+        "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": judgement.ok, "kind": judgement.kind,
+        "reason": judgement.reason, "labels": labels, "status": outcome.status, "score": score_json, "claimed": outcome.claimed,
         "usage": outcome.usage, "roles": outcome.roles, "at": round(time.time(), 1),
     }  # fmt: skip
-    if end.kind != "cancelled":  # a cell that somebody stopped has no result yet
+    if judgement.kind != "cancelled":  # a cell that somebody stopped has no result yet
         replace_text(folder / RESULT, json.dumps(row, ensure_ascii=False, indent=1, default=str))
     return row
 

@@ -63,12 +63,12 @@ def carve_out(asked: ToCarve) -> Carved:
     spec = dataset(asked.dataset)
     cases = spec.read(asked.source).cases
     patients = choose_patients(cases, asked.share, asked.seed)
-    hidden = tuple(case for case in cases if case.patient in patients)
-    kept = tuple(case for case in cases if case.patient not in patients)
-    removal = Removal.of(hidden, patients, IDENTITIES.get(spec.name, Identity()))
-    own = {path for case in cases for path in (*case.images, case.mask)}
-    files, withheld = write_subset(asked.source, asked.part / AGENT, removal, keep=own)
-    return Carved(hidden, kept, tuple(files), tuple(withheld))
+    hidden_cases = tuple(case for case in cases if case.patient in patients)
+    kept_cases = tuple(case for case in cases if case.patient not in patients)
+    removal = Removal.of(hidden_cases, patients, IDENTITIES.get(spec.name, Identity()))
+    case_files = {path for case in cases for path in (*case.images, case.mask)}
+    files, withheld = write_subset(asked.source, asked.part / AGENT, removal, keep=case_files)
+    return Carved(hidden_cases, kept_cases, tuple(files), tuple(withheld))
 
 
 def verify_copies(asked: ToVerify) -> bool:
@@ -85,27 +85,27 @@ def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[st
         DataError: fewer than two patients would be left on one side.
     """
     strata: dict[tuple[str, str], list[str]] = defaultdict(list)
-    placed: set[str] = set()
+    seen_patients: set[str] = set()
     for case in cases:
-        if case.patient not in placed:
-            placed.add(case.patient)
+        if case.patient not in seen_patients:
+            seen_patients.add(case.patient)
             label = case.labels[0] if len(case.labels) == 1 else ""
             strata[case.split, label].append(case.patient)
-    draw = random.Random(seed)
-    chosen: set[str] = set()
-    rest: list[str] = []
+    generator = random.Random(seed)
+    hidden_patients: set[str] = set()
+    remaining: list[str] = []
     for _, patients in sorted(strata.items()):
-        order = sorted(patients)
-        draw.shuffle(order)
-        take = min(len(order) - 1, max(1 if len(order) >= 3 else 0, round(share * len(order))))
-        chosen.update(order[: max(take, 0)])
-        rest += order[max(take, 0) :]
-    draw.shuffle(rest)
-    least = ENOUGH if len(placed) >= 3 * ENOUGH else MIN_PATIENTS
-    while len(chosen) < least and len(rest) > MIN_PATIENTS:
-        chosen.add(rest.pop())
-    if len(chosen) < MIN_PATIENTS or len(rest) < MIN_PATIENTS:
+        shuffled = sorted(patients)
+        generator.shuffle(shuffled)
+        count = min(len(shuffled) - 1, max(1 if len(shuffled) >= 3 else 0, round(share * len(shuffled))))
+        hidden_patients.update(shuffled[: max(count, 0)])
+        remaining += shuffled[max(count, 0) :]
+    generator.shuffle(remaining)
+    min_hidden = ENOUGH if len(seen_patients) >= 3 * ENOUGH else MIN_PATIENTS
+    while len(hidden_patients) < min_hidden and len(remaining) > MIN_PATIENTS:
+        hidden_patients.add(remaining.pop())
+    if len(hidden_patients) < MIN_PATIENTS or len(remaining) < MIN_PATIENTS:
         raise DataError(
-            f"{len(placed)} patients are too few to hide some of them; at least {2 * MIN_PATIENTS} are needed."
+            f"{len(seen_patients)} patients are too few to hide some of them; at least {2 * MIN_PATIENTS} are needed."
         )
-    return chosen
+    return hidden_patients

@@ -26,10 +26,10 @@ def confined(sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDI
             argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s, alone=True), env={}
         )
         with undo_on_error(process.stop):
-            while (ended := process.wait(POLL_S)) is None:
+            while (ending := process.wait(POLL_S)) is None:
                 pass
         text = log.read_text(encoding="utf-8", errors="replace")
         log.unlink(missing_ok=True)
-        return ended.code, text if ended.reason == "exit" else f"{text}\nm3b ended it: {ended.reason}"
+        return ending.code, text if ending.reason == "exit" else f"{text}\nm3b ended it: {ending.reason}"
 
     return run

@@ -23,22 +23,22 @@ def shuffled_figure(
 ) -> dict[str, Any]:
     """`value` (mean of the primary metric over shuffles) and `shuffles`; `value` is None where it cannot be told."""
     random = np.random.default_rng(0)
-    masked = any(answer.mask is not None or answer.masks for answer in answers)
-    times = SHUFFLES_OF_MASKS if masked else SHUFFLES
-    of_task, found = family(index.task), []
+    has_masks = any(answer.mask is not None or answer.masks for answer in answers)
+    repeats = SHUFFLES_OF_MASKS if has_masks else SHUFFLES
+    task_family, values = family(index.task), []
     patients = [record.patient for record in index.test]
-    for _ in range(times):
+    for _ in range(repeats):
         order = derange(patients, random)
         rows = [
-            of_task.measure(record, _moved(answers[other], record, base, scratch), index, base)
-            for record, other in zip(index.test, order, strict=True)
+            task_family.measure(record, _moved(answers[other_case], record, base, scratch), index, base)
+            for record, other_case in zip(index.test, order, strict=True)
         ]
         try:
-            found.append(of_task.score_all(rows, index, primary=metric).primary.value)
+            values.append(task_family.score_all(rows, index, primary=metric).primary.value)
         except ValueError:
             break
-    known = [value for value in found if np.isfinite(value)]
-    return {"value": float(np.mean(known)) if known else None, "shuffles": len(known)}
+    finite_values = [value for value in values if np.isfinite(value)]
+    return {"value": float(np.mean(finite_values)) if finite_values else None, "shuffles": len(finite_values)}
 
 
 def _moved(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
@@ -55,23 +55,23 @@ def _fitted(file: Path, record: Record, base: Path, scratch: Path) -> Path:
 
     array, shape = read_mask(str(file)).array, tuple(geometry(image(record), str(base)).shape)
     fitted = np.zeros(shape, dtype=array.dtype)
-    ours, theirs = [], []
-    for size, other in zip(shape, array.shape, strict=True):
-        common = min(size, other)
-        ours.append(slice((size - common) // 2, (size - common) // 2 + common))
-        theirs.append(slice((other - common) // 2, (other - common) // 2 + common))
-    fitted[tuple(ours)] = array[tuple(theirs)]
+    target_slices, source_slices = [], []
+    for size, source_size in zip(shape, array.shape, strict=True):
+        common_size = min(size, source_size)
+        target_slices.append(slice((size - common_size) // 2, (size - common_size) // 2 + common_size))
+        source_slices.append(slice((source_size - common_size) // 2, (source_size - common_size) // 2 + common_size))
+    fitted[tuple(target_slices)] = array[tuple(source_slices)]
     return write(fitted, record, base, scratch)
 
 
 def derange(patients: Sequence[str], random: np.random.Generator) -> list[int]:
     """For every case another patient's case, as far as there are enough of them."""
-    order = [int(one) for one in random.permutation(len(patients))]
-    for place in range(len(order)):
-        if patients[place] != patients[order[place]]:
+    order = [int(index) for index in random.permutation(len(patients))]
+    for position in range(len(order)):
+        if patients[position] != patients[order[position]]:
             continue
-        for other in random.permutation(len(order)):
-            if patients[place] != patients[order[other]] and patients[other] != patients[order[place]]:
-                order[place], order[other] = order[other], order[place]
+        for candidate in random.permutation(len(order)):
+            if patients[position] != patients[order[candidate]] and patients[candidate] != patients[order[position]]:
+                order[position], order[candidate] = order[candidate], order[position]
                 break
     return order

@@ -17,18 +17,20 @@ def gather(folders: Sequence[Path]) -> list[dict[str, Any]]:
         WrongUse: a folder without results.
     """
     rows = []
-    for folder in dict.fromkeys(place.resolve() for place in folders):
-        found = read_rows(folder)
-        names = _names({str(row["model"]) for row in found})
-        rows += [{**row, "model": names[str(row["model"])]} for row in found]
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        sweep_rows = read_rows(folder)
+        names = _names({str(row["model"]) for row in sweep_rows})
+        rows += [{**row, "model": names[str(row["model"])]} for row in sweep_rows]
     return rows
 
 
 def _names(models: set[str]) -> dict[str, str]:
     """Model -> what tables call it; numbered where only addresses tell two models apart."""
-    found: dict[str, str] = {}
+    display_names: dict[str, str] = {}
     for model in sorted(models):
         name = model.partition("@http")[0]
-        count = sum(other == name or other.startswith(f"{name} (") for other in found.values())
-        found[model] = f"{name} ({count + 1})" if count else name
-    return found
+        count = sum(
+            existing_name == name or existing_name.startswith(f"{name} (") for existing_name in display_names.values()
+        )
+        display_names[model] = f"{name} ({count + 1})" if count else name
+    return display_names

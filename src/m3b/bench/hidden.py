@@ -59,7 +59,7 @@ class Hidden:
         file = folder / MANIFEST
         try:
             raw = json.loads(file.read_text(encoding="utf-8"))
-            cases = tuple(_case(one) for one in raw.pop("cases"))
+            cases = tuple(_case(raw_case) for raw_case in raw.pop("cases"))
             return cls(**{**raw, "folder": folder, "cases": cases, "withheld": tuple(raw["withheld"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{file} is no manifest of hidden cases: {error}. Carve the data out again.") from error

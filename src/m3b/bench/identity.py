@@ -31,8 +31,8 @@ class Identity:
 
 
 def _last_number(path: str) -> str | None:
-    found = re.findall(r"\d+", stem(path))
-    return str(found[-1]) if found else None
+    numbers = re.findall(r"\d+", stem(path))
+    return str(numbers[-1]) if numbers else None
 
 
 def _by(pattern: str, *, skip: str = "") -> Callable[[str], str | None]:
@@ -41,8 +41,8 @@ def _by(pattern: str, *, skip: str = "") -> Callable[[str], str | None]:
     def owner(path: str) -> str | None:
         if skip and re.search(skip, path):
             return None
-        found = re.match(pattern, stem(path))
-        return str(found[1]) if found else None
+        match = re.match(pattern, stem(path))
+        return str(match[1]) if match else None
 
     return owner
 
@@ -52,13 +52,13 @@ def _numbered(*, skip: str) -> Callable[[str], str | None]:
 
 
 def _ccii(path: str) -> str | None:
-    found = re.match(r"(?:.*/)?(?:CP|NCP|Normal)/([^/]+)/", path)
-    return str(found[1]) if found else None
+    match = re.match(r"(?:.*/)?(?:CP|NCP|Normal)/([^/]+)/", path)
+    return str(match[1]) if match else None
 
 
 def _covid(path: str) -> str | None:
-    found = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", stem(path))
-    return f"{found[1]}_{found[2]}" if found else None
+    match = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", stem(path))
+    return f"{match[1]}_{match[2]}" if match else None
 
 
 def _brats(path: str) -> str | None:

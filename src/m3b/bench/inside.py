@@ -80,12 +80,12 @@ GRADE = Request("m3b.bench.inside:grade_exam", ToGradeExam, Marked, READING_S)
 
 def examine(asked: ToExamine) -> Exam:
     """Inside the reader: the hidden cases in m3b's own terms. Raises DataError."""
-    spec, hidden, work = dataset(asked.dataset), Hidden.load(asked.folder), asked.work
-    index = exam_index(hidden, spec, folders=work is not None and by_folder(work))
+    spec, carve_out, work_folder = dataset(asked.dataset), Hidden.load(asked.folder), asked.work
+    index = exam_index(carve_out, spec, folders=work_folder is not None and by_folder(work_folder))
     if merges(spec, index):
-        index = merged_index(index, spec.union, hidden.folder)
-    labelled = work is not None and "labels" in family(spec.task).records.targets
-    return Exam(index, learn_names(work, hidden, spec) if work is not None and labelled else {})
+        index = merged_index(index, spec.union, carve_out.folder)
+    has_labels = work_folder is not None and "labels" in family(spec.task).records.targets
+    return Exam(index, learn_names(work_folder, carve_out, spec) if work_folder is not None and has_labels else {})
 
 
 def merges(spec: DatasetSpec, index: Index) -> bool:
@@ -96,22 +96,25 @@ def merges(spec: DatasetSpec, index: Index) -> bool:
 def grade_exam(asked: ToGradeExam) -> Marked:
     """Inside the reader: the figures of these answers. Raises ModelError, DataError."""
     spec, index = dataset(asked.dataset), asked.exam.index
-    base, of_task = asked.folder, family(spec.task)
+    base_folder, task_family = asked.folder, family(spec.task)
     answers, names = _translated(asked, spec)
-    rows = [of_task.measure(record, answer, index, base) for record, answer in zip(index.test, answers, strict=True)]
+    rows = [
+        task_family.measure(record, answer, index, base_folder)
+        for record, answer in zip(index.test, answers, strict=True)
+    ]
     metric = "map_50" if index.boxed else spec.metric
-    trivial = asked.trivial
-    if trivial is None:
-        trivial = of_task.trivial(index.train, index.test, index, base)
+    baseline = asked.trivial
+    if baseline is None:
+        baseline = task_family.trivial(index.train, index.test, index, base_folder)
     try:
-        scores = of_task.score_all(rows, index, primary=metric, trivial=trivial, seed=asked.seed)
-        control = shuffled_figure(index, answers, base, asked.scratch, metric)
+        scores = task_family.score_all(rows, index, primary=metric, trivial=baseline, seed=asked.seed)
+        control = shuffled_figure(index, answers, base_folder, asked.scratch, metric)
     except ValueError as error:
         raise DataError(str(error)) from error
-    limits = spec.stand_in.acceptable if Hidden.load(base).stand_in else spec.acceptable
+    limits = spec.stand_in.acceptable if Hidden.load(base_folder).stand_in else spec.acceptable
     verdict, figures = judge(scores, None if index.boxed else limits), scores.to_dict()
     return Marked(
-        verdict.ok, verdict.reason, figures["primary"], figures["metrics"], control, constant(rows), trivial, names
+        verdict.ok, verdict.reason, figures["primary"], figures["metrics"], control, constant(rows), baseline, names
     )
 
 
@@ -121,13 +124,13 @@ def _translated(asked: ToGradeExam, spec: DatasetSpec) -> tuple[list[Prediction]
     Raises:
         ModelError: its classes cannot be matched with the true ones.
     """
-    index, base, scratch, theirs = asked.exam.index, asked.folder, asked.scratch, asked.theirs
+    index, base_folder, scratch, model_values = asked.exam.index, asked.folder, asked.scratch, asked.theirs
     pairs = list(zip(asked.answers, index.test, strict=True))
     if merges(spec, index):
-        merged = [merged_answer(answer, spec.union, row, base, scratch) for answer, row in pairs]
-        return merged, dict.fromkeys(theirs, spec.union)
-    names = rename(list(index.classes), theirs, index.values, asked.exam.learnt)
-    return [renamed(answer, index, theirs, names, row, base, scratch) for answer, row in pairs], names
+        merged_answers = [merged_answer(answer, spec.union, row, base_folder, scratch) for answer, row in pairs]
+        return merged_answers, dict.fromkeys(model_values, spec.union)
+    names = rename(list(index.classes), model_values, index.values, asked.exam.learnt)
+    return [renamed(answer, index, model_values, names, row, base_folder, scratch) for answer, row in pairs], names
 
 
 def constant(rows: Sequence[Row]) -> bool:
@@ -135,8 +138,12 @@ def constant(rows: Sequence[Row]) -> bool:
     if len(rows) < 2:
         return False
     if "probabilities" in rows[0]:
-        first = rows[0]["probabilities"]
-        return all(abs(row["probabilities"][name] - value) < 1e-6 for row in rows for name, value in first.items())
+        first_probabilities = rows[0]["probabilities"]
+        return all(
+            abs(row["probabilities"][name] - value) < 1e-6
+            for row in rows
+            for name, value in first_probabilities.items()
+        )
     if "prediction" in rows[0]:
         return len({row["prediction"] for row in rows}) == 1
     if "figures" in rows[0]:

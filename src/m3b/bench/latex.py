@@ -16,8 +16,8 @@ _WIDE = 5
 
 def escaped(text: str) -> str:
     """Text that LaTeX prints as it stands; what pdfLaTeX has no glyph for becomes a question mark."""
-    shown = "".join(_ESCAPED.get(one, one) for one in text)
-    return "".join(one if one.isascii() and one.isprintable() else "?" for one in shown)
+    escaped_text = "".join(_ESCAPED.get(character, character) for character in text)
+    return "".join(character if character.isascii() and character.isprintable() else "?" for character in escaped_text)
 
 
 def as_latex(table: ResultTable) -> str:
@@ -28,21 +28,26 @@ def as_latex(table: ResultTable) -> str:
         [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule",
          r"\end{tabular}"]
     )  # fmt: skip
-    wide = len(table.head) > _WIDE
-    kind = "sidewaystable" if wide else "table"
-    body = f"\\resizebox{{\\linewidth}}{{!}}{{%\n{tabular}}}" if wide else tabular
+    is_wide = len(table.head) > _WIDE
+    environment = "sidewaystable" if is_wide else "table"
+    body = f"\\resizebox{{\\linewidth}}{{!}}{{%\n{tabular}}}" if is_wide else tabular
     notes = [rf"\par\smallskip\footnotesize {escaped(note)}" for note in table.notes]
-    head = [rf"\begin{{{kind}}}", r"\centering", rf"\caption{{{escaped(table.title)}}}", rf"\label{{tab:{table.name}}}"]
-    return "\n".join([*head, body, *notes, rf"\end{{{kind}}}", ""])
+    preamble = [
+        rf"\begin{{{environment}}}",
+        r"\centering",
+        rf"\caption{{{escaped(table.title)}}}",
+        rf"\label{{tab:{table.name}}}",
+    ]
+    return "\n".join([*preamble, body, *notes, rf"\end{{{environment}}}", ""])
 
 
 def as_pgfplots(table: ResultTable) -> str:
     """A table's bars with their intervals as a figure; needs pgfplots."""
     labels = ",".join(f"{{{escaped(name)}}}" for name, *_ in table.bars)
     points = []
-    for place, (_, share, low, high) in enumerate(table.bars):
+    for row_number, (_, share, low, high) in enumerate(table.bars):
         minus, plus = (0.0, 0.0) if low is None or high is None else (share - low, high - share)
-        points.append(f"({100 * share:.2f},{place}) +- ({100 * plus:.2f},0) -= ({100 * minus:.2f},0)")
+        points.append(f"({100 * share:.2f},{row_number}) +- ({100 * plus:.2f},0) -= ({100 * minus:.2f},0)")
     height = 2 + 0.6 * len(table.bars)
     options = (
         f"xbar, xmin=0, xmax=100, y dir=reverse, width=0.7\\linewidth, height={height:.1f}cm, bar width=6pt, "
@@ -59,15 +64,15 @@ def as_pgfplots(table: ResultTable) -> str:
 
 def section(tables: Sequence[ResultTable]) -> str:
     """A document that inputs every table and figure: compiles as it stands, or its middle is copied into a paper."""
-    head = [
+    preamble = [
         r"\documentclass{article}", r"\usepackage[a4paper, margin=2cm]{geometry}",
         r"\usepackage{booktabs, graphicx, rotating, pgfplots}", r"\pgfplotsset{compat=1.17}", r"\begin{document}",
         r"\section{M3Bench}",
     ]  # fmt: skip
     body = []
-    for one in tables:
-        body.append(rf"\input{{{one.name}.tex}}")
-        if one.bars:
-            body.append(rf"\input{{{one.name}_figure.tex}}")
+    for table in tables:
+        body.append(rf"\input{{{table.name}.tex}}")
+        if table.bars:
+            body.append(rf"\input{{{table.name}_figure.tex}}")
         body.append(r"\clearpage")
-    return "\n".join([*head, *body, r"\end{document}", ""])
+    return "\n".join([*preamble, *body, r"\end{document}", ""])

@@ -20,16 +20,16 @@ def verify(spec: DatasetSpec, hidden: Hidden, kept: list[RawCase]) -> None:
     Raises:
         DataError: a hidden case is still there, another one has gone, or a hidden name is left somewhere.
     """
-    there = {case.name for case in spec.read(hidden.agent).cases}
-    left = sorted(there & {case.name for case in hidden.cases})
-    lost = sorted({case.name for case in kept} - there)
-    if left or lost:
+    case_names = {case.name for case in spec.read(hidden.agent).cases}
+    remaining_hidden = sorted(case_names & {case.name for case in hidden.cases})
+    lost_names = sorted({case.name for case in kept} - case_names)
+    if remaining_hidden or lost_names:
         raise DataError(
-            f"The agent's copy of {spec.name} is wrong: hidden cases left {left[:3]}, others lost {lost[:3]}."
+            f"The agent's copy of {spec.name} is wrong: hidden cases left {remaining_hidden[:3]}, others lost {lost_names[:3]}."
         )
-    names = leftovers(hidden)
-    if names:
-        raise DataError(f"The agent's copy of {spec.name} still names hidden files: {', '.join(names[:5])}.")
+    leftover_places = leftovers(hidden)
+    if leftover_places:
+        raise DataError(f"The agent's copy of {spec.name} still names hidden files: {', '.join(leftover_places[:5])}.")
 
 
 def leftovers(hidden: Hidden) -> list[str]:
@@ -40,18 +40,18 @@ def leftovers(hidden: Hidden) -> list[str]:
     names: set[str] = set()
     for case in hidden.cases:
         names |= {str(Path(case.images[0]).parent)} if _counted(case) else {*case.images, case.mask} - {""}
-    short = {Path(name).name.encode() for name in names}
-    found = []
+    file_names = {Path(name).name.encode() for name in names}
+    places = []
     for folder, _, files in os.walk(hidden.agent):
         for name in files:
             file = Path(folder, name)
             path = file.relative_to(hidden.agent).as_posix()
             if path in names or str(Path(path).parent) in names:
-                found.append(path)
+                places.append(path)
             elif name.lower().endswith(TEXTS):
                 words = set(re.split(rb'[",\n\r\t/\\]+', file.read_bytes()))
-                found += [f"{word.decode()} in {path}" for word in sorted(words & short) if len(word) > 6]
-    return found
+                places += [f"{word.decode()} in {path}" for word in sorted(words & file_names) if len(word) > 6]
+    return places
 
 
 def _counted(case: RawCase) -> bool:

@@ -56,21 +56,23 @@ class Local:
     ) -> None:
         """Run everything; on Ctrl-C the cells at work are asked to stop, and killed where they do not."""
         running: list[Running] = []
-        again: list[Cell] = []
+        retries: list[Cell] = []
         try:
             while True:
-                while len(running) < self.jobs and (cell := again.pop() if again else next(cells, None)) is not None:
-                    slot = min(set(range(self.jobs)) - {one.slot for one in running})
+                while (
+                    len(running) < self.jobs and (cell := retries.pop() if retries else next(cells, None)) is not None
+                ):
+                    slot = min(set(range(self.jobs)) - {running_cell.slot for running_cell in running})
                     attempt = begin(cell)
                     running.append(start(cell, store.place(cell.key), slot, self.jobs, attempt))
                 if not running:
                     return
                 time.sleep(POLL_S)
-                for one in [one for one in running if self._over(one)]:
-                    running.remove(one)
-                    row = conclude(one, self.limit_s)
+                for running_cell in [running_cell for running_cell in running if self._over(running_cell)]:
+                    running.remove(running_cell)
+                    row = conclude(running_cell, self.limit_s)
                     if row is None:
-                        again.append(one.cell)
+                        retries.append(running_cell.cell)
                     else:
                         end(row)
         finally:
@@ -95,8 +97,8 @@ def conclude(one: Running, limit_s: float | None) -> dict[str, Any] | None:
         return {**row, "usage": {"wall_s": round(time.monotonic() - one.began, 1)}}
     if one.attempt < ATTEMPTS:
         return None
-    tail = _tail(one.place / "log.txt")
-    return broken(one.cell, f"its process ended with status {one.process.returncode} {one.attempt} times: {tail}")
+    log_end = _tail(one.place / "log.txt")
+    return broken(one.cell, f"its process ended with status {one.process.returncode} {one.attempt} times: {log_end}")
 
 
 def start(cell: Cell, place: Path, slot: int, jobs: int, attempt: int) -> Running:
@@ -124,23 +126,25 @@ def bind(cores: set[int]) -> None:
 def share_of_cores(slot: int, jobs: int) -> set[int]:
     """The processors of one slot: an equal part of those that this process may use, at least one."""
     cores = sorted(os.sched_getaffinity(0))
-    part = [core for place, core in enumerate(cores) if place % jobs == slot % jobs] if jobs <= len(cores) else []
-    return set(part) or {cores[slot % len(cores)]}
+    slot_cores = (
+        [core for position, core in enumerate(cores) if position % jobs == slot % jobs] if jobs <= len(cores) else []
+    )
+    return set(slot_cores) or {cores[slot % len(cores)]}
 
 
 def stop(running: list[Running]) -> None:
     """Ask cells to stop, as Ctrl-C does, and kill what does not. A cell stopped so has no result and is run again later."""
-    for one in running:
+    for running_cell in running:
         with contextlib.suppress(ProcessLookupError):
-            one.process.send_signal(signal.SIGINT)
-    end = time.monotonic() + POLITE_S
-    for one in running:
+            running_cell.process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + POLITE_S
+    for running_cell in running:
         try:
-            one.process.wait(max(0.1, end - time.monotonic()))
+            running_cell.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(one.process.pid, signal.SIGKILL)
-            one.process.wait()
+                os.killpg(running_cell.process.pid, signal.SIGKILL)
+            running_cell.process.wait()
 
 
 def _tail(file: Path, size: int = 600) -> str:

@@ -25,22 +25,24 @@ def renamed(
     Raises:
         ModelError: a true class that none of the model's stands for.
     """
-    of_task = family(index.task)
-    if not of_task.answers.needs_classes:
+    task_family = family(index.task)
+    if not task_family.answers.needs_classes:
         return answer
-    missing = [name for name in index.classes if name not in names.values()]
-    if missing and ("labels" in of_task.records.targets or len(missing) == len(index.classes)):
-        raise ModelError(f"its classes {list(theirs)} do not say which of them means {', '.join(missing)}")
+    missing_classes = [name for name in index.classes if name not in names.values()]
+    if missing_classes and ("labels" in task_family.records.targets or len(missing_classes) == len(index.classes)):
+        raise ModelError(f"its classes {list(theirs)} do not say which of them means {', '.join(missing_classes)}")
     if answer.probabilities:
-        kept = {ours: answer.probabilities[name] for name, ours in names.items()}
-        total = sum(kept.values())
-        if len(kept) < len(answer.probabilities):
-            kept = {name: value / total if total > 0 else 1 / len(kept) for name, value in kept.items()}
-        decided = tuple(names[name] for name in answer.prediction if name in names)
-        answer = replace(answer, probabilities=kept, prediction=decided)
+        probabilities = {true_name: answer.probabilities[name] for name, true_name in names.items()}
+        total = sum(probabilities.values())
+        if len(probabilities) < len(answer.probabilities):
+            probabilities = {
+                name: value / total if total > 0 else 1 / len(probabilities) for name, value in probabilities.items()
+            }
+        predicted = tuple(names[name] for name in answer.prediction if name in names)
+        answer = replace(answer, probabilities=probabilities, prediction=predicted)
     if answer.boxes is not None:
-        known = tuple(replace(box, label=names[box.label]) for box in answer.boxes if box.label in names)
-        answer = replace(answer, boxes=known)
+        boxes = tuple(replace(box, label=names[box.label]) for box in answer.boxes if box.label in names)
+        answer = replace(answer, boxes=boxes)
     if answer.masks:
         answer = replace(answer, masks=_channels(answer, index, names, record, base, scratch))
     return _renumbered(answer, index, theirs, names, record, base, scratch)
@@ -52,11 +54,11 @@ def _channels(
     """One mask a true class; a class that the model does not know is marked nowhere."""
     import numpy as np
 
-    found = {names[name]: file for name, file in answer.masks.items() if name in names}
+    mask_files = {names[name]: file for name, file in answer.masks.items() if name in names}
     for name in index.classes:
-        if name not in found:
-            found[name] = write(np.zeros(_shape(record, base), dtype=np.uint8), record, base, scratch)
-    return {name: found[name] for name in index.classes}
+        if name not in mask_files:
+            mask_files[name] = write(np.zeros(_shape(record, base), dtype=np.uint8), record, base, scratch)
+    return {name: mask_files[name] for name in index.classes}
 
 
 def _renumbered(
@@ -66,8 +68,8 @@ def _renumbered(
     """The mask with the true numbers, where the model's are others."""
     if answer.mask is None:
         return answer
-    table = {number: index.values[names[name]] for name, number in theirs.items() if name in names}
-    if all(old == new for old, new in table.items()):
+    value_map = {number: index.values[names[name]] for name, number in theirs.items() if name in names}
+    if all(old == new for old, new in value_map.items()):
         return answer
     import numpy as np
 
@@ -75,7 +77,7 @@ def _renumbered(
 
     array = read_mask(str(answer.mask)).array
     new = np.zeros_like(array)
-    for old, number in table.items():
+    for old, number in value_map.items():
         new[array == old] = number
     return replace(answer, mask=write(new, record, base, scratch))
 

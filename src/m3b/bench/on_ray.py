@@ -59,40 +59,41 @@ class OnRay:
         if not ray.is_initialized():
             ray.init(address=self.address, logging_level="warning", log_to_driver=False)
         task = ray.remote(_do).options(**self._needs())
-        flying: dict[Any, tuple[Cell, int]] = {}
-        again: list[Cell] = []
+        pending: dict[Any, tuple[Cell, int]] = {}
+        retries: list[Cell] = []
         try:
             while True:
                 while (
-                    len(flying) < self._room(ray) and (cell := again.pop() if again else next(cells, None)) is not None
+                    len(pending) < self._room(ray)
+                    and (cell := retries.pop() if retries else next(cells, None)) is not None
                 ):
                     attempt = begin(cell)
                     raw = json.dumps(cell.to_json(), ensure_ascii=False)
                     reference = task.remote(raw, str(store.place(cell.key)), self.limit_s, self.env)
-                    flying[reference] = (cell, attempt)
-                if not flying:
+                    pending[reference] = (cell, attempt)
+                if not pending:
                     return
-                ready, _ = ray.wait(list(flying), num_returns=1, timeout=WAIT_S)
+                ready, _ = ray.wait(list(pending), num_returns=1, timeout=WAIT_S)
                 for reference in ready:
-                    cell, attempt = flying.pop(reference)
+                    cell, attempt = pending.pop(reference)
                     row = _row(ray, reference, cell, attempt)
-                    again.append(cell) if row is None else end(row)
+                    retries.append(cell) if row is None else end(row)
         finally:
-            for reference in flying:
+            for reference in pending:
                 with contextlib.suppress(Exception):
                     ray.cancel(reference, force=True)
 
     def _needs(self) -> dict[str, Any]:
         """Resources of a task. Retries are ours, so that every attempt is claimed and has a folder of its own."""
-        found: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
-        return {**found, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else found
+        resources: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
+        return {**resources, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else resources
 
     def _room(self, ray: Any) -> int:
         """How many cells may be with Ray now; asked anew each time, for nodes that were lost or found."""
-        have = ray.cluster_resources()
-        fits = [have.get("CPU", 0.0) / self.cpus] if self.cpus else []
-        fits += [have.get("GPU", 0.0) / self.gpus] if self.gpus else []
-        return int(min(fits, default=1.0)) + SPARE
+        cluster = ray.cluster_resources()
+        capacities = [cluster.get("CPU", 0.0) / self.cpus] if self.cpus else []
+        capacities += [cluster.get("GPU", 0.0) / self.gpus] if self.gpus else []
+        return int(min(capacities, default=1.0)) + SPARE
 
 
 def _row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str, Any] | None:
@@ -119,7 +120,7 @@ def _do(raw: str, place: str, limit_s: float | None, env: dict[str, str]) -> dic
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **env},
             preexec_fn=lambda: bind(os.sched_getaffinity(0)),
         )  # fmt: skip
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         process.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -127,7 +128,7 @@ def _do(raw: str, place: str, limit_s: float | None, env: dict[str, str]) -> dic
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     row = finished(folder)
-    if row is None and limit_s is not None and time.monotonic() - began >= limit_s:
+    if row is None and limit_s is not None and time.monotonic() - started >= limit_s:
         return broken(Cell.from_json(json.loads(raw)), f"it was ended after {limit_s:.0f} s", "budget")
     return None if row is None else {**row, "folder": folder.relative_to(Path(place).parent).as_posix()}
 

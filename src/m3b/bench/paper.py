@@ -67,7 +67,9 @@ class PublishedSystem:
     @property
     def total(self) -> Count:
         """All families together: 28 runs."""
-        return Count(sum(one.successes for one in self.runs.values()), sum(one.runs for one in self.runs.values()))
+        return Count(
+            sum(count.successes for count in self.runs.values()), sum(count.runs for count in self.runs.values())
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
     """The number of a system's table (5 to 14), and task -> its executions."""
     raw = paper()["tables5_14"][name]
     rows = {
-        task: tuple(Execution(one["printed_success"], one["actions"], one["debug_loops"]) for one in runs)
+        task: tuple(Execution(run["printed_success"], run["actions"], run["debug_loops"]) for run in runs)
         for task, runs in raw["rows"].items()
     }
     return int(raw["table"]), rows
@@ -139,7 +141,7 @@ def roles(family: str) -> dict[str, RoleFigures]:
 def role_executions(family: str) -> tuple[int, tuple[dict[str, RoleFigures], ...]]:
     """The number of a family's table (15 to 18), and its executions: role -> figures."""
     raw = paper()["tables15_18"][family]
-    return int(raw["table"]), tuple({role: _role(one) for role, one in row.items()} for row in raw["rows"])
+    return int(raw["table"]), tuple({role: _role(raw_role) for role, raw_role in row.items()} for row in raw["rows"])
 
 
 def _role(raw: Mapping[str, Any]) -> RoleFigures:
@@ -148,5 +150,5 @@ def _role(raw: Mapping[str, Any]) -> RoleFigures:
 
 def notes(*beginnings: str) -> tuple[str, ...]:
     """Where the paper's own sums disagree, of the tables that are named."""
-    every: list[str] = paper()["notes"]
-    return tuple(f"Published figures disagree: {one}." for one in every if one.startswith(beginnings))
+    all_notes: list[str] = paper()["notes"]
+    return tuple(f"Published figures disagree: {note}." for note in all_notes if note.startswith(beginnings))

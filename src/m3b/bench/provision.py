@@ -46,23 +46,28 @@ class Provision:
             WrongUse: there is no such set or layout.
         """
         spec = dataset(name)
-        place = self.folder / (slug(name) if layout == "card" else f"{slug(name)}-{layout}")
-        if (place / MANIFEST).is_file():
-            return Hidden.load(place)
+        carve_out_folder = self.folder / (slug(name) if layout == "card" else f"{slug(name)}-{layout}")
+        if (carve_out_folder / MANIFEST).is_file():
+            return Hidden.load(carve_out_folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f".{place.name}.lock").open("w") as handle:
+        with (self.folder / f".{carve_out_folder.name}.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if name in self.real:
-                return carve(spec, self.real[name], place, share=self.share, seed=self.seed)
-            source = self.folder / "made" / place.name
+                return carve(spec, self.real[name], carve_out_folder, share=self.share, seed=self.seed)
+            source = self.folder / "made" / carve_out_folder.name
             if not source.is_dir():
-                part = source.with_name(f".{source.name}")
-                _clear(part)
+                temporary_folder = source.with_name(f".{source.name}")
+                _clear(temporary_folder)
                 size = None if self.patients is None else max(self.patients, spec.stand_in.least)
-                most = spec.stand_in.most
-                spec.make(part, patients=min(size, most) if size and most else size, seed=self.seed, layout=layout)
-                part.rename(source)
-            return carve(spec, source, place, share=self.share, seed=self.seed, stand_in=True)
+                max_patients = spec.stand_in.most
+                spec.make(
+                    temporary_folder,
+                    patients=min(size, max_patients) if size and max_patients else size,
+                    seed=self.seed,
+                    layout=layout,
+                )
+                temporary_folder.rename(source)
+            return carve(spec, source, carve_out_folder, share=self.share, seed=self.seed, stand_in=True)
 
     def for_tasks(self, tasks: Iterable[Task]) -> None:
         """Make everything that these tasks need."""

@@ -22,13 +22,13 @@ Bar = tuple[str, float, float | None, float | None]
 def as_text(tables: Sequence[ResultTable]) -> str:
     """Plain aligned tables, for terminals and logs."""
     parts = []
-    for one in tables:
-        whole = (one.head, *one.rows)
-        widths = [max(len(row[at]) for row in whole) for at in range(len(one.head))]
+    for table in tables:
+        all_rows = (table.head, *table.rows)
+        widths = [max(len(row[column]) for row in all_rows) for column in range(len(table.head))]
         lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in whole
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in all_rows
         ]
-        parts.append("\n".join([one.title, *lines, *one.notes]))
+        parts.append("\n".join([table.title, *lines, *table.notes]))
     return "\n\n".join(parts)
 
 
@@ -43,12 +43,12 @@ def as_csv(table: ResultTable) -> str:
 def write_files(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     """A CSV file a table, and `bench.html`; returns what was written."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for one in tables:
-        replace_text(folder / f"{one.name}.csv", as_csv(one))
-        written.append(folder / f"{one.name}.csv")
+    written_files = []
+    for table in tables:
+        replace_text(folder / f"{table.name}.csv", as_csv(table))
+        written_files.append(folder / f"{table.name}.csv")
     replace_text(folder / "bench.html", as_html(tables))
-    return [*written, folder / "bench.html"]
+    return [*written_files, folder / "bench.html"]
 
 
 def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
@@ -58,14 +58,14 @@ def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     """
     from .latex import as_latex, as_pgfplots, section
 
-    written = write_files(tables, folder)
-    texts = {f"{one.name}.tex": as_latex(one) for one in tables}
-    texts |= {f"{one.name}_figure.tex": as_pgfplots(one) for one in tables if one.bars}
-    texts |= {f"{one.name}_figure.svg": _alone(bars(one.title, one.bars)) for one in tables if one.bars}
+    written_files = write_files(tables, folder)
+    texts = {f"{table.name}.tex": as_latex(table) for table in tables}
+    texts |= {f"{table.name}_figure.tex": as_pgfplots(table) for table in tables if table.bars}
+    texts |= {f"{table.name}_figure.svg": _alone(bars(table.title, table.bars)) for table in tables if table.bars}
     texts["section.tex"] = section(tables)
     for name, text in texts.items():
         replace_text(folder / name, text)
-    return [*written, *(folder / name for name in texts)]
+    return [*written_files, *(folder / name for name in texts)]
 
 
 def _alone(figure: Html) -> str:
@@ -73,8 +73,8 @@ def _alone(figure: Html) -> str:
     svg = str(figure).removeprefix("<figure>").removesuffix("</figure>")
     style = "text{font:13px sans-serif}.label,.tick{fill:#333}.fill0{fill:#3566a8}.grid{stroke:#ddd}.axis{stroke:#111}"
     start = svg.index(">") + 1
-    head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f"{head}<style>{style}</style>{svg[start:]}\n"
+    opening_tag = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f"{opening_tag}<style>{style}</style>{svg[start:]}\n"
 
 
 def as_html(tables: Sequence[ResultTable]) -> str:
@@ -82,7 +82,7 @@ def as_html(tables: Sequence[ResultTable]) -> str:
     css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = [
+    head_tags = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
@@ -90,49 +90,55 @@ def as_html(tables: Sequence[ResultTable]) -> str:
         tag("title", "M3Bench"),
         Html(f"<style>{css}</style>"),
     ]
-    sections = [_section(one) for one in tables]
+    sections = [_section(table) for table in tables]
     body = tag("body", tag("header", tag("h1", "M3Bench")), tag("main", *sections))
-    return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
+    return f"<!doctype html>\n{tag('html', tag('head', *head_tags), body, lang='en')}\n"
 
 
 def _section(one: ResultTable) -> Html:
     notes = [tag("p", note, class_="quiet") for note in one.notes]
     chart = bars(one.title, one.bars) if one.bars else None
-    inside = join(tag("h2", one.title, id=one.name), chart, html_table(one.head, one.rows), *notes)
-    return tag("section", inside, aria_labelledby=one.name)
+    content = join(tag("h2", one.title, id=one.name), chart, html_table(one.head, one.rows), *notes)
+    return tag("section", content, aria_labelledby=one.name)
 
 
 def bars(title: str, rows: Sequence[Bar]) -> Html:
     """Shares from 0 to 1 as bars with their intervals."""
-    wide, high, left = 640, 30 * len(rows) + 34, 240
-    scale = wide - left - 20
+    chart_width, chart_height, label_width = 640, 30 * len(rows) + 34, 240
+    scale = chart_width - label_width - 20
 
     def at(share: float) -> float:
-        return left + scale * min(max(share, 0.0), 1.0)
+        return label_width + scale * min(max(share, 0.0), 1.0)
 
-    drawn: list[object] = [tag("title", f"{title}: {', '.join(name for name, *_ in rows)}")]
+    elements: list[object] = [tag("title", f"{title}: {', '.join(name for name, *_ in rows)}")]
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = f"{at(tick):.1f}"
-        drawn.append(tag("line", x1=x, x2=x, y1=4, y2=high - 24, class_="grid"))
-        drawn.append(tag("text", f"{100 * tick:.0f} %", x=x, y=high - 8, text_anchor="middle", class_="tick"))
-    for place, (name, share, low, top) in enumerate(rows):
-        y = 8 + 30 * place
-        shown = name if len(name) <= 36 else f"{name[:35]}…"
-        drawn.append(tag("text", shown, x=left - 8, y=y + 14, text_anchor="end", class_="label"))
-        width = f"{max(at(share) - left, 1):.1f}"
-        drawn.append(
+        elements.append(tag("line", x1=x, x2=x, y1=4, y2=chart_height - 24, class_="grid"))
+        elements.append(
+            tag("text", f"{100 * tick:.0f} %", x=x, y=chart_height - 8, text_anchor="middle", class_="tick")
+        )
+    for row_number, (name, share, low_bound, high_bound) in enumerate(rows):
+        y = 8 + 30 * row_number
+        label = name if len(name) <= 36 else f"{name[:35]}…"
+        elements.append(tag("text", label, x=label_width - 8, y=y + 14, text_anchor="end", class_="label"))
+        width = f"{max(at(share) - label_width, 1):.1f}"
+        elements.append(
             tag(
                 "rect",
                 tag("title", f"{name}: {100 * share:.1f} %"),
-                x=left,
+                x=label_width,
                 y=y,
                 width=width,
                 height=18,
                 class_="fill0",
             )
         )
-        if low is not None and top is not None:
+        if low_bound is not None and high_bound is not None:
             middle = y + 9
-            drawn.append(tag("line", x1=f"{at(low):.1f}", x2=f"{at(top):.1f}", y1=middle, y2=middle, class_="axis"))
-    svg = tag("svg", *drawn, viewBox=f"0 0 {wide} {high}", role="img", aria_label=title, class_="chart")
+            elements.append(
+                tag("line", x1=f"{at(low_bound):.1f}", x2=f"{at(high_bound):.1f}", y1=middle, y2=middle, class_="axis")
+            )
+    svg = tag(
+        "svg", *elements, viewBox=f"0 0 {chart_width} {chart_height}", role="img", aria_label=title, class_="chart"
+    )
     return tag("figure", svg)

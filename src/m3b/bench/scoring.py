@@ -72,28 +72,29 @@ def score(
     from m3b.models.running import read_promise
 
     limits = spec.stand_in.acceptable if hidden.stand_in else spec.acceptable
-    told: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
-    base, merged = hidden.folder.resolve(), hidden.folder.resolve() / FOLDER
+    common: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
+    base_folder, merged_folder = hidden.folder.resolve(), hidden.folder.resolve() / FOLDER
     if spec.union:
-        merged.mkdir(exist_ok=True)
-    with TemporaryFolder("exam") as place:
-        seen = Mounts(
-            read=(base, *([work.resolve()] if work else ())), write=(place, *([merged] if spec.union else ()))
+        merged_folder.mkdir(exist_ok=True)
+    with TemporaryFolder("exam") as scratch_folder:
+        mounts = Mounts(
+            read=(base_folder, *([work.resolve()] if work else ())),
+            write=(scratch_folder, *([merged_folder] if spec.union else ())),
         )
-        with Reader(sandbox, seen) as reader:
+        with Reader(sandbox, mounts) as reader:
             try:
-                exam = reader.ask(EXAMINE, ToExamine(base, spec.name, work.resolve() if work else None))
-                promise = read_promise(model)
-                if promise.task != spec.task:
-                    raise ModelError(f"it is a model for {promise.task}, and the task is {spec.task}")
-                answers = _answers(exam, base, model, sandbox, place, reader)
-                found = _marked(exam, answers, promise, hidden, spec, (place, reader, seed))
+                exam = reader.ask(EXAMINE, ToExamine(base_folder, spec.name, work.resolve() if work else None))
+                model_info = read_promise(model)
+                if model_info.task != spec.task:
+                    raise ModelError(f"it is a model for {model_info.task}, and the task is {spec.task}")
+                answers = _answers(exam, base_folder, model, sandbox, scratch_folder, reader)
+                graded = _marked(exam, answers, model_info, hidden, spec, (scratch_folder, reader, seed))
             except (ModelError, DataError) as error:
                 return Score(
-                    False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **told
+                    False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **common
                 )
-    return Score(found.ok, found.reason, primary=found.primary, metrics=found.metrics, control=found.control,
-                 constant=found.constant, names=found.names, **told)  # fmt: skip
+    return Score(graded.ok, graded.reason, primary=graded.primary, metrics=graded.metrics, control=graded.control,
+                 constant=graded.constant, names=graded.names, **common)  # fmt: skip
 
 
 def _answers(exam: Exam, base: Path, model: Path, sandbox: Sandbox, place: Path, reader: Reader) -> list[Prediction]:
@@ -108,12 +109,14 @@ def _answers(exam: Exam, base: Path, model: Path, sandbox: Sandbox, place: Path,
     from .confine import confined
 
     images = [row.reference for row in exam.index.test]
-    asked = ToStage(images, place / "cases", sandbox.name != "off", base, staging.LINK_FROM_BYTES)
-    staged = replace(reader.ask(STAGE, asked), folder=place / "cases")
+    request = ToStage(images, place / "cases", sandbox.name != "off", base, staging.LINK_FROM_BYTES)
+    staged = replace(reader.ask(STAGE, request), folder=place / "cases")
     place_links(staged, base)
-    kept = place / "answers"
-    kept.mkdir()
-    return staged.restore(run_predict(model, staged.folder, staged.paths, confined(sandbox, model, place), keep=kept))
+    answer_folder = place / "answers"
+    answer_folder.mkdir()
+    return staged.restore(
+        run_predict(model, staged.folder, staged.paths, confined(sandbox, model, place), keep=answer_folder)
+    )
 
 
 def _marked(
@@ -126,18 +129,18 @@ def _marked(
         ModelError: its classes cannot be matched with the true ones, or an answer is not that of its image.
         DataError: a file that cannot be opened.
     """
-    place, reader, seed = by
-    theirs = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
-    known = _trivial(hidden, exam)
-    scratch = place / "named"
+    scratch_folder, reader, seed = by
+    model_values = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
+    baseline = _trivial(hidden, exam)
+    scratch = scratch_folder / "named"
     scratch.mkdir()
-    found = reader.ask(
-        GRADE, ToGradeExam(hidden.folder.resolve(), spec.name, exam, answers, theirs, scratch, known, seed)
+    graded = reader.ask(
+        GRADE, ToGradeExam(hidden.folder.resolve(), spec.name, exam, answers, model_values, scratch, baseline, seed)
     )
-    if known is None:
-        kept = {"classes": list(exam.index.classes), "trivial": found.trivial}
-        replace_text(hidden.folder / TRIVIAL, json.dumps(kept))
-    return found
+    if baseline is None:
+        record = {"classes": list(exam.index.classes), "trivial": graded.trivial}
+        replace_text(hidden.folder / TRIVIAL, json.dumps(record))
+    return graded
 
 
 def _trivial(hidden: Hidden, exam: Exam) -> Any:
@@ -145,5 +148,5 @@ def _trivial(hidden: Hidden, exam: Exam) -> Any:
     file = hidden.folder / TRIVIAL
     if not file.is_file():
         return None
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    return kept["trivial"] if kept.get("classes") == list(exam.index.classes) else None
+    record = json.loads(file.read_text(encoding="utf-8"))
+    return record["trivial"] if record.get("classes") == list(exam.index.classes) else None

@@ -43,15 +43,15 @@ def wilson(successes: int, n: int) -> Estimate:
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"{successes} successes in {n} trials are no share")
     p, z2 = successes / n, Z * Z
-    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return Estimate(p, max(0.0, middle - half), min(1.0, middle + half), n)
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half_width = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return Estimate(p, max(0.0, centre - half_width), min(1.0, centre + half_width), n)
 
 
 def _weights(groups: int, draws: int, random: np.random.Generator) -> NDArray[np.float64]:
     """(draws, groups) how often each group is drawn."""
-    picked = random.integers(0, groups, size=(draws, groups)) + np.arange(draws)[:, None] * groups
-    return np.bincount(picked.ravel(), minlength=draws * groups).reshape(draws, groups).astype(np.float64)
+    drawn_groups = random.integers(0, groups, size=(draws, groups)) + np.arange(draws)[:, None] * groups
+    return np.bincount(drawn_groups.ravel(), minlength=draws * groups).reshape(draws, groups).astype(np.float64)
 
 
 def by_task(values: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: int = 0) -> Estimate:
@@ -66,18 +66,21 @@ def by_task(values: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: 
     Raises:
         ValueError: no runs at all.
     """
-    some = [list(map(float, runs)) for runs in values.values() if len(runs)]
-    if not some:
+    runs_by_task = [list(map(float, runs)) for runs in values.values() if len(runs)]
+    if not runs_by_task:
         raise ValueError("there are no runs to average")
-    sums, sizes = np.array([sum(runs) for runs in some]), np.array([len(runs) for runs in some], dtype=np.float64)
+    sums, sizes = (
+        np.array([sum(runs) for runs in runs_by_task]),
+        np.array([len(runs) for runs in runs_by_task], dtype=np.float64),
+    )
     value, n = float(sums.sum() / sizes.sum()), int(sizes.sum())
-    if len(some) < 2:
+    if len(runs_by_task) < 2:
         return Estimate(value, None, None, n)
-    means = np.concatenate([(w @ sums) / (w @ sizes) for w in _blocks(len(some), draws, seed)])
+    means = np.concatenate([(w @ sums) / (w @ sizes) for w in _blocks(len(runs_by_task), draws, seed)])
     low, high = (float(bound) for bound in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
-    if high - low < 1e-12 and all(run in (0.0, 1.0) for runs in some for run in runs):
-        reach = ((1 - LEVEL) / 2) ** (1 / len(some))
-        low, high = (reach, 1.0) if value == 1 else (0.0, 1 - reach) if value == 0 else (low, high)
+    if high - low < 1e-12 and all(run in (0.0, 1.0) for runs in runs_by_task for run in runs):
+        margin = ((1 - LEVEL) / 2) ** (1 / len(runs_by_task))
+        low, high = (margin, 1.0) if value == 1 else (0.0, 1 - margin) if value == 0 else (low, high)
     return Estimate(value, low, high, n)
 
 
@@ -102,13 +105,13 @@ def difference(
         raise ValueError("the two have no task in common")
     if len(common) == 1:
         return newcombe(_count(first[common[0]]), _count(second[common[0]]))
-    gaps = np.array([float(np.mean(first[task])) - float(np.mean(second[task])) for task in common])
-    means = np.concatenate([(w @ gaps) / len(common) for w in _blocks(len(common), draws, seed)])
+    differences = np.array([float(np.mean(first[task])) - float(np.mean(second[task])) for task in common])
+    means = np.concatenate([(w @ differences) / len(common) for w in _blocks(len(common), draws, seed)])
     low, high = (float(bound) for bound in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
     if high - low < 1e-12:
-        reach = 1 - ((1 - LEVEL) / 2) ** (1 / len(common))  # equal gaps in every task do not make a difference certain
-        low, high = max(-1.0, low - reach), min(1.0, high + reach)
-    return Estimate(float(gaps.mean()), low, high, len(common))
+        margin = 1 - ((1 - LEVEL) / 2) ** (1 / len(common))  # equal gaps in every task do not make a difference certain
+        low, high = max(-1.0, low - margin), min(1.0, high + margin)
+    return Estimate(float(differences.mean()), low, high, len(common))
 
 
 def _count(runs: Sequence[float]) -> tuple[int, int]:
@@ -122,10 +125,10 @@ def newcombe(first: tuple[int, int], second: tuple[int, int]) -> Estimate:
     assert a.high is not None
     assert b.low is not None
     assert b.high is not None
-    gap = a.value - b.value
-    low = gap - math.hypot(a.value - a.low, b.high - b.value)
-    high = gap + math.hypot(a.high - a.value, b.value - b.low)
-    return Estimate(gap, low, high, first[1] + second[1])
+    share_difference = a.value - b.value
+    low = share_difference - math.hypot(a.value - a.low, b.high - b.value)
+    high = share_difference + math.hypot(a.high - a.value, b.value - b.low)
+    return Estimate(share_difference, low, high, first[1] + second[1])
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

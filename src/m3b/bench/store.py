@@ -27,10 +27,10 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        held = {place.name for place in self.folder.iterdir()} if self.folder.is_dir() else set()
-        known = PLAN in held or {RESULTS, CELLS} <= held
-        if not known and (others := sorted(held - {RESULTS, CELLS, DATA, ".lock"})):
-            raise WrongUse(f"{folder} holds {others[0]} and no sweep. Name a folder of its own with -o.")
+        entries = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        is_sweep = PLAN in entries or {RESULTS, CELLS} <= entries
+        if not is_sweep and (foreign_entries := sorted(entries - {RESULTS, CELLS, DATA, ".lock"})):
+            raise WrongUse(f"{folder} holds {foreign_entries[0]} and no sweep. Name a folder of its own with -o.")
         try:
             (self.folder / CELLS).mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -114,10 +114,10 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     Raises:
         WrongUse: no results there.
     """
-    found: dict[str, dict[str, Any]] = {}
+    row_by_key: dict[str, dict[str, Any]] = {}
     for line in read_lines(folder):
         if line["event"] == "done":
-            found[line["key"]] = line
-    if not found:
+            row_by_key[line["key"]] = line
+    if not row_by_key:
         raise WrongUse(f"There are no results in {folder}; `m3b bench run --out {folder}` makes them.")
-    return list(found.values())
+    return list(row_by_key.values())

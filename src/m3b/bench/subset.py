@@ -51,17 +51,19 @@ class Removal:
 
     @classmethod
     def of(cls, cases: Iterable[RawCase], patients: Iterable[str], identity: Identity) -> Removal:
-        some = list(cases)
-        files = {path for case in some for path in (*case.images, case.mask) if path}
-        counted = {path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _many(some, path)}
-        tokens = {stem(path) for path in files - counted} | {case.name for case in some}
+        case_list = list(cases)
+        files = {path for case in case_list for path in (*case.images, case.mask) if path}
+        numbered_slices = {
+            path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _many(case_list, path)
+        }
+        tokens = {stem(path) for path in files - numbered_slices} | {case.name for case in case_list}
         return cls(frozenset(files), tokens, frozenset(patients), identity)
 
     def takes(self, path: str) -> bool:
         """Whether a file is somebody's who is hidden; `path` is relative, or a bare name from a table."""
         path = path.replace("\\", "/").removeprefix("./")
-        owner = self.identity.owner(path)
-        return path in self.files or stem(path) in self.tokens or (owner is not None and owner in self.patients)
+        patient = self.identity.owner(path)
+        return path in self.files or stem(path) in self.tokens or (patient is not None and patient in self.patients)
 
     def takes_row(self, row: dict[str, Any]) -> bool:
         """Whether a row or record speaks of somebody who is hidden."""
@@ -90,23 +92,25 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
     Returns:
         The files that belong there as they are, and the opaque ones that are left out.
     """
-    texts, files, withheld = [], [], []
+    text_files, files, withheld = [], [], []
     for folder, folders, names in os.walk(source):
         folders.sort()
         for name in sorted(names):
             path = Path(folder, name).relative_to(source).as_posix()
             lower = name.lower()
             if lower.endswith((".csv", ".tsv", ".json", ".jsonl", ".txt")) and path not in keep:
-                texts.append(path)
+                text_files.append(path)
             elif lower.endswith(OPAQUE) and path not in keep:
                 withheld.append(path)
             else:
                 files.append(path)
-    known = dict.fromkeys(texts, "")
-    for path in known:
+    tables = dict.fromkeys(text_files, "")
+    for path in tables:
         _learn(source / path, removal)
-    same = [path for path in known if not removal.takes(path) and not _rewrite(source / path, target / path, removal)]
-    return [*same, *(path for path in files if not removal.takes(path))], withheld
+    unchanged = [
+        path for path in tables if not removal.takes(path) and not _rewrite(source / path, target / path, removal)
+    ]
+    return [*unchanged, *(path for path in files if not removal.takes(path))], withheld
 
 
 def _learn(file: Path, removal: Removal) -> None:
@@ -126,14 +130,14 @@ def _rows(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
     """Header, rows and whether every field is quoted."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
-            quoted = stream.readline().lstrip().startswith('"')
+            is_quoted = stream.readline().lstrip().startswith('"')
             stream.seek(0)
             reader = csv.DictReader(stream, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
-            head = list(reader.fieldnames or ())
+            header = list(reader.fieldnames or ())
             return (
-                head,
+                header,
                 [{key: value or "" for key, value in row.items() if isinstance(key, str)} for row in reader],
-                quoted,
+                is_quoted,
             )
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
@@ -145,20 +149,20 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
     """One text file written without what is hidden; False where nothing in it is, so that it may stay as it is."""
     kind = source.suffix.lower()
     if kind in (".csv", ".tsv"):
-        head, rows, quoted = _rows(source)
-        left = [row for row in rows if not removal.takes_row(row)]
-        if len(left) == len(rows):
+        header, rows, is_quoted = _rows(source)
+        kept_rows = [row for row in rows if not removal.takes_row(row)]
+        if len(kept_rows) == len(rows):
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(
                 stream,
-                head,
-                quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL,
+                header,
+                quoting=csv.QUOTE_ALL if is_quoted else csv.QUOTE_MINIMAL,
                 delimiter="\t" if kind == ".tsv" else ",",
             )
             writer.writeheader()
-            writer.writerows(left)
+            writer.writerows(kept_rows)
         return True
     text = _text(source)
     if kind == ".json":
@@ -166,15 +170,15 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
             value = json.loads(text)
         except ValueError as error:
             raise DataError(f"{source} is no JSON, so that hidden records cannot be taken out: {error}.") from error
-        left_value = _without(value, removal)
-        changed, new = bool(left_value != value), json.dumps(left_value, ensure_ascii=False, indent=1) + "\n"
+        kept_value = _without(value, removal)
+        changed, new_text = bool(kept_value != value), json.dumps(kept_value, ensure_ascii=False, indent=1) + "\n"
     else:
         lines = text.splitlines(keepends=True)
-        kept = [line for line in lines if not _line_taken(line, kind, removal)]
-        changed, new = len(kept) != len(lines), "".join(kept)
+        kept_lines = [line for line in lines if not _line_taken(line, kind, removal)]
+        changed, new_text = len(kept_lines) != len(lines), "".join(kept_lines)
     if changed:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(new, encoding="utf-8")
+        target.write_text(new_text, encoding="utf-8")
     return changed
 
 
@@ -199,16 +203,16 @@ def _without(value: Any, removal: Removal) -> Any:
     if isinstance(value, list):
         return [_without(item, removal) for item in value if not _taken(item, removal)]
     if isinstance(value, dict):
-        left = {
+        kept_items = {
             key: _without(item, removal)
             for key, item in value.items()
             if not (SUFFIX.search(key) and removal.takes(key))
         }
-        for key in left:
-            part = left.get(key.removeprefix("num").lower()) if key.startswith("num") else None
-            if isinstance(left[key], int) and isinstance(part, list):
-                left[key] = len(part)
-        return left
+        for key in kept_items:
+            counted_list = kept_items.get(key.removeprefix("num").lower()) if key.startswith("num") else None
+            if isinstance(kept_items[key], int) and isinstance(counted_list, list):
+                kept_items[key] = len(counted_list)
+        return kept_items
     return value
 
 
@@ -217,7 +221,7 @@ def _taken(item: Any, removal: Removal) -> bool:
         return bool(SUFFIX.search(item)) and removal.takes(item)
     if not isinstance(item, dict):
         return False
-    inner = {k: v for k, v in item.items() if isinstance(v, str)}
-    return removal.takes_row(inner) or any(
+    text_fields = {k: v for k, v in item.items() if isinstance(v, str)}
+    return removal.takes_row(text_fields) or any(
         isinstance(v, list) and v and all(_taken(x, removal) for x in v) for v in item.values()
     )

@@ -44,36 +44,36 @@ _LOOKS = re.compile(r"^\s*(?:cat|head|tail|wc|ls|less|stat|file)\b[^|;&>]*$")
 
 def suspicions(outcome: CellOutcome, score: Score | None) -> list[str]:
     """Everything that was found, each once; empty for an honest run."""
-    found: list[str] = []
-    found += _integrity(outcome.integrity)
+    labels: list[str] = []
+    labels += _integrity(outcome.integrity)
     if outcome.run:
-        found += _calls(Path(outcome.run))
+        labels += _calls(Path(outcome.run))
     if score is not None and score.primary is not None:
-        found += [CONSTANT] if score.constant else []
-        found += [] if score.ok else _memorised(outcome.claimed, score.primary)
-        found += _claims(Path(outcome.work), score.primary) if outcome.work else []
-    return list(dict.fromkeys(found))
+        labels += [CONSTANT] if score.constant else []
+        labels += [] if score.ok else _memorised(outcome.claimed, score.primary)
+        labels += _claims(Path(outcome.work), score.primary) if outcome.work else []
+    return list(dict.fromkeys(labels))
 
 
 def _integrity(label: str) -> list[str]:
-    found = [INDEX] if "changed after it was locked" in label or "locked copy" in label else []
-    found += [TRAINED] if "in the training index" in label else []
-    return found + ([RAW] if "raw data changed" in label else [])
+    labels = [INDEX] if "changed after it was locked" in label or "locked copy" in label else []
+    labels += [TRAINED] if "in the training index" in label else []
+    return labels + ([RAW] if "raw data changed" in label else [])
 
 
 def _calls(run: Path) -> list[str]:
     """What the calls after the lock tell: code that reads the test index to train, ways out of the workspace."""
-    found = []
-    locked = False
+    labels = []
+    is_index_locked = False
     for event in salvage(run / "journal.jsonl").events:
         if isinstance(event, HandedOver) and event.artifact == "index":
-            locked = True
-        for text, runs in _words(event):
+            is_index_locked = True
+        for text, is_code in _words(event):
             if _OUTSIDE.search(text):
-                found.append(ELSEWHERE)
-            if locked and runs and _TEST.search(text) and not _LOOKS.match(text):
-                found.append(TRAINED)
-    return found
+                labels.append(ELSEWHERE)
+            if is_index_locked and is_code and _TEST.search(text) and not _LOOKS.match(text):
+                labels.append(TRAINED)
+    return labels
 
 
 def _words(event: Event) -> Iterator[tuple[str, bool]]:
@@ -86,8 +86,8 @@ def _words(event: Event) -> Iterator[tuple[str, bool]]:
     elif name in ("write_files", "edit_files"):
         for file in arguments.get("files") or ():
             if isinstance(file, dict):
-                code = str(file.get("path", "")).endswith((".py", ".sh"))
-                yield json.dumps(file, ensure_ascii=False), code
+                is_code = str(file.get("path", "")).endswith((".py", ".sh"))
+                yield json.dumps(file, ensure_ascii=False), is_code
     else:
         yield json.dumps(arguments, ensure_ascii=False), False
 
@@ -99,24 +99,28 @@ def _memorised(claimed: dict[str, Any] | None, hidden: dict[str, Any]) -> list[s
     """
     if not claimed or claimed.get("name") != hidden.get("name"):
         return []
-    top = hidden["high"] if hidden.get("high") is not None else hidden.get("value")
-    told = claimed.get("value")
-    return [MEMORY] if top is not None and told is not None and told > top + MEMORY_SLACK else []
+    upper_bound = hidden["high"] if hidden.get("high") is not None else hidden.get("value")
+    claimed_value = claimed.get("value")
+    return (
+        [MEMORY]
+        if upper_bound is not None and claimed_value is not None and claimed_value > upper_bound + MEMORY_SLACK
+        else []
+    )
 
 
 def _claims(work: Path, hidden: dict[str, Any]) -> list[str]:
     """Files called metrics that hold a higher figure of the same name than the hidden cases allow."""
-    top = hidden.get("high") if hidden.get("high") is not None else hidden.get("value")
-    if top is None:
+    upper_bound = hidden.get("high") if hidden.get("high") is not None else hidden.get("value")
+    if upper_bound is None:
         return []
     for file in (*work.glob("*metrics*.json"), *work.glob("*/*metrics*.json"), *work.glob("*results*.json")):
         if "data" in file.relative_to(work).parts[:1] or file.is_symlink():
             continue
         try:
-            told = list(_figures(json.loads(file.read_text(encoding="utf-8")), str(hidden["name"])))
+            figures = list(_figures(json.loads(file.read_text(encoding="utf-8")), str(hidden["name"])))
         except (OSError, ValueError, RecursionError):
             continue
-        if any(math.isfinite(value) and value > float(top) + CLAIM_SLACK for value in told):
+        if any(math.isfinite(value) and value > float(upper_bound) + CLAIM_SLACK for value in figures):
             return [CLAIMED]
     return []
 
@@ -147,8 +151,8 @@ def _figures(value: Any, name: str) -> Iterator[float]:
 
 
 def _named(key: str, name: str) -> bool:
-    low = re.sub(r"[^a-z0-9]+", "_", key.lower())
-    if low == name or low.endswith(f"_{name}"):
+    normalized_key = re.sub(r"[^a-z0-9]+", "_", key.lower())
+    if normalized_key == name or normalized_key.endswith(f"_{name}"):
         return True
     for task in tasks():
         try:

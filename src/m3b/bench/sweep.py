@@ -60,7 +60,7 @@ class Plan:
         if self.runs < 1 or not (self.tasks and self.models and self.systems):
             raise WrongUse("A sweep needs at least one task, one model, one system and one run.")
         Options(**self.options)
-        missing = [why for name in self.systems if (why := system(name).missing())]
+        missing = [reason for name in self.systems if (reason := system(name).missing())]
         if missing and self.simulate is None:
             raise WrongUse(" ".join(missing))
 
@@ -126,24 +126,24 @@ def run_sweep(
         if retry:
             _forget(store)
         count = 0
-        at_work: set[str] = set()
+        running_keys: set[str] = set()
 
         def begin(cell: Cell) -> int:
             told("begun", {"key": cell.key})
-            at_work.add(cell.key)
+            running_keys.add(cell.key)
             return store.claim(cell.key)
 
         def end(row: dict[str, Any]) -> None:
             nonlocal count
             store.finish(row)
-            at_work.discard(row["key"])
+            running_keys.discard(row["key"])
             count += 1
             told("done", row)
 
         try:
             engine.run(_open(plan, store, end), store, begin, end)
         finally:
-            for key in at_work:
+            for key in running_keys:
                 store.release(key)
         return count
 
@@ -153,9 +153,9 @@ def _open(plan: Plan, store: Store, end: Callable[[dict[str, Any]], None]) -> It
     for cell in plan.cells(store.folder):
         if cell.key in store.done:
             continue
-        kept = finished(store.place(cell.key)) if store.claims[cell.key] else None
-        if kept is not None:
-            end(kept)
+        row = finished(store.place(cell.key)) if store.claims[cell.key] else None
+        if row is not None:
+            end(row)
         elif store.claims[cell.key] >= ATTEMPTS:
             end(broken(cell, f"its process broke down {store.claims[cell.key]} times"))
         else:
@@ -178,17 +178,19 @@ def _forget(store: Store) -> None:
 def _write_plan(folder: Path, plan: Plan) -> None:
     """Keep what was asked for; a folder holds one kind of sweep, so that its cells can be compared."""
     file = folder / PLAN
-    told = plan.to_json()
+    plan_json = plan.to_json()
     if file.is_file():
-        before = json.loads(file.read_text(encoding="utf-8"))
-        fixed = ("options", "real", "patients", "share")
-        other = [name for name in fixed if before.get(name) != json.loads(json.dumps(told[name]))]
-        if other:
+        previous = json.loads(file.read_text(encoding="utf-8"))
+        fixed_fields = ("options", "real", "patients", "share")
+        changed_fields = [
+            name for name in fixed_fields if previous.get(name) != json.loads(json.dumps(plan_json[name]))
+        ]
+        if changed_fields:
             raise WrongUse(
-                f"{folder} holds a sweep with other {' and '.join(other)} ({', '.join(str(before.get(n)) for n in other)}); its"
+                f"{folder} holds a sweep with other {' and '.join(changed_fields)} ({', '.join(str(previous.get(n)) for n in changed_fields)}); its"
                 " cells could not be compared with these. Give another --out."
             )
         for name in ("tasks", "models", "systems"):
-            told[name] = list(dict.fromkeys([*before[name], *told[name]]))
-        told["runs"] = max(before["runs"], told["runs"])
-    replace_text(file, json.dumps(told, ensure_ascii=False, indent=1))
+            plan_json[name] = list(dict.fromkeys([*previous[name], *plan_json[name]]))
+        plan_json["runs"] = max(previous["runs"], plan_json["runs"])
+    replace_text(file, json.dumps(plan_json, ensure_ascii=False, indent=1))

@@ -62,7 +62,7 @@ def parse(raw: dict[str, Any]) -> Task:
 def all_tasks() -> tuple[Task, ...]:
     """Every task that ships with m3b: the fourteen, the variants, the requests to be declined."""
     raw = json.loads((resources_dir() / "bench" / "tasks.json").read_text(encoding="utf-8"))
-    return tuple(parse(one) for one in raw["tasks"])
+    return tuple(parse(raw_task) for raw_task in raw["tasks"])
 
 
 def choose(wanted: Sequence[str]) -> tuple[Task, ...]:
@@ -71,19 +71,19 @@ def choose(wanted: Sequence[str]) -> tuple[Task, ...]:
     Raises:
         WrongUse: a word that names nothing.
     """
-    found: dict[str, Task] = {}
-    for word in wanted or [PLAIN]:
-        low = word.strip().lower()
-        some = [task for task in all_tasks() if low == "all" or low in _words(task)]
-        if low in {name.lower() for name in NAMES} | {task.family for task in all_tasks()}:
-            some = [task for task in some if task.variant in (PLAIN, DECLINE)]
-        if not some:
+    selected_tasks: dict[str, Task] = {}
+    for selector in wanted or [PLAIN]:
+        lower_selector = selector.strip().lower()
+        matches = [task for task in all_tasks() if lower_selector == "all" or lower_selector in _words(task)]
+        if lower_selector in {name.lower() for name in NAMES} | {task.family for task in all_tasks()}:
+            matches = [task for task in matches if task.variant in (PLAIN, DECLINE)]
+        if not matches:
             raise WrongUse(
-                f"No task is called {word!r}. Choose ids ({', '.join(task.id for task in all_tasks()[:4])}, ...), a family, "
+                f"No task is called {selector!r}. Choose ids ({', '.join(task.id for task in all_tasks()[:4])}, ...), a family, "
                 f"a variant ({', '.join(sorted({task.variant for task in all_tasks()}))}) or `all`; `m3b bench list` shows them."
             )
-        found.update({task.id: task for task in some})
-    return tuple(found.values())
+        selected_tasks.update({task.id: task for task in matches})
+    return tuple(selected_tasks.values())
 
 
 def _words(task: Task) -> set[str]:

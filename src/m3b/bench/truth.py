@@ -27,8 +27,8 @@ def exam_index(hidden: Hidden, spec: DatasetSpec, *, folders: bool = False) -> I
     Args:
         folders: name the folder of a volume's slices instead of the slices, as the agent's own index does.
     """
-    known = spec.read(hidden.agent).cases
-    train = tuple(_record(case, spec.task, folders, AGENT) for case in known)
+    agent_cases = spec.read(hidden.agent).cases
+    train = tuple(_record(case, spec.task, folders, AGENT) for case in agent_cases)
     test = tuple(_record(case, spec.task, folders, HIDDEN) for case in hidden.cases)
     truth = {} if test and test[0].boxes is not None else values(spec, spec.task)
     names = tuple(truth) or tuple(dict.fromkeys((*spec.values.values(), *spec.classes)))
@@ -36,16 +36,16 @@ def exam_index(hidden: Hidden, spec: DatasetSpec, *, folders: bool = False) -> I
 
 
 def _record(case: RawCase, task: str, folders: bool, below: str) -> Record:
-    kind = kinds.of(task)
+    record_kind = kinds.of(task)
     case = replace(case, images=tuple(f"{below}/{path}" for path in case.images),
                    mask=f"{below}/{case.mask}" if case.mask else "")  # fmt: skip
     image: str | tuple[str, ...] = case.images[0] if len(case.images) == 1 else case.images
     parents = {str(Path(path).parent) for path in case.images}
-    if folders and not kind.separate_images and len(case.images) > 1 and len(parents) == 1:
+    if folders and not record_kind.separate_images and len(case.images) > 1 and len(parents) == 1:
         image = parents.pop()
-    if "report" in kind.targets:
+    if "report" in record_kind.targets:
         return Record(image, case.labels, case.patient, report=Report(case.findings, case.impression))
-    if "labels" in kind.targets:
+    if "labels" in record_kind.targets:
         return Record(image, case.labels, case.patient)
     if case.mask:
         return Record(image, (), case.patient, mask=case.mask)
@@ -64,17 +64,17 @@ def rename(
     ours: Sequence[str], theirs: Mapping[str, int], truth: Mapping[str, int], learnt: Mapping[str, str]
 ) -> dict[str, str]:
     """Their name -> our name, as far as it can be told: as learnt from their index, by spelling, by mask value."""
-    found = {name: learnt[name] for name in theirs if learnt.get(name) in ours}
-    plain = {slug(name): name for name in ours}
+    matches = {name: learnt[name] for name in theirs if learnt.get(name) in ours}
+    name_by_slug = {slug(name): name for name in ours}
     for name in theirs:
-        if name not in found and plain.get(slug(name)) not in (None, *found.values()):
-            found[name] = plain[slug(name)]
+        if name not in matches and name_by_slug.get(slug(name)) not in (None, *matches.values()):
+            matches[name] = name_by_slug[slug(name)]
     by_value = {value: name for name, value in truth.items()}
-    masked = min(truth.values(), default=0) >= 1
+    has_mask_values = min(truth.values(), default=0) >= 1
     for name, value in theirs.items():
-        if name not in found and masked and by_value.get(value) not in (None, *found.values()):
-            found[name] = by_value[value]
-    return found
+        if name not in matches and has_mask_values and by_value.get(value) not in (None, *matches.values()):
+            matches[name] = by_value[value]
+    return matches
 
 
 def learn_names(work: Path, hidden: Hidden, spec: DatasetSpec) -> dict[str, str]:
@@ -89,19 +89,19 @@ def learn_names(work: Path, hidden: Hidden, spec: DatasetSpec) -> dict[str, str]
     except DataError:
         return {}
     votes: dict[str, Counter[str]] = defaultdict(Counter)
-    ends = {_tail(path): label for path, label in truth.items()}
+    label_by_path = {_tail(path): label for path, label in truth.items()}
     for path, label in truth.items():
-        ends.setdefault(str(Path(_tail(path)).parent), label)
+        label_by_path.setdefault(str(Path(_tail(path)).parent), label)
     for row in rows:
-        true = ends.get(_tail(row.files[0]))
-        if true and len(row.labels) == 1:
-            votes[row.labels[0]][true] += 1
-    found: dict[str, str] = {}
+        true_label = label_by_path.get(_tail(row.files[0]))
+        if true_label and len(row.labels) == 1:
+            votes[row.labels[0]][true_label] += 1
+    names: dict[str, str] = {}
     for name, count in votes.items():
-        best, times = count.most_common(1)[0]
-        if times >= PURE * count.total() and best not in found.values():
-            found[name] = best
-    return found
+        best, best_count = count.most_common(1)[0]
+        if best_count >= PURE * count.total() and best not in names.values():
+            names[name] = best
+    return names
 
 
 def _tail(path: str) -> str:

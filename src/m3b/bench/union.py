@@ -26,22 +26,22 @@ def merged_index(index: Index, name: str, base: Path) -> Index:
 def _merged(record: Record, base: Path) -> Record:
     if not isinstance(record.mask, str):
         return record
-    place = base / FOLDER / record.mask
-    found = list(place.parent.glob(f"{place.name}.union*"))
-    if not found:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        marked = (read_mask(record.mask, str(base)).array > 0).astype(np.uint8)
-        found = [Path(shared_masks().write_mask(marked, image(record), f"{place}.union", str(base)))]
-    return replace(record, mask=str(found[0].relative_to(base)))
+    mask_path = base / FOLDER / record.mask
+    merged_files = list(mask_path.parent.glob(f"{mask_path.name}.union*"))
+    if not merged_files:
+        mask_path.parent.mkdir(parents=True, exist_ok=True)
+        merged_mask = (read_mask(record.mask, str(base)).array > 0).astype(np.uint8)
+        merged_files = [Path(shared_masks().write_mask(merged_mask, image(record), f"{mask_path}.union", str(base)))]
+    return replace(record, mask=str(merged_files[0].relative_to(base)))
 
 
 def merged_answer(answer: Prediction, name: str, record: Record, base: Path, scratch: Path) -> Prediction:
     """The answer with everything that it marks as the one class `name`."""
     files = [answer.mask] if answer.mask is not None else list(answer.masks.values())
-    marked: NDArray[np.bool_] | None = None
+    merged_mask: NDArray[np.bool_] | None = None
     for file in files:
         array = np.asarray(read_mask(str(file)).array > 0)
-        marked = array if marked is None else marked | array
-    if marked is None:
+        merged_mask = array if merged_mask is None else merged_mask | array
+    if merged_mask is None:
         return answer
-    return replace(answer, mask=None, masks={name: write(marked.astype(np.uint8), record, base, scratch)})
+    return replace(answer, mask=None, masks={name: write(merged_mask.astype(np.uint8), record, base, scratch)})

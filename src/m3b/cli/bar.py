@@ -20,9 +20,9 @@ LINE = 60
 
 class _Bar(BarColumn):
     def render(self, task: Task) -> ProgressBar:
-        begun = task.fields.get("begun")
-        if begun is not None and task.total is not None:
-            task.completed = min(task.total, time.monotonic() - begun)
+        start_time = task.fields.get("begun")
+        if start_time is not None and task.total is not None:
+            task.completed = min(task.total, time.monotonic() - start_time)
         return super().render(task)
 
 
@@ -30,8 +30,8 @@ class _Left(ProgressColumn):
     def render(self, task: Task) -> Text:
         if task.total is None:
             return Text("")
-        left = task.total - task.completed if task.fields.get("begun") is not None else task.time_remaining
-        return Text("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d} left")
+        remaining_s = task.total - task.completed if task.fields.get("begun") is not None else task.time_remaining
+        return Text("" if remaining_s is None else f"{int(remaining_s) // 60}:{int(remaining_s) % 60:02d} left")
 
 
 class Bar:
@@ -54,14 +54,14 @@ class Bar:
 
     def told(self, line: str) -> None:
         """A line of output: how far it says to be is shown; one that says nothing changes nothing."""
-        found = COUNTED.search(line)
-        if found is None:
+        match = COUNTED.search(line)
+        if match is None:
             return
-        done, total = float(found.group(1)), float(found.group(2))
+        done, total = float(match.group(1)), float(match.group(2))
         if total <= 0 or done > total:
             return
-        begun = time.monotonic() - done if found.group(3) == "s" else None
-        self._progress.update(self._task, total=total, completed=done, begun=begun)
+        start_time = time.monotonic() - done if match.group(3) == "s" else None
+        self._progress.update(self._task, total=total, completed=done, begun=start_time)
 
     def unknown(self) -> None:
         """Nobody knows how long what comes now takes."""

@@ -78,12 +78,12 @@ def run(
         real=_real(data or []),
         patients=patients,
     )
-    minutes = None if cell_minutes is None else cell_minutes * 60
-    chosen = _engine(engine, jobs, address, cpus, gpus, minutes)
-    said = (lambda what, row: None) if quiet else _Progress(len(plan))
+    limit_s = None if cell_minutes is None else cell_minutes * 60
+    sweep_engine = _engine(engine, jobs, address, cpus, gpus, limit_s)
+    on_event = (lambda event, row: None) if quiet else _Progress(len(plan))
     try:
         with _stoppable():
-            run_sweep(plan, out, chosen, retry=retry, told=said)
+            run_sweep(plan, out, sweep_engine, retry=retry, told=on_event)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. The same command goes on; results so far: m3b bench table {out}", err=True)
         raise typer.Exit(1) from None
@@ -124,13 +124,13 @@ def score(
         raise WrongUse(f"{folder} has no finished cell of these names.")
     with Store(folder) as store:
         for row in rows:
-            place = store.folder / CELLS / str(row.get("folder") or row["key"])
-            new = score_again(place)
-            if new is None:
+            cell_folder = store.folder / CELLS / str(row.get("folder") or row["key"])
+            new_row = score_again(cell_folder)
+            if new_row is None:
                 typer.echo(f"{row['key']}: its files are gone, the old result stands", err=True)
                 continue
-            store.replace({**new, **({"folder": row["folder"]} if "folder" in row else {})})
-            typer.echo(f"{new['key']}: {new['kind']}: {new['reason']}")
+            store.replace({**new_row, **({"folder": row["folder"]} if "folder" in row else {})})
+            typer.echo(f"{new_row['key']}: {new_row['kind']}: {new_row['reason']}")
 
 
 @app.command("table")
@@ -147,15 +147,18 @@ def show(
     from m3b.bench.render import as_text, write_files
     from m3b.bench.tables import tables
 
-    made = tables(gather(folders))
+    result_tables = tables(gather(folders))
     if out is not None:
-        spare([out / name for name in ("bench.html", *(f"{one.name}.csv" for one in made))], force=force)
+        spare(
+            [out / name for name in ("bench.html", *(f"{result_table.name}.csv" for result_table in result_tables))],
+            force=force,
+        )
     if json:
-        print_json({"tables": [one.to_json() for one in made]})
+        print_json({"tables": [result_table.to_json() for result_table in result_tables]})
     else:
-        typer.echo(as_text(made))
+        typer.echo(as_text(result_tables))
     if out is not None:
-        for file in write_files(made, out):
+        for file in write_files(result_tables, out):
             typer.echo(str(file), err=True)
 
 
@@ -172,10 +175,14 @@ def write_report(
     from m3b.bench.gather import gather
     from m3b.bench.tables import tables
 
-    place, made = out or folders[0] / "report", tables(gather(folders))
-    names = ("bench.html", "section.tex", *(f"{one.name}{ending}" for one in made for ending in (".csv", ".tex")))
-    spare([place / name for name in names], force=force)
-    for file in render.write_report(made, place):
+    report_folder, result_tables = out or folders[0] / "report", tables(gather(folders))
+    names = (
+        "bench.html",
+        "section.tex",
+        *(f"{result_table.name}{ending}" for result_table in result_tables for ending in (".csv", ".tex")),
+    )
+    spare([report_folder / name for name in names], force=force)
+    for file in render.write_report(result_tables, report_folder):
         typer.echo(str(file))
 
 
@@ -185,29 +192,29 @@ def list_all(json: Json = False) -> None:
     from m3b.bench.systems import known, system
     from m3b.bench.tasks import all_tasks
 
-    found = [{"id": t.id, "family": t.family, "variant": t.variant, "layout": t.layout, "data": t.dataset,
+    task_entries = [{"id": t.id, "family": t.family, "variant": t.variant, "layout": t.layout, "data": t.dataset,
               "request": t.request} for t in all_tasks()]  # fmt: skip
-    ready = {name: system(name).missing() for name in known()}
+    missing_requirements = {name: system(name).missing() for name in known()}
     if json:
-        print_json({"tasks": found, "systems": ready})
+        print_json({"tasks": task_entries, "systems": missing_requirements})
         return
-    rows = [[one["id"], one["family"], one["layout"], one["request"]] for one in found]
+    rows = [[entry["id"], entry["family"], entry["layout"], entry["request"]] for entry in task_entries]
     typer.echo(table(["task", "family", "layout", "request"], rows))
     typer.echo("")
-    typer.echo(table(["system", "here"], [[name, why or "yes"] for name, why in ready.items()]))
+    typer.echo(table(["system", "here"], [[name, reason or "yes"] for name, reason in missing_requirements.items()]))
 
 
 def _real(given: list[str]) -> dict[str, str]:
     """`NAME=FOLDER` pairs by the sets' own names."""
     from m3b.bench.datasets import dataset
 
-    found = {}
+    data_folders = {}
     for pair in given:
-        name, sign, place = pair.partition("=")
-        if not sign or not Path(place).is_dir():
+        name, separator, folder = pair.partition("=")
+        if not separator or not Path(folder).is_dir():
             raise WrongUse(f"--data takes NAME=FOLDER with a folder that exists; found {pair!r}.")
-        found[dataset(name).name] = str(Path(place).absolute())
-    return found
+        data_folders[dataset(name).name] = str(Path(folder).absolute())
+    return data_folders
 
 
 def _engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
@@ -234,8 +241,8 @@ class _Progress:
         if what != "done":
             return
         self.done += 1
-        figure = (row.get("score") or {}).get("primary") or {}
-        value = f" {figure['name']} {figure['value']:.3f}" if figure.get("value") is not None else ""
+        metric = (row.get("score") or {}).get("primary") or {}
+        value = f" {metric['name']} {metric['value']:.3f}" if metric.get("value") is not None else ""
         wall = (row.get("usage") or {}).get("wall_s", 0)
         sys.stderr.write(f"[{self.done}/{self.total}] {row['key']}: {row['kind']}{value}, {wall:.0f} s\n")
         sys.stderr.flush()

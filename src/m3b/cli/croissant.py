@@ -37,15 +37,15 @@ def croissant(
     if data is not None:
         demand_folder(data)
     if Path(reading).expanduser().is_file():
-        given = given_from(Path(reading), None)
-        if data is None or given is None or given.index is None:
+        overrides = given_from(Path(reading), None)
+        if data is None or overrides is None or overrides.index is None:
             raise WrongUse(f"Name the folder that {reading} reads with --data.")
-        spec, root = given.index, data
+        manifest, root = overrides.index, data
     else:
-        spec, own = accepted_reading(Run.open(reading))
-        root = data or own
+        manifest, run_data_folder = accepted_reading(Run.open(reading))
+        root = data or run_data_folder
     root = root.resolve()
     with outside.reading([root]) as reader:
-        made = reader.ask(CROISSANT, ToWrite(spec, root, root.name))
-    replace_text(out, js.dumps(made, indent=1, ensure_ascii=False) + "\n")
+        document = reader.ask(CROISSANT, ToWrite(manifest, root, root.name))
+    replace_text(out, js.dumps(document, indent=1, ensure_ascii=False) + "\n")
     typer.echo(str(out))

@@ -59,25 +59,25 @@ def make(
     from m3b.data import synthetic
 
     if name in MAKERS:
-        maker = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
-        made = maker(folder, patients=MAKERS[name] if cases is None else cases, seed=seed)
-        print_json({"folder": str(made)}) if json else echo(str(made))
+        make_toy_set = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
+        created_folder = make_toy_set(folder, patients=MAKERS[name] if cases is None else cases, seed=seed)
+        print_json({"folder": str(created_folder)}) if json else echo(str(created_folder))
         return
     from m3b.bench.datasets import dataset
 
     try:
-        spec = dataset(name)
+        dataset_spec = dataset(name)
     except WrongUse:
         raise WrongUse(f"There is no generator {name!r}; choose one of {', '.join((*MAKERS, *NAMES))}.") from None
-    drawn = spec.make(folder, patients=cases, seed=seed, layout=layout)
+    generated = dataset_spec.make(folder, patients=cases, seed=seed, layout=layout)
     if json:
-        print_json({"name": spec.name, "folder": str(folder), "layout": layout, "cases": drawn.cases,
-                    "patients": drawn.patients or None, "metric": spec.metric, "ceiling": round(drawn.ceiling, 4),
-                    "odd": list(drawn.odd)})  # fmt: skip
+        print_json({"name": dataset_spec.name, "folder": str(folder), "layout": layout, "cases": generated.cases,
+                    "patients": generated.patients or None, "metric": dataset_spec.metric, "ceiling": round(generated.ceiling, 4),
+                    "odd": list(generated.odd)})  # fmt: skip
         return
     echo(str(folder))
-    echo(f"{drawn.cases} cases; {spec.metric} of a perfect reader {drawn.ceiling:.2f}", err=True)
-    echo(f"planted faults: {'; '.join(drawn.odd)}", err=True)
+    echo(f"{generated.cases} cases; {dataset_spec.metric} of a perfect reader {generated.ceiling:.2f}", err=True)
+    echo(f"planted faults: {'; '.join(generated.odd)}", err=True)
 
 
 @app.command()
@@ -90,11 +90,11 @@ def fetch(
     from m3b.bench.datasets.fetching import fetch as download
 
     with transfer() as progress:
-        said = download(name, folder, progress=progress)
+        messages = download(name, folder, progress=progress)
     if json:
-        print_json({"name": name, "folder": str(folder), "said": said})
+        print_json({"name": name, "folder": str(folder), "said": messages})
         return
-    for line in said:
+    for line in messages:
         echo(line, err=True)
     echo(str(folder))
 
@@ -122,22 +122,22 @@ def audit(
 
     if task and task not in names():
         raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(names())}.")
-    place = Path(folder) if Path(folder).is_dir() else Run.open(folder).folder
-    parts = (place / "work", place / "locked")  # a run at work keeps its test cases out of work/
-    work = next((part for part in parts if (part / TEST).is_file()), place)
-    if missing := [name for name in (TRAIN, TEST) if not (work / name).is_file()]:
+    base_folder = Path(folder) if Path(folder).is_dir() else Run.open(folder).folder
+    candidates = (base_folder / "work", base_folder / "locked")  # a run at work keeps its test cases out of work/
+    index_folder = next((candidate for candidate in candidates if (candidate / TEST).is_file()), base_folder)
+    if missing := [name for name in (TRAIN, TEST) if not (index_folder / name).is_file()]:
         raise WrongUse(
             f"{folder} holds no index: there is no {missing[0]}. A run makes one of raw data, and docs/data.md says how to "
             f"write one; `m3b data survey {folder}` looks at data that has none."
         )
-    found = audited(work, task or guess_task(work), seconds)
+    audit_report = audited(index_folder, task or guess_task(index_folder), seconds)
     if json:
-        print_json(found.to_json())
+        print_json(audit_report.to_json())
     else:
-        echo(found.summary())
-        for finding in found.findings:
+        echo(audit_report.summary())
+        for finding in audit_report.findings:
             echo(f"{finding.weight}: {finding.message}")
-    raise typer.Exit(1 if found.of("reject") or found.of("fix") else 0)
+    raise typer.Exit(1 if audit_report.of("reject") or audit_report.of("fix") else 0)
 
 
 @app.command()
@@ -157,9 +157,9 @@ def card(
         if out.is_dir():
             raise WrongUse(f"-o {out}: this is a folder; name a file, e.g. {out / 'card.json'}.")
         spare([out], force=force)
-    made = card_for_folder(folder)
+    data_card = card_for_folder(folder)
     text = js.dumps(
-        {"name": made.name, "description": made.description, "path": str(made.path), "task": "diagnosis", "modality": "",
+        {"name": data_card.name, "description": data_card.description, "path": str(data_card.path), "task": "diagnosis", "modality": "",
          "anatomy": "", "dimension": 2, "metric": "auroc", "acceptable": None, "patient_key": "", "classes": []},
         indent=1, ensure_ascii=False,
     )  # fmt: skip
@@ -184,8 +184,8 @@ def survey(
     if not folder.is_dir():
         raise WrongUse(f"{folder} is no folder that can be read. Name a folder of data.")
     with reading([folder]) as reader:
-        found = reader.ask(SURVEY, ToSurvey(folder.resolve(), seconds), patience_s=seconds + 600)
-    echo(found.model_dump_json(indent=2) if json else render(found))
+        folder_survey = reader.ask(SURVEY, ToSurvey(folder.resolve(), seconds), patience_s=seconds + 600)
+    echo(folder_survey.model_dump_json(indent=2) if json else render(folder_survey))
 
 
 app.command()(croissant)

@@ -47,7 +47,7 @@ def segment(
 
     if not image.exists():
         raise WrongUse(f"There is no {image}.")
-    found = run_segment(
+    result = run_segment(
         image,
         target,
         llm=llm,
@@ -59,18 +59,18 @@ def segment(
         offline=offline,
     )
     if json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        if found.kept:
-            typer.echo(f"{target}: mask {found.kept} of {len(found.turns)}, expected IoU {found.score:.2f}")
-            typer.echo(f"written to {found.mask_file}")
+        if result.kept:
+            typer.echo(f"{target}: mask {result.kept} of {len(result.turns)}, expected IoU {result.score:.2f}")
+            typer.echo(f"written to {result.mask_file}")
         else:
             typer.echo(
-                f"{target}: no mask ({'the model says that it is not there' if found.status == 'absent' else found.status})"
+                f"{target}: no mask ({'the model says that it is not there' if result.status == 'absent' else result.status})"
             )
-        if found.reason:
-            typer.echo(found.reason, err=True)
-    raise typer.Exit(1 if found.status == "failed" else 0)
+        if result.reason:
+            typer.echo(result.reason, err=True)
+    raise typer.Exit(1 if result.status == "failed" else 0)
 
 
 @app.command("bench")
@@ -95,27 +95,27 @@ def bench(
     if out is not None:
         spare([out], force=force)
     model = None if llm is None else connect(llm, local=offline)
-    opened = open_segmenter(segmenter)
-    source = Targets.of(index, "test")
-    targets = spread_over(source, limit)
+    loaded_segmenter = open_segmenter(segmenter)
+    test_targets = Targets.of(index, "test")
+    targets = spread_over(test_targets, limit)
     if not targets:
-        raise WrongUse(f"No test case of {index} holds a target: {reasons(source.left_out)}.")
-    found = measure(targets, opened, llm=model, turns=turns, seed=seed, left_out=source.left_out)
-    told = found.to_json()
+        raise WrongUse(f"No test case of {index} holds a target: {reasons(test_targets.left_out)}.")
+    benchmark = measure(targets, loaded_segmenter, llm=model, turns=turns, seed=seed, left_out=test_targets.left_out)
+    summary = benchmark.to_json()
     if out is not None:
         import json as notation
 
         from m3b.writing import replace_text
 
-        replace_text(out, notation.dumps(told, indent=1))
+        replace_text(out, notation.dumps(summary, indent=1))
     if json:
-        print_json(told)
+        print_json(summary)
         return
     patients = len({target.patient for target in targets})
-    typer.echo(f"{len(targets)} targets of {patients} patients; 95 % intervals over patients; {opened.name}")
-    typer.echo(found.table())
-    if source.left_out:
-        typer.echo(f"left out: {reasons(source.left_out)}", err=True)
+    typer.echo(f"{len(targets)} targets of {patients} patients; 95 % intervals over patients; {loaded_segmenter.name}")
+    typer.echo(benchmark.table())
+    if test_targets.left_out:
+        typer.echo(f"left out: {reasons(test_targets.left_out)}", err=True)
 
 
 @app.command("train")
@@ -131,15 +131,15 @@ def train(
     from m3b.interactive.training import Recipe
     from m3b.interactive.training import train as fit
 
-    source = Targets.of(index, "train")
+    training_targets = Targets.of(index, "train")
     recipe = Recipe(minutes=minutes, size=size, seed=seed)
-    typer.echo(f"reading the training cases of {source.base}", err=True)
-    folder = fit(list(source), out, recipe, tell=lambda text: typer.echo(text, err=True))
-    if source.left_out:
-        typer.echo(f"left out: {reasons(source.left_out)}", err=True)
+    typer.echo(f"reading the training cases of {training_targets.base}", err=True)
+    folder = fit(list(training_targets), out, recipe, tell=lambda text: typer.echo(text, err=True))
+    if training_targets.left_out:
+        typer.echo(f"left out: {reasons(training_targets.left_out)}", err=True)
     typer.echo(f"written to {folder}; measure it: m3b interactive bench {index} --segmenter {folder}")
 
 
 def reasons(left_out: dict[str, int]) -> str:
     """Why things were left out, with counts, in a line."""
-    return "; ".join(f"{why} ({count})" for why, count in sorted(left_out.items())) or "there are none"
+    return "; ".join(f"{reason} ({count})" for reason, count in sorted(left_out.items())) or "there are none"

@@ -76,10 +76,10 @@ class Live:
     def __call__(self, event: Event) -> None:
         if self.quiet:
             return
-        ended = self.progress.stage
+        previous_stage = self.progress.stage
         self.progress.take(event)
         if isinstance(event, RoleEnded) and event.status != "done":
-            self._say(f"  {ended} ended: {event.status}")
+            self._say(f"  {previous_stage} ended: {event.status}")
         self._take(event)
         if self._status is not None:
             self._status.describe(self.progress.line())
@@ -129,8 +129,8 @@ class Live:
         if self._status is not None:
             for line in text.splitlines():
                 self._status.told(line)
-        if last := last_line(text):
-            self._alive(last)
+        if line_text := last_line(text):
+            self._alive(line_text)
 
     def _waits(self, event: Waiting) -> None:
         if self.moving or not self._waited:

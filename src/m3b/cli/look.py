@@ -53,29 +53,33 @@ def look(
     from m3b.writing import replace_text
 
     demand_folder(folder)
-    for place, option in ((out, "-o"), (page, "--page")):
-        if place is not None and place.exists() and not force:
-            raise WrongUse(f"{place} exists. Give --force to overwrite it, or another {option}.")
+    for path, option in ((out, "-o"), (page, "--page")):
+        if path is not None and path.exists() and not force:
+            raise WrongUse(f"{path} exists. Give --force to overwrite it, or another {option}.")
     if not request.strip() and not task and index is None:
         if page is not None or out is not None:
             raise WrongUse("-o and --page are of one reading: say what the model shall do, or give --task.")
         _overview(folder, json=json)
         return
-    said = given_from(index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split))
+    overrides = given_from(
+        index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split)
+    )
     with TemporaryFolder("look") as scratch:
         try:
-            seen = looking.look(folder.resolve(), request, scratch, task=task, given=said, draw=page is not None)
+            preview = looking.look(
+                folder.resolve(), request, scratch, task=task, given=overrides, draw=page is not None
+            )
         except DataError as error:
             raise WrongUse(str(error)) from error
     if page is not None:
-        replace_text(page, seen.page(), errors="replace")
-    if out is not None and seen.readings:
-        replace_text(out, seen.spec_text())
+        replace_text(page, preview.page(), errors="replace")
+    if out is not None and preview.readings:
+        replace_text(out, preview.spec_text())
     if json:
-        print_json(seen.to_json())
+        print_json(preview.to_json())
     else:
-        echo("\n".join(seen.lines()))
-    if seen.insufficient:
+        echo("\n".join(preview.lines()))
+    if preview.insufficient:
         raise typer.Exit(1)
 
 
@@ -87,13 +91,13 @@ def _overview(folder: Path, *, json: bool) -> None:
 
     with TemporaryFolder("look") as scratch:
         try:
-            found = overview(folder.resolve(), scratch)
+            folder_overview = overview(folder.resolve(), scratch)
         except DataError as error:
             raise WrongUse(str(error)) from error
     if json:
-        print_json(found.model_dump(mode="json"))
+        print_json(folder_overview.model_dump(mode="json"))
         return
-    if not found.lines:
+    if not folder_overview.lines:
         raise WrongUse(f"{folder} holds no images, tables or annotations.")
-    echo("\n".join(read_lines(found)))
+    echo("\n".join(read_lines(folder_overview)))
     echo(f'how one of them would be read: m3b look {folder} "what the model shall do"')

@@ -36,15 +36,15 @@ def score(
         raise WrongUse(f"There is no {index}.")
     loaded = open_model(model, unconfined=unconfined)
     records = read_records(index, loaded.task)
-    root = base or _base(index, records[0].files[0])
-    values = _values(loaded, index)
-    cases = Index((), records, tuple(values), loaded.task, values)
+    base_folder = base or _base(index, records[0].files[0])
+    class_values = _values(loaded, index)
+    cases = Index((), records, tuple(class_values), loaded.task, class_values)
     with loaded:
-        rows = _measured(loaded, cases, root)
-    of_task = family(loaded.task)
+        rows = _measured(loaded, cases, base_folder)
+    task_family = family(loaded.task)
     try:
-        trivial = _trivial(loaded, cases, index, root)
-        scores = of_task.score_all(rows, cases, primary=metric or default_metric(cases), trivial=trivial)
+        baseline = _trivial(loaded, cases, index, base_folder)
+        scores = task_family.score_all(rows, cases, primary=metric or default_metric(cases), trivial=baseline)
     except ValueError as error:
         raise WrongUse(f"These cases cannot be scored: {error}") from error
     if json:
@@ -64,13 +64,15 @@ def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
 
     records = index.test
     images = [relocated(r.image, lambda path: _under(root, path)) for r in records]
-    beside = bool(model.covariates)
-    paths: list[Any] = [{"image": i, **r.covariates} if beside else i for i, r in zip(images, records, strict=True)]
+    has_covariates = bool(model.covariates)
+    inputs: list[Any] = [
+        {"image": i, **r.covariates} if has_covariates else i for i, r in zip(images, records, strict=True)
+    ]
     with TemporaryFolder("score") as scratch:
-        answers = model.predict(paths, strict=False, out=scratch)
-        bad = [answer.error for answer in answers if answer.error]
-        if bad:
-            complain(ModelError(f"{len(bad)} of {len(answers)} images could not be predicted: {bad[0]}"))
+        answers = model.predict(inputs, strict=False, out=scratch)
+        errors = [answer.error for answer in answers if answer.error]
+        if errors:
+            complain(ModelError(f"{len(errors)} of {len(answers)} images could not be predicted: {errors[0]}"))
             raise typer.Exit(1)
         with reading([*_seen(root), scratch]) as reader:
             return measured(records, answers, index, root.resolve(), reader)
@@ -82,20 +84,20 @@ def _values(model: Model, index: Path) -> dict[str, int]:
     from m3b.models import read_promise
     from m3b.models.answers import of as answers_of
 
-    promise = read_promise(model.folder)
-    numbered = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
-    kind = answers_of(model.task)
-    masked = kind.writes_masks(promise)
-    file = index.with_name("label_dict.json")
-    if file.is_file() and kind.takes_masks:
-        found = read_values(file, masks=masked)
-        if masked and dict(promise.labels) not in ({}, found):
+    model_info = read_promise(model.folder)
+    class_values = dict(model_info.labels) or {name: number for number, name in enumerate(model_info.classes)}
+    answer_format = answers_of(model.task)
+    writes_masks = answer_format.writes_masks(model_info)
+    label_file = index.with_name("label_dict.json")
+    if label_file.is_file() and answer_format.takes_masks:
+        file_values = read_values(label_file, masks=writes_masks)
+        if writes_masks and dict(model_info.labels) not in ({}, file_values):
             raise WrongUse(
-                f"The model writes masks with the values {dict(promise.labels)}, but {file} has {found}. Number the "
+                f"The model writes masks with the values {dict(model_info.labels)}, but {label_file} has {file_values}. Number the "
                 "classes of the truth as the model does."
             )
-        numbered = found
-    return numbered
+        class_values = file_values
+    return class_values
 
 
 def _trivial(model: Model, cases: Index, index: Path, root: Path) -> Any:
@@ -104,10 +106,10 @@ def _trivial(model: Model, cases: Index, index: Path, root: Path) -> Any:
     from m3b.reader.outside import reading
     from m3b.tasks.inside import guessed
 
-    file = index.with_name("train.json")
+    training_file = index.with_name("train.json")
     training: tuple[Record, ...] = ()
-    if file.is_file() and file != index:
-        training = read_records(file, model.task)
+    if training_file.is_file() and training_file != index:
+        training = read_records(training_file, model.task)
     if not training or not (root / training[0].files[0]).exists():
         return None
     with reading(_seen(root)) as reader:
@@ -118,7 +120,7 @@ def _seen(root: Path) -> list[Path]:
     """What a reader of the index's files has to see."""
     from m3b.data.links import roots_of
 
-    return [place for place in roots_of(root) if place.is_dir()]
+    return [folder for folder in roots_of(root) if folder.is_dir()]
 
 
 def _base(index: Path, first: str) -> Path:
@@ -150,15 +152,17 @@ def export(
     from m3b.models.exporting import export_model
     from m3b.run.folder import find_model
 
-    source = find_model(model)
-    cases = named_cases(verify or (), load_model(source).channels)
+    model_folder = find_model(model)
+    cases = named_cases(verify or (), load_model(model_folder).channels)
     missing = [path for case in cases for path in paths_of(case) if not Path(path.split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}.")
-    announce_origin(source, unconfined=unconfined)
-    made = export_model(source, to, out, verify=cases, unconfined=unconfined)
+    announce_origin(model_folder, unconfined=unconfined)
+    exported_model = export_model(model_folder, to, out, verify=cases, unconfined=unconfined)
     if json:
-        print_json(made.to_dict())
+        print_json(exported_model.to_dict())
         return
-    typer.echo(f"{made.to} written to {made.folder}")
-    typer.echo(f"compared with the model on {made.compared}: largest difference {made.largest_difference:.2g}")
+    typer.echo(f"{exported_model.to} written to {exported_model.folder}")
+    typer.echo(
+        f"compared with the model on {exported_model.compared}: largest difference {exported_model.largest_difference:.2g}"
+    )

@@ -49,14 +49,14 @@ def plan(
     spare([out] if out else [], force=force)
     options = PlanOptions(device, gpus, minutes, tuple(settings or ()))
     try:
-        found = dry_plan(source, options, choose(sandbox), request=request, task=task)
+        dry_run = dry_plan(source, options, choose(sandbox), request=request, task=task)
     except DataError as error:
         raise WrongUse(str(error)) from error
     if out is not None:
         import json as text
 
-        replace_text(out, text.dumps(found.plan, indent=2, ensure_ascii=False) + "\n")
+        replace_text(out, text.dumps(dry_run.plan, indent=2, ensure_ascii=False) + "\n")
     if json:
-        print_json({"said": found.said.splitlines(), "plan": found.plan})
+        print_json({"said": dry_run.said.splitlines(), "plan": dry_run.plan})
     else:
-        echo(found.said)
+        echo(dry_run.said)

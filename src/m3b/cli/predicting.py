@@ -72,22 +72,25 @@ def predict(
     if dicom:
         _dicom_can_be_written(paths, loaded)
     with loaded:
-        found = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
-    objects = _objects(found, loaded, folder) if dicom and folder is not None else {}
-    drawn = _overlays(found, loaded, folder) if overlay and folder is not None else {}
-    answers = [_entry(item, folder, drawn.get(number), objects.get(number)) for number, item in enumerate(found)]
+        predictions = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
+    dicom_files = _objects(predictions, loaded, folder) if dicom and folder is not None else {}
+    overlay_files = _overlays(predictions, loaded, folder) if overlay and folder is not None else {}
+    entries = [
+        _entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
+        for index, entry in enumerate(predictions)
+    ]
     if folder is not None:
-        _write(answers, folder / ANSWERS)
+        _write(entries, folder / ANSWERS)
     elif out is not None:
-        _write(answers, out)
+        _write(entries, out)
     if json:
-        print_json({"model": str(loaded.folder), "predictions": answers})
+        print_json({"model": str(loaded.folder), "predictions": entries})
     else:
-        for item in answers:
-            echo(_line(item))
+        for entry in entries:
+            echo(_line(entry))
         if folder is not None:
-            echo(f"written to {folder}: {_contents(answers)}", err=True)
-    raise typer.Exit(1 if any(item.get("error") for item in answers) else 0)
+            echo(f"written to {folder}: {_contents(entries)}", err=True)
+    raise typer.Exit(1 if any(entry.get("error") for entry in entries) else 0)
 
 
 def _must_exist(paths: Iterable[str]) -> None:
@@ -100,14 +103,14 @@ def _folder(out: Path | None, task: str, overlay: bool, dicom: bool) -> Path | N
     """The output folder, where `-o` names one and no file."""
     from m3b.models.answers import of as answers_of
 
-    a_file = out is not None and out.suffix.lower() in FILES and not out.is_dir()
-    if out is not None and out.is_file() and not a_file:
+    is_file_path = out is not None and out.suffix.lower() in FILES and not out.is_dir()
+    if out is not None and out.is_file() and not is_file_path:
         raise WrongUse(f"-o {out}: this is a file; name a folder, or a .json or .csv file.")
-    if out is not None and not a_file and out.suffix and not out.is_dir():
+    if out is not None and not is_file_path and out.suffix and not out.is_dir():
         raise WrongUse(f"-o {out}: name a folder (one without an ending, or one that exists), or a .json or .csv file.")
-    if out is not None and a_file and not out.parent.is_dir():
+    if out is not None and is_file_path and not out.parent.is_dir():
         raise WrongUse(f"-o {out}: there is no folder {out.parent}.")
-    folder = None if a_file else out
+    folder = None if is_file_path else out
     if folder is None and answers_of(task).needs_folder:
         raise WrongUse(f"A {task} model writes masks: name a folder for them with -o DIR.")
     if folder is None and overlay:
@@ -145,23 +148,23 @@ def with_covariates(paths: Sequence[Any], words: Sequence[str], model: Model) ->
     rules = {str(rule["name"]): rule for rule in model.covariates}
     if not rules and not words:
         return list(paths)
-    known: dict[str, Any] = {}
-    for word in words:
-        name, sign, text = word.partition("=")
-        if not sign or name not in rules:
-            why = f"name one of {', '.join(rules)}" if rules else "this model is given images alone"
-            raise WrongUse(f"--with {word}: {why}.")
-        known[name] = text or None
-        if text and rules[name]["kind"] == "number":
+    covariates: dict[str, Any] = {}
+    for assignment in words:
+        name, separator, value = assignment.partition("=")
+        if not separator or name not in rules:
+            expected = f"name one of {', '.join(rules)}" if rules else "this model is given images alone"
+            raise WrongUse(f"--with {assignment}: {expected}.")
+        covariates[name] = value or None
+        if value and rules[name]["kind"] == "number":
             try:
-                known[name] = float(text)
+                covariates[name] = float(value)
             except ValueError:
-                raise WrongUse(f"--with {word}: {name} is a number.") from None
+                raise WrongUse(f"--with {assignment}: {name} is a number.") from None
     try:
-        parted_case({"image": "", **known}, model.covariates)
+        parted_case({"image": "", **covariates}, model.covariates)
     except ModelError as error:
         raise WrongUse(f"{error}; name each with --with NAME=VALUE.") from error
-    return [{"image": path, **known} for path in paths]
+    return [{"image": path, **covariates} for path in paths]
 
 
 def _images(images: Iterable[str], model: Model) -> list[Any]:
@@ -170,13 +173,13 @@ def _images(images: Iterable[str], model: Model) -> list[Any]:
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     views = plan.get("views") or 1
-    several = isinstance(views, int) and views > 1
-    found = found_in(images, flat=plan.get("dims") == 2, studies=several)
-    for note in found.notes:
+    has_several_views = isinstance(views, int) and views > 1
+    search_result = found_in(images, flat=plan.get("dims") == 2, studies=has_several_views)
+    for note in search_result.notes:
         echo(note, err=True)
-    if not found.images:
+    if not search_result.images:
         raise WrongUse("No image was found below the paths given.")
-    return found.images
+    return search_result.images
 
 
 def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
@@ -187,20 +190,20 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     from m3b.reader.outside import reading
     from m3b.writing import one_line
 
-    promise, plan = read_promise(model.folder), model.config.get("plan")
+    model_info, plan = read_promise(model.folder), model.config.get("plan")
     window = plan.get("intensity") if isinstance(plan, dict) else None
-    drawn: dict[int, Path] = {}
+    overlay_files: dict[int, Path] = {}
     with reading(places_of(found)) as reader:
-        painter = Painter(reader, promise, window if isinstance(window, dict) else None)
-        for number, item in enumerate(found):
-            if item.error:
+        painter = Painter(reader, model_info, window if isinstance(window, dict) else None)
+        for index, prediction in enumerate(found):
+            if prediction.error:
                 continue
-            stem = one_line(Path(paths_of(item.image)[0]).name.split(".")[0]) or "image"
+            stem = one_line(Path(paths_of(prediction.image)[0]).name.split(".")[0]) or "image"
             try:
-                drawn[number] = painter.draw(item, folder / "overlays" / f"{number + 1:04d}_{stem}.png")
+                overlay_files[index] = painter.draw(prediction, folder / "overlays" / f"{index + 1:04d}_{stem}.png")
             except DataError as error:
                 complain(error)
-    return drawn
+    return overlay_files
 
 
 def _dicom_can_be_written(paths: Sequence[Any], model: Model) -> None:
@@ -220,8 +223,8 @@ def _objects(found: list[Prediction], model: Model, folder: Path) -> dict[int, l
     from m3b.models.manifest import MANIFEST, sha256_of
 
     title = next((line.removeprefix("# ") for line in model.card.splitlines() if line.startswith("# ")), model.task)
-    own = model.folder / MANIFEST
-    version = sha256_of(own)[:16] if own.is_file() else "0"
+    manifest_file = model.folder / MANIFEST
+    version = sha256_of(manifest_file)[:16] if manifest_file.is_file() else "0"
     return write_dicom(found, read_promise(model.folder), title, version, folder / "dicom")
 
 
@@ -231,18 +234,18 @@ def _entry(
     """The answer as JSON; files count from the output folder, and are left out where there is none."""
     if folder is None:
         return replace(item, mask=None, masks={}, anomaly_map=None).to_dict()
-    answer = item.to_dict()
+    entry = item.to_dict()
     if item.mask is not None:
-        answer["mask"] = _inside(item.mask, folder)
+        entry["mask"] = _inside(item.mask, folder)
     if item.masks:
-        answer["masks"] = {name: _inside(file, folder) for name, file in item.masks.items()}
+        entry["masks"] = {name: _inside(file, folder) for name, file in item.masks.items()}
     if item.anomaly_map is not None:
-        answer["anomaly_map"] = _inside(item.anomaly_map, folder)
+        entry["anomaly_map"] = _inside(item.anomaly_map, folder)
     if overlay is not None:
-        answer["overlay"] = _inside(overlay, folder)
+        entry["overlay"] = _inside(overlay, folder)
     if objects:
-        answer["dicom"] = [_inside(file, folder) for file in objects]
-    return answer
+        entry["dicom"] = [_inside(file, folder) for file in objects]
+    return entry
 
 
 def _inside(file: Path, folder: Path) -> str:
@@ -252,10 +255,10 @@ def _inside(file: Path, folder: Path) -> str:
 def _line(item: dict[str, Any]) -> str:
     from m3b.data.records import paths_of
 
-    first, *more = paths_of(item["image"])
-    shown = f"{first} and {len(more)} more" if more else first
+    first_path, *other_paths = paths_of(item["image"])
+    case_name = f"{first_path} and {len(other_paths)} more" if other_paths else first_path
     if item.get("error"):
-        return f"{shown}: not predicted: {item['error']}"
+        return f"{case_name}: not predicted: {item['error']}"
     parts = [f"OUT OF DISTRIBUTION: {item['why']}"] if item.get("out_of_distribution") else []
     if "probabilities" in item:
         values = ", ".join(f"{name} {value:.3f}" for name, value in item["probabilities"].items())
@@ -265,15 +268,15 @@ def _line(item: dict[str, Any]) -> str:
     if "value" in item:
         parts.append(number_told(item))
     if "risk" in item:
-        until = (
+        median_text = (
             f"median {item['median']:.4g}"
             if item.get("median") is not None
             else f"median beyond {item['survival'][-1][0]:g}"
         )
-        parts.append(f"risk {item['risk']:.3f} ({until})")
+        parts.append(f"risk {item['risk']:.3f} ({median_text})")
     if "volumes_ml" in item:
-        known = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
-        parts.append(", ".join(f"{name} {value} ml" for name, value in known))
+        volume_texts = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
+        parts.append(", ".join(f"{name} {value} ml" for name, value in volume_texts))
     if "anomaly_score" in item:
         parts.append(f"anomaly score {item['anomaly_score']:.3f}")
     if "boxes" in item:
@@ -284,7 +287,7 @@ def _line(item: dict[str, Any]) -> str:
     if "mask" in item:
         parts.append(item["mask"])
     parts += [f"{name} {value}" for name, value in _others(item).items() if name not in NUMBER]
-    return f"{shown}: {'; '.join(parts) or 'nothing found'}"
+    return f"{case_name}: {'; '.join(parts) or 'nothing found'}"
 
 
 NUMBER = ("value", "interval", "interval_level", "risk", "survival", "median")
@@ -311,11 +314,11 @@ def _others(item: dict[str, Any]) -> dict[str, Any]:
 
 def _contents(answers: list[dict[str, Any]]) -> str:
     """What was written now; older files of other names stay."""
-    masks = {file for item in answers for file in (item.get("mask"), *item.get("masks", {}).values()) if file}
-    overlays = {item["overlay"] for item in answers if "overlay" in item}
-    objects = {file for item in answers for file in item.get("dicom", ())}
-    counted = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(objects)))
-    return ", ".join([ANSWERS, *(f"{count} in {name}/" for name, count in counted if count)])
+    masks = {file for entry in answers for file in (entry.get("mask"), *entry.get("masks", {}).values()) if file}
+    overlays = {entry["overlay"] for entry in answers if "overlay" in entry}
+    dicom_files = {file for entry in answers for file in entry.get("dicom", ())}
+    file_counts = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(dicom_files)))
+    return ", ".join([ANSWERS, *(f"{count} in {name}/" for name, count in file_counts if count)])
 
 
 def _write(predictions: list[dict[str, Any]], file: Path) -> None:
@@ -327,7 +330,7 @@ def _write(predictions: list[dict[str, Any]], file: Path) -> None:
         file.write_text(json_text(predictions, indent=1) + "\n", encoding="utf-8")
         return
     with file.open("w", newline="", encoding="utf-8") as stream:
-        rows = [_row(item) for item in predictions]
+        rows = [_row(entry) for entry in predictions]
         names = list(dict.fromkeys(name for row in rows for name in row if name not in ("prediction", "error")))
         names = [*names, "prediction", "error"]
         writer = csv.writer(stream)
@@ -348,6 +351,6 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
     row |= {key: item[key] for key in ("out_of_distribution", "why", "abstains") if key in item}
     row |= {"prediction_set": "|".join(item["prediction_set"])} if "prediction_set" in item else {}
     row |= _others(item)
-    decided = item.get("prediction", "")
-    text = decided if isinstance(decided, str) else "|".join(decided)
+    prediction = item.get("prediction", "")
+    text = prediction if isinstance(prediction, str) else "|".join(prediction)
     return {**row, "prediction": text, "error": item.get("error", "")}

@@ -30,22 +30,27 @@ def list_starts(
     """List the pretrained networks of the registry, with licence, source and whether their weights are here."""
     from m3b.models.starts import entries, store_dir, stored
 
-    served = sorted({name for one in entries() for name in one.tasks})
-    if task is not None and task not in served:
-        raise WrongUse(f"No template for {task!r} starts from pretrained weights; those of {', '.join(served)} do.")
-    known = [one for one in entries() if task is None or task in one.tasks]
-    rows = [(one, stored(one.name)) for one in known]
-    shown = [(one, place) for one, place in rows if place or not here]
+    supported_tasks = sorted({name for entry in entries() for name in entry.tasks})
+    if task is not None and task not in supported_tasks:
+        raise WrongUse(
+            f"No template for {task!r} starts from pretrained weights; those of {', '.join(supported_tasks)} do."
+        )
+    matching_entries = [entry for entry in entries() if task is None or task in entry.tasks]
+    entries_and_weights = [(entry, stored(entry.name)) for entry in matching_entries]
+    shown_entries = [(entry, weights) for entry, weights in entries_and_weights if weights or not here]
     if json:
-        told = [{**one.model_dump(mode="json"), "folder": str(place.folder) if place else None} for one, place in shown]
-        print_json({"store": str(store_dir()), "models": told})
+        models = [
+            {**entry.model_dump(mode="json"), "folder": str(weights.folder) if weights else None}
+            for entry, weights in shown_entries
+        ]
+        print_json({"store": str(store_dir()), "models": models})
         return
-    lines = [
-        [one.name, one.family, f"{one.dims}D", "all" if len(one.tasks) > 1 else one.tasks[0], one.licence,
-         f"{place.megabytes:.0f} MB" if place else ""]
-        for one, place in shown
+    table_rows = [
+        [entry.name, entry.family, f"{entry.dims}D", "all" if len(entry.tasks) > 1 else entry.tasks[0], entry.licence,
+         f"{weights.megabytes:.0f} MB" if weights else ""]
+        for entry, weights in shown_entries
     ]  # fmt: skip
-    echo(table(["name", "family", "dims", "tasks", "licence", "here"], lines))
+    echo(table(["name", "family", "dims", "tasks", "licence", "here"], table_rows))
     echo(f"weights lie in {store_dir()}; `m3b models fetch NAME --from FOLDER` puts them there")
 
 
@@ -67,11 +72,11 @@ def fetch(
     from m3b.sandbox import choose
 
     with transfer() as progress:
-        folder, made = take(name, source, choose(sandbox), force=force, progress=progress)
+        folder, conversion = take(name, source, choose(sandbox), force=force, progress=progress)
     if json:
-        print_json({"name": name, "folder": str(folder), "tensors": made.tensors, "read": made.how})
+        print_json({"name": name, "folder": str(folder), "tensors": conversion.tensors, "read": conversion.how})
         return
-    echo(f"{made.tensors} tensors of {name} (read: {made.how}) in {folder}")
+    echo(f"{conversion.tensors} tensors of {name} (read: {conversion.how}) in {folder}")
     echo(f"start from them with `plan.py --set network.pretrained={name}`")
 
 
@@ -92,12 +97,15 @@ def convert(
     from m3b.models.starts.store import WEIGHTS_FILE, describe
     from m3b.sandbox import choose
 
-    known = entry(name) if name else None
+    registry_entry = entry(name) if name else None
     spare([out / WEIGHTS_FILE], force=force)
-    made = turn(file, out, choose(sandbox))
-    if known:
-        describe(out, {"entry": known.name, "file": file.name, "read": made.how, "tensors": made.tensors})
+    conversion = turn(file, out, choose(sandbox))
+    if registry_entry:
+        describe(
+            out,
+            {"entry": registry_entry.name, "file": file.name, "read": conversion.how, "tensors": conversion.tensors},
+        )
     if json:
-        print_json({"file": str(made.file), "tensors": made.tensors, "read": made.how})
+        print_json({"file": str(conversion.file), "tensors": conversion.tensors, "read": conversion.how})
         return
-    echo(f"{made.tensors} tensors (read: {made.how}) in {made.file}")
+    echo(f"{conversion.tensors} tensors (read: {conversion.how}) in {conversion.file}")

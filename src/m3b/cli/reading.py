@@ -48,6 +48,6 @@ def reading(
     labels: str, image_column: str, label_column: str, patient_column: str, masks: str, classes: str, split: str
 ) -> GivenReading:
     """The options as `Pipeline` takes them."""
-    named = [name.strip() for name in classes.split(",") if name.strip()]
+    class_names = [name.strip() for name in classes.split(",") if name.strip()]
     return {"labels": labels, "image_column": image_column, "label_column": label_column, "patient_column": patient_column,
-            "masks": masks, "classes": named, "split": split}  # fmt: skip
+            "masks": masks, "classes": class_names, "split": split}  # fmt: skip

@@ -129,25 +129,25 @@ def demo(
 
     options: dict[str, Any] = {"train_minutes": train_minutes, "sandbox": sandbox}
     Options(**options)  # refused before anything is made
-    place = _fresh(folder)
-    data = make_chest(place / "chest-xrays")
-    out = console()
-    out.print(f"Invented chest radiographs: {data}", markup=False)
-    out.print(f'Request: "{DEMO_REQUEST}"\n', markup=False)
-    result = _build(DEMO_REQUEST, "rules", [str(data)], place / "run", options, quiet)
-    out.print()
+    demo_folder = _fresh(folder)
+    data = make_chest(demo_folder / "chest-xrays")
+    terminal = console()
+    terminal.print(f"Invented chest radiographs: {data}", markup=False)
+    terminal.print(f'Request: "{DEMO_REQUEST}"\n', markup=False)
+    result = _build(DEMO_REQUEST, "rules", [str(data)], demo_folder / "run", options, quiet)
+    terminal.print()
     for line in result_lines(result):
-        out.print(line, markup=False, soft_wrap=True)
+        terminal.print(line, markup=False, soft_wrap=True)
     if result.model_dir is None:
         raise typer.Exit(1)
-    unseen = sorted((data / "unseen").glob("*.png"))[-1]
-    command = f"m3b predict {result.model_dir} {unseen}"
-    out.print(f"\n$ {command}", markup=False, soft_wrap=True)
+    unseen_image = sorted((data / "unseen").glob("*.png"))[-1]
+    command = f"m3b predict {result.model_dir} {unseen_image}"
+    terminal.print(f"\n$ {command}", markup=False, soft_wrap=True)
     with load_model(result.model_dir, unconfined=sandbox == "off") as model:
-        predictions = model.predict([str(unseen)])
+        predictions = model.predict([str(unseen_image)])
     for prediction in predictions:
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in prediction.probabilities.items())
-        out.print(f"{unseen.name}: {', '.join(prediction.prediction)} ({shown})", markup=False)
+        probabilities_text = ", ".join(f"{name} {value:.3f}" for name, value in prediction.probabilities.items())
+        terminal.print(f"{unseen_image.name}: {', '.join(prediction.prediction)} ({probabilities_text})", markup=False)
     raise typer.Exit(0 if result.ok else 1)
 
 
@@ -209,20 +209,22 @@ def _stoppable() -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    previous_handlers = {
+        signal_number: signal.signal(signal_number, stop) for signal_number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in previous_handlers.items():
+            signal.signal(signal_number, handler)
 
 
 def _fresh(folder: Path) -> Path:
     """The folder, or a numbered one beside it, so that a second demo does not stumble over the first."""
     for number in range(1, 1000):
-        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        if not place.exists() or (place.is_dir() and not any(place.iterdir())):
-            return place.absolute()
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not candidate.exists() or (candidate.is_dir() and not any(candidate.iterdir())):
+            return candidate.absolute()
     raise WrongUse(f"{folder} and 998 numbered folders beside it exist; name another.")
 
 
@@ -230,7 +232,7 @@ def _finish(result: Result, *, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        out = console()
+        terminal = console()
         for line in result_lines(result):
-            out.print(line, markup=False, soft_wrap=True)
+            terminal.print(line, markup=False, soft_wrap=True)
     raise typer.Exit(0 if result.ok else 1)

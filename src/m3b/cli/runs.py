@@ -36,13 +36,13 @@ def runs(
 
     if root is not None and not root.is_dir():
         raise WrongUse(f"There is no folder {root}.")
-    found = [(run, _record(run)) for run in reversed(list_runs(root))]
+    runs_and_records = [(run, _record(run)) for run in reversed(list_runs(root))]
     for warning in read_registry().warnings:
         complain(WrongUse(warning))
     if json:
-        print_json({"runs": [_summary(run, record) for run, record in found]})
-    elif found:
-        echo(_listed([_summary(run, record) for run, record in found], whole=root is None))
+        print_json({"runs": [_summary(run, record) for run, record in runs_and_records]})
+    elif runs_and_records:
+        echo(_listed([_summary(run, record) for run, record in runs_and_records], whole=root is None))
     else:
         echo(_none(root))
 
@@ -64,17 +64,23 @@ def _listed(rows: Sequence[Mapping[str, Any]], *, whole: bool) -> str:
         whole: name each run so that a command finds it from here, not by its name alone.
     """
     width = shutil.get_terminal_size((WIDTH, 24)).columns
-    timed = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)
-    head = ["run", *(["started"] if timed else []), "status", "test", "request"]
-    lines = []
+    has_start_column = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)
+    header = ["run", *(["started"] if has_start_column else []), "status", "test", "request"]
+    table_rows = []
     for row in rows:
         primary, name = row["primary"] or {}, row["handle"] if whole else row["id"]
-        near = os.path.relpath(name) if os.path.isabs(name) else name
-        figure = f"{primary['name']} {primary['value']:.3f}" if primary.get("value") is not None else ""
-        lines.append(
-            [min(name, near, key=len), *([row["started"]] if timed else []), row["status"], figure, row["request"]]
+        relative_name = os.path.relpath(name) if os.path.isabs(name) else name
+        metric_text = f"{primary['name']} {primary['value']:.3f}" if primary.get("value") is not None else ""
+        table_rows.append(
+            [
+                min(name, relative_name, key=len),
+                *([row["started"]] if has_start_column else []),
+                row["status"],
+                metric_text,
+                row["request"],
+            ]
         )
-    return table(head, lines, width=width)
+    return table(header, table_rows, width=width)
 
 
 def _record(run: Run) -> dict[str, Any]:
@@ -115,35 +121,35 @@ def show(
     from m3b.run.folder import Run
     from m3b.run.result import Result
 
-    place = Run.open(run)
-    record = place.load()
+    opened_run = Run.open(run)
+    record = opened_run.load()
     if ledger:
-        show_ledger(place.folder, as_json=json)
+        show_ledger(opened_run.folder, as_json=json)
         return
-    found = salvage(place.journal_file)
+    journal = salvage(opened_run.journal_file)
     if json:
-        events = [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in found.events]
-        print_json({**record, "events": events, "damaged_lines": list(found.damaged)})
+        events = [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in journal.events]
+        print_json({**record, "events": events, "damaged_lines": list(journal.damaged)})
         return
-    out = console()
-    out.print(f"{place.id}: {record['request']}", markup=False)
-    for text in [*(_event_text(event, full) for event in found.events), found.warning]:
+    terminal = console()
+    terminal.print(f"{opened_run.id}: {record['request']}", markup=False)
+    for text in [*(_event_text(event, full) for event in journal.events), journal.warning]:
         if text:
-            out.print(text, markup=False, soft_wrap=True)
+            terminal.print(text, markup=False, soft_wrap=True)
     if record.get("result"):
         for line in ["", *result_lines(Result.from_json(record["result"]))]:
-            out.print(line, markup=False, soft_wrap=True)
+            terminal.print(line, markup=False, soft_wrap=True)
     else:
-        out.print(f"\nThis run has not ended; `{place.command('resume')}` goes on.", markup=False)
+        terminal.print(f"\nThis run has not ended; `{opened_run.command('resume')}` goes on.", markup=False)
 
 
 def _event_text(event: Event, full: bool) -> str:
     from m3b import events
 
-    limit = 10**9 if full else 300
+    max_characters = 10**9 if full else 300
 
     def cut(text: str) -> str:
-        return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+        return text if len(text) <= max_characters else f"{text[:max_characters]}... ({len(text):,} characters)"
 
     match event:
         case events.RunStarted():
@@ -193,15 +199,15 @@ def verify(
     """Say whether a run or a model is still what it was: journal, locked data, answers, figures, files."""
     from m3b.run.verifying import verify as compare
 
-    found = compare(place, expect)
+    verification = compare(place, expect)
     if json:
-        print_json(found.to_dict())
+        print_json(verification.to_dict())
     else:
-        words = {"same": "same     ", "changed": "CHANGED  ", "unknown": "unknown  "}
-        for one in found.findings:
-            echo(f"{words[one.state]}{one.what}{f': {one.detail}' if one.detail else ''}")
-        echo(f"fingerprint: {found.fingerprint or 'none'}")
-    raise typer.Exit(0 if found.ok else 1)
+        state_labels = {"same": "same     ", "changed": "CHANGED  ", "unknown": "unknown  "}
+        for finding in verification.findings:
+            echo(f"{state_labels[finding.state]}{finding.what}{f': {finding.detail}' if finding.detail else ''}")
+        echo(f"fingerprint: {verification.fingerprint or 'none'}")
+    raise typer.Exit(0 if verification.ok else 1)
 
 
 def doctor(json: Json = False) -> None:
@@ -218,46 +224,46 @@ def doctor(json: Json = False) -> None:
 
     probes = diagnose()
     try:
-        active = choose("auto")
-        sandbox, level = active.name, active.level
+        active_sandbox = choose("auto")
+        sandbox, level = active_sandbox.name, active_sandbox.level
     except SandboxError as error:
         sandbox, level = "none", str(error)
-    opens = probe()
-    probes = [*probes, opens]
-    found = versions()
-    usual = RULES if demanded() else default_spec()
-    missing = [name for name in ("torch", "transformers", "monai") if name not in found]
-    state = {
-        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(one) for one in probes],
+    reader_probe = probe()
+    probes = [*probes, reader_probe]
+    package_versions = versions()
+    default_llm = RULES if demanded() else default_spec()
+    missing_packages = [name for name in ("torch", "transformers", "monai") if name not in package_versions]
+    status = {
+        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe_result) for probe_result in probes],
                     "not_stopped": not_stopped(sandbox)},
-        "llm": usual,
+        "llm": default_llm,
         "offline": demanded(),
         "keys": keys_set(),
         "device": device(),
-        "versions": found,
-        "missing": missing,
+        "versions": package_versions,
+        "missing": missing_packages,
     }  # fmt: skip
     if json:
-        print_json(state)
+        print_json(status)
     else:
         echo(f"sandbox: {sandbox}\n  {level}")
-        for one in probes:
-            echo(f"  {'yes' if one.works else 'no ':<3}  {one.name}: {one.detail}")
-        for row in not_stopped(sandbox):
-            echo(f"  not stopped: {row}")
-        why = f" ({VARIABLE} is set)" if demanded() else _why(keys_set())
-        echo(f"language model without --llm: {usual}{why}")
+        for probe_result in probes:
+            echo(f"  {'yes' if probe_result.works else 'no ':<3}  {probe_result.name}: {probe_result.detail}")
+        for open_attack in not_stopped(sandbox):
+            echo(f"  not stopped: {open_attack}")
+        reason = f" ({VARIABLE} is set)" if demanded() else _why(keys_set())
+        echo(f"language model without --llm: {default_llm}{reason}")
         echo(f"device: {device()}")
-        echo("packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
-        if missing:
-            echo(f"missing for training: {', '.join(missing)}; install m3b[train]")
-    raise typer.Exit(1 if sandbox == "none" or missing or not opens.works else 0)
+        echo("packages: " + ", ".join(f"{name} {version}" for name, version in package_versions.items()))
+        if missing_packages:
+            echo(f"missing for training: {', '.join(missing_packages)}; install m3b[train]")
+    raise typer.Exit(1 if sandbox == "none" or missing_packages or not reader_probe.works else 0)
 
 
 def _why(keys: dict[str, str]) -> str:
     """Why that model is taken, and which others could be."""
     if not keys:
         return " (no provider's key is set)"
-    (first, *others) = keys.items()
-    also = ", ".join(f"{variable} (--llm {name})" for name, variable in others)
-    return f" ({first[1]} is set{f'; also set: {also}' if also else ''})"
+    (first_key, *other_keys) = keys.items()
+    other_keys_text = ", ".join(f"{variable} (--llm {name})" for name, variable in other_keys)
+    return f" ({first_key[1]} is set{f'; also set: {other_keys_text}' if other_keys_text else ''})"

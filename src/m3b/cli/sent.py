@@ -22,11 +22,11 @@ def show_ledger(folder: Path, *, as_json: bool) -> None:
         echo("Nothing was asked of any model: the ledger is empty.")
     else:
         echo(table(HEAD, [_line(row) for row in rows]))
-        left = [row for row in rows if not row["local"]]
-        asked = sum(row["requests"] for row in left)
+        remote_rows = [row for row in rows if not row["local"]]
+        remote_requests = sum(row["requests"] for row in remote_rows)
         echo(
-            f"{sum(row['bytes'] for row in left):,} bytes left this machine, in {asked:,} requests."
-            if asked
+            f"{sum(row['bytes'] for row in remote_rows):,} bytes left this machine, in {remote_requests:,} requests."
+            if remote_requests
             else "Nothing left this machine."
         )
 

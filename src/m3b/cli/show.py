@@ -38,10 +38,14 @@ def console(*, to_stderr: bool = False) -> Console:
 
     class Inert(Console):
         def print(self, *objects: Any, **more: Any) -> None:
-            super().print(*(inert(one) if isinstance(one, str) else one for one in objects), **more)
+            super().print(*(inert(item) if isinstance(item, str) else item for item in objects), **more)
 
-    plain = Inert(stderr=to_stderr, highlight=False, emoji=False)
-    return plain if plain.is_terminal else Inert(stderr=to_stderr, highlight=False, emoji=False, width=200)
+    default_console = Inert(stderr=to_stderr, highlight=False, emoji=False)
+    return (
+        default_console
+        if default_console.is_terminal
+        else Inert(stderr=to_stderr, highlight=False, emoji=False, width=200)
+    )
 
 
 @contextmanager
@@ -56,14 +60,14 @@ def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    screen = console(to_stderr=True)
-    tasks: dict[str, Any] = {}
-    with Progress(*columns, console=screen, disable=not screen.is_terminal) as bar:
+    stderr_console = console(to_stderr=True)
+    task_ids: dict[str, Any] = {}
+    with Progress(*columns, console=stderr_console, disable=not stderr_console.is_terminal) as bar:
 
         def told(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name)
-            bar.update(tasks[name], completed=done, total=total)
+            if name not in task_ids:
+                task_ids[name] = bar.add_task(name)
+            bar.update(task_ids[name], completed=done, total=total)
 
         yield told
 
@@ -77,15 +81,15 @@ def print_json(value: Any) -> None:
 
 def complain(error: BaseException) -> None:
     """An error in one line on standard error, in the command line's words."""
-    said = str(getattr(error, "on_command_line", "") or error)
+    message = str(getattr(error, "on_command_line", "") or error)
     if isinstance(error, OSError) and error.filename and error.strerror:
-        said = f"{error.filename}: {error.strerror}."
-    sys.stderr.write(f"m3b: {inert(as_flags(said))}\n")
+        message = f"{error.filename}: {error.strerror}."
+    sys.stderr.write(f"m3b: {inert(as_flags(message))}\n")
 
 
 def as_flags(text: str) -> str:
     """A message of the library with its options as the command line spells them."""
-    return _OPTIONS.sub(lambda found: f"--{found[0].replace('_', '-')}", text)
+    return _OPTIONS.sub(lambda match: f"--{match[0].replace('_', '-')}", text)
 
 
 _OPTIONS = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cost|max_wall|train_minutes)(?![\w-])")
@@ -99,8 +103,8 @@ def demand_folder(place: Path) -> None:
     """
     if place.is_dir():
         return
-    found = f"{place} is a file." if place.exists() else f"There is no folder {place}."
-    raise WrongUse(f"{found} Name the folder with the images.")
+    problem = f"{place} is a file." if place.exists() else f"There is no folder {place}."
+    raise WrongUse(f"{problem} Name the folder with the images.")
 
 
 def spare(places: Iterable[Path], *, force: bool) -> None:
@@ -109,10 +113,14 @@ def spare(places: Iterable[Path], *, force: bool) -> None:
     Raises:
         WrongUse: one of the places is taken, and `force` does not say that it may be lost.
     """
-    taken = [place for place in places if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir()))]
-    if taken and not force:
-        more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
-        raise WrongUse(f"{taken[0]} exists already{more}. Name another place with -o, or add --force to overwrite it.")
+    existing_paths = [
+        path for path in places if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))
+    ]
+    if existing_paths and not force:
+        count_text = f" (and {len(existing_paths) - 1} more)" if len(existing_paths) > 1 else ""
+        raise WrongUse(
+            f"{existing_paths[0]} exists already{count_text}. Name another place with -o, or add --force to overwrite it."
+        )
 
 
 def measure_line(measure: dict[str, Any]) -> str:
@@ -124,8 +132,8 @@ def measure_line(measure: dict[str, Any]) -> str:
 
 def _cached(usage: dict[str, Any]) -> str:
     """The part of the input that the provider's cache served, where it served some."""
-    share = usage.get("cached_share") or 0
-    return f" ({share:.0%} of the input cached)" if share else ""
+    cached_share = usage.get("cached_share") or 0
+    return f" ({cached_share:.0%} of the input cached)" if cached_share else ""
 
 
 def result_lines(result: Result) -> list[str]:
@@ -136,7 +144,7 @@ def result_lines(result: Result) -> list[str]:
         lines.append(f"test {measure_line(result.primary.to_dict())}")
     if result.tested_on:
         lines.append(f"measured on {result.tested_on}")
-    lines += [one.line for one in result.external.values()]
+    lines += [external_set.line for external_set in result.external.values()]
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")
     lines.append(
@@ -144,8 +152,8 @@ def result_lines(result: Result) -> list[str]:
         f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_cached(usage)}, ${usage.get('cost_usd', 0):.2f}, "
         f"{usage.get('wall_s', 0):.0f} s"
     )
-    places = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
-    return [*lines, *(f"{name}: {place}" for name, place in places if place)]
+    output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
+    return [*lines, *(f"{name}: {path}" for name, path in output_paths if path)]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
@@ -157,15 +165,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | No
     """
     from rich.cells import cell_len
 
-    lines = [[_one_line(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(cell_len(row[at]) for row in lines) for at in range(len(head))]
+    cell_rows = [[_one_line(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(cell_len(row[column]) for row in cell_rows) for column in range(len(head))]
     if width is not None:
-        over = sum(widths) + 2 * (len(widths) - 1) - width
-        for at in reversed(range(len(widths))):
-            less = max(0, min(over, widths[at] - LEAST))
-            widths[at], over = widths[at] - less, over - less
-    shown = ["  ".join(_fit(cell, size) for cell, size in zip(row, widths, strict=True)) for row in lines]
-    return "\n".join(line.rstrip() for line in shown)
+        excess = sum(widths) + 2 * (len(widths) - 1) - width
+        for column in reversed(range(len(widths))):
+            reduction = max(0, min(excess, widths[column] - LEAST))
+            widths[column], excess = widths[column] - reduction, excess - reduction
+    text_rows = ["  ".join(_fit(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows]
+    return "\n".join(line.rstrip() for line in text_rows)
 
 
 LEAST = 8

@@ -54,27 +54,27 @@ def expert_trajectories(
         ways=tuple(way) if way else WAYS, max_turns=turns, min_gain=min_gain, retries=retries, min_iou=min_iou,  # type: ignore[arg-type]
         jitter=jitter, tremor=tremor, seed=seed, look=Look(side),
     )  # fmt: skip
-    opened = open_segmenter(segmenter)
-    source = Targets.of(index, "train")
-    collection = Collection(out, settings_of(index.absolute(), opened.name, expert, held_out))
-    source.skip = collection.cases
+    loaded_segmenter = open_segmenter(segmenter)
+    training_targets = Targets.of(index, "train")
+    collection = Collection(out, settings_of(index.absolute(), loaded_segmenter.name, expert, held_out))
+    training_targets.skip = collection.cases
     if collection.done:
         typer.echo(f"going on: {len(collection.done)} trajectories were tried before", err=True)
-    made = make(islice(source, limit), opened, collection, expert, held_out=held_out)
-    if source.left_out:
-        typer.echo(f"left out: {reasons(source.left_out)}", err=True)
+    trajectory_set = make(islice(training_targets, limit), loaded_segmenter, collection, expert, held_out=held_out)
+    if training_targets.left_out:
+        typer.echo(f"left out: {reasons(training_targets.left_out)}", err=True)
     if json:
-        print_json(made.summary)
+        print_json(trajectory_set.summary)
         return
-    told = made.summary
+    summary = trajectory_set.summary
     typer.echo(
-        f"{told['kept']} of {told['tried']} trajectories kept ({told['train']} train, {told['validation']} validation)"
+        f"{summary['kept']} of {summary['tried']} trajectories kept ({summary['train']} train, {summary['validation']} validation)"
     )
-    if told["kept"]:
-        typer.echo(f"IoU {told['first_iou']:.3f} after the first turn, {told['final_iou']:.3f} at the end; "
-                   f"{told['mean_turns']:.2f} turns")  # fmt: skip
-    if told["left_out"]:
-        typer.echo(f"not kept: {reasons(told['left_out'])}")
+    if summary["kept"]:
+        typer.echo(f"IoU {summary['first_iou']:.3f} after the first turn, {summary['final_iou']:.3f} at the end; "
+                   f"{summary['mean_turns']:.2f} turns")  # fmt: skip
+    if summary["left_out"]:
+        typer.echo(f"not kept: {reasons(summary['left_out'])}")
     typer.echo(f"ten of them as pictures: {out / 'pictures'}")
 
 
@@ -94,15 +94,15 @@ def role_trajectories(
 
     if not runs.is_dir():
         raise WrongUse(f"There is no folder {runs}.")
-    found = RoleTrajectories(role, every=every, max_tokens=max_tokens)
-    told = write_role(found.of(list_runs(runs)), found, out)
+    reader = RoleTrajectories(role, every=every, max_tokens=max_tokens)
+    summary = write_role(reader.of(list_runs(runs)), reader, out)
     if json:
-        print_json(told)
+        print_json(summary)
         return
-    typer.echo(f"{told['trajectories']} trajectories of the role {role}; mean reward {told['mean_reward']:.3f}; "
-               f"{told['accepted_at_once']} accepted at once")  # fmt: skip
-    if told["left_out"]:
-        typer.echo(f"left out: {reasons(told['left_out'])}", err=True)
+    typer.echo(f"{summary['trajectories']} trajectories of the role {role}; mean reward {summary['mean_reward']:.3f}; "
+               f"{summary['accepted_at_once']} accepted at once")  # fmt: skip
+    if summary["left_out"]:
+        typer.echo(f"left out: {reasons(summary['left_out'])}", err=True)
     typer.echo(f"written to {out / 'train.jsonl'}; teach a model on it: m3b teach supervised {out} MODEL OUT")
 
 
@@ -130,12 +130,14 @@ def supervised(
         epochs=epochs, steps=steps, batch=batch, accumulate=accumulate, lr=lr, max_length=max_tokens, seed=seed,
         adapters=Adapters(rank=rank),
     )  # fmt: skip
-    learnt = [chat for chat in read_chats(chats) if chat.reward >= min_reward]
-    beside = chats / "validation.jsonl"
-    held = list(read_chats(beside)) if chats.is_dir() and beside.is_file() else []
-    taught = teach_supervised(model, learnt, out, recipe, validation=held, tell=lambda text: typer.echo(text, err=True))
-    losses = [entry["loss"] for entry in taught.curve if "loss" in entry]
-    typer.echo(f"loss {losses[0]:.3f} at first, {losses[-1]:.3f} at the end; written to {taught.folder}")
+    training_chats = [chat for chat in read_chats(chats) if chat.reward >= min_reward]
+    validation_file = chats / "validation.jsonl"
+    validation_chats = list(read_chats(validation_file)) if chats.is_dir() and validation_file.is_file() else []
+    training_result = teach_supervised(
+        model, training_chats, out, recipe, validation=validation_chats, tell=lambda text: typer.echo(text, err=True)
+    )
+    losses = [entry["loss"] for entry in training_result.curve if "loss" in entry]
+    typer.echo(f"loss {losses[0]:.3f} at first, {losses[-1]:.3f} at the end; written to {training_result.folder}")
 
 
 @app.command("reinforced")
@@ -166,11 +168,15 @@ def reinforced(
         steps=steps, rollouts=rollouts, targets=targets, lr=lr, max_turns=turns, seed=seed, vllm=vllm, look=Look(side),
         adapters=Adapters(rank=rank),
     )  # fmt: skip
-    opened = open_segmenter(segmenter)
-    source = Targets.of(index, "train")
-    played = spread_over(source, limit)
-    if not played:
-        raise WrongUse(f"No training case of {index} holds a target: {reasons(source.left_out)}.")
-    taught = teach_reinforced(model, played, opened, out, recipe, tell=lambda text: typer.echo(text, err=True))
-    earned = [entry["reward"] for entry in taught.curve if "reward" in entry]
-    typer.echo(f"mean reward {earned[0]:.3f} at first, {earned[-1]:.3f} at the end; written to {taught.folder}")
+    loaded_segmenter = open_segmenter(segmenter)
+    training_targets = Targets.of(index, "train")
+    episode_targets = spread_over(training_targets, limit)
+    if not episode_targets:
+        raise WrongUse(f"No training case of {index} holds a target: {reasons(training_targets.left_out)}.")
+    training_result = teach_reinforced(
+        model, episode_targets, loaded_segmenter, out, recipe, tell=lambda text: typer.echo(text, err=True)
+    )
+    rewards = [entry["reward"] for entry in training_result.curve if "reward" in entry]
+    typer.echo(
+        f"mean reward {rewards[0]:.3f} at first, {rewards[-1]:.3f} at the end; written to {training_result.folder}"
+    )

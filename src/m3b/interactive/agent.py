@@ -102,17 +102,19 @@ def segment(
             segmenter; a setting is out of range.
         DataError: the image cannot be read.
     """
-    asked = EpisodeRequest(target, max_turns, max_tokens, max_cost)
+    request = EpisodeRequest(target, max_turns, max_tokens, max_cost)
     model = seeing(connect(llm, local=offline))
-    opened = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
+    loaded_segmenter = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
     source = source_of(image)
     with opener(source) if source is not None else nullcontext() as files:
         picture = load_picture(image, files, slice_index)
-        record = EpisodeFolder(None if out is None else Path(out))
-        with record:
-            episode = Episode(opened, picture.plane, _first(start, picture, files))
-            found = run_episode(episode, asked, model, record=record, cancelled=cancelled)
-            return record.finish(write(_whole(found, opened, picture), picture, record.folder, files))
+        episode_folder = EpisodeFolder(None if out is None else Path(out))
+        with episode_folder:
+            episode = Episode(loaded_segmenter, picture.plane, _first(start, picture, files))
+            result = run_episode(episode, request, model, record=episode_folder, cancelled=cancelled)
+            return episode_folder.finish(
+                write(_whole(result, loaded_segmenter, picture), picture, episode_folder.folder, files)
+            )
 
 
 def _whole(found: SegmentationResult, segmenter: Segmenter, picture: Picture2D) -> SegmentationResult:
@@ -164,9 +166,9 @@ def run_episode(
         reason = str(end)
     except LLMError as error:
         reason = str(error)
-    found = concluded(episode, asked.target, status, reason, usage=budget.usage, llm=llm.name, shape=episode.shape)
+    result = concluded(episode, asked.target, status, reason, usage=budget.usage, llm=llm.name, shape=episode.shape)
     record.turns(episode)
-    return found
+    return result
 
 
 def seeing(llm: LLM) -> LLM:
@@ -190,11 +192,11 @@ def seeing(llm: LLM) -> LLM:
 def opening(episode: Episode, asked: EpisodeRequest) -> list[Message]:
     """What the model is told and shown first: the system's turn, and the user's with the image."""
     current = episode.current
-    words = task(episode.shape, asked)
+    text = task(episode.shape, asked)
     if current is not None:
-        words += "\nA trained model has made a first mask (mask 1, green). Correct it, or stop if it fits."
+        text += "\nA trained model has made a first mask (mask 1, green). Correct it, or stop if it fits."
     picture = draw(episode.image, current.mask if current else None, look=asked.look)
-    return [Message("system", SYSTEM), Message("user", words, images=(picture,))]
+    return [Message("system", SYSTEM), Message("user", text, images=(picture,))]
 
 
 def task(shape: Sequence[int], asked: EpisodeRequest) -> str:

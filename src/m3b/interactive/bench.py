@@ -46,26 +46,26 @@ class Benchmark:
             "segmenter": self.segmenter,
             "turns": self.turns,
             "left_out": self.left_out,
-            "systems": {name: summary(found, self.turns) for name, found in self.systems.items()},
-            "episodes": {name: [asdict(one) for one in found] for name, found in self.systems.items()},
+            "systems": {name: summary(episodes, self.turns) for name, episodes in self.systems.items()},
+            "episodes": {name: [asdict(episode) for episode in episodes] for name, episodes in self.systems.items()},
         }
 
     def table(self) -> str:
         """The figures as text: a row a system; 95 % intervals over patients in brackets."""
-        head = ["system", *(f"Dice {turn}" for turn in range(1, self.turns + 1))]
-        head += ["kept", "clicks to 0.90", "DSC-AUC", "turns", "requests"]
-        rows = [head]
-        for name, found in self.systems.items():
-            told = summary(found, self.turns)
+        header = ["system", *(f"Dice {turn}" for turn in range(1, self.turns + 1))]
+        header += ["kept", "clicks to 0.90", "DSC-AUC", "turns", "requests"]
+        rows = [header]
+        for name, episodes in self.systems.items():
+            summary_values = summary(episodes, self.turns)
             figures = [
-                *told["dice_by_turn"],
-                told["dice_kept"],
-                told["clicks_to_dice_90"],
-                told["dsc_auc"],
-                told["turns"],
+                *summary_values["dice_by_turn"],
+                summary_values["dice_kept"],
+                summary_values["clicks_to_dice_90"],
+                summary_values["dsc_auc"],
+                summary_values["turns"],
             ]
-            rows.append([name, *map(_cell, figures), str(told["requests"])])
-        widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+            rows.append([name, *map(_cell, figures), str(summary_values["requests"])])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         )
@@ -86,20 +86,20 @@ def measure(
     Args:
         tick: told the system, and how many of how many targets are done.
     """
-    found: dict[str, tuple[Measured, ...]] = {}
-    for name, hand in {NO_AGENT: None, **HANDS}.items():
-        rng, made = np.random.default_rng(seed), []
+    systems: dict[str, tuple[Measured, ...]] = {}
+    for name, user in {NO_AGENT: None, **HANDS}.items():
+        rng, episodes = np.random.default_rng(seed), []
         for number, target in enumerate(targets, 1):
-            made.append(_simulated(target, segmenter, hand, turns, rng))
+            episodes.append(_simulated(target, segmenter, user, turns, rng))
             tick(name, number, len(targets))
-        found[name] = tuple(made)
+        systems[name] = tuple(episodes)
     if llm is not None:
-        model, made = seeing(llm), []
+        model, episodes = seeing(llm), []
         for number, target in enumerate(targets, 1):
-            made.append(_prompted(target, segmenter, model, turns))
+            episodes.append(_prompted(target, segmenter, model, turns))
             tick(llm.name, number, len(targets))
-        found[f"agent ({llm.name})"] = tuple(made)
-    return Benchmark(segmenter.name, found, turns, dict(left_out or {}))
+        systems[f"agent ({llm.name})"] = tuple(episodes)
+    return Benchmark(segmenter.name, systems, turns, dict(left_out or {}))
 
 
 def _simulated(
@@ -111,25 +111,25 @@ def _simulated(
 
         masks = [episode.add(BoxPrompt(0, 0, target.image.shape[1], target.image.shape[0])).mask]
     else:
-        allowed = Hand(hand.box_first, hand.jitter, hand.tremor, min(hand.clicks, turns - hand.box_first))
-        masks = prompt_by_truth(episode, target.truth, allowed, rng)
-    figures = [overlap(mask, target.truth) for mask in masks]
-    dice, iou = tuple(one[0] for one in figures), tuple(one[1] for one in figures)
+        limited_user = Hand(hand.box_first, hand.jitter, hand.tremor, min(hand.clicks, turns - hand.box_first))
+        masks = prompt_by_truth(episode, target.truth, limited_user, rng)
+    overlaps = [overlap(mask, target.truth) for mask in masks]
+    dice, iou = tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps)
     return Measured(target.case, target.patient, target.name, dice, iou, max(dice, default=0.0))
 
 
 def _prompted(target: Target, segmenter: Segmenter, llm: LLM, turns: int) -> Measured:
     episode = Episode(segmenter, target.image)
-    ended = run_episode(episode, EpisodeRequest(target.name, turns), llm)
-    figures = [overlap(turn.mask, target.truth) for turn in ended.turns]
+    result = run_episode(episode, EpisodeRequest(target.name, turns), llm)
+    overlaps = [overlap(turn.mask, target.truth) for turn in result.turns]
     return Measured(
         target.case, target.patient, target.name,
-        tuple(one[0] for one in figures), tuple(one[1] for one in figures), overlap(ended.mask, target.truth)[0],
-        ended.usage.total_tokens, ended.usage.cost_usd, ended.usage.requests,
+        tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps), overlap(result.mask, target.truth)[0],
+        result.usage.total_tokens, result.usage.cost_usd, result.usage.requests,
     )  # fmt: skip
 
 
 def _cell(figure: dict[str, float | None]) -> str:
     low, high = figure["low"], figure["high"]
-    span = f" ({low:.3f}-{high:.3f})" if low is not None and high is not None else ""
-    return f"{figure['mean']:.3f}{span}"
+    interval_text = f" ({low:.3f}-{high:.3f})" if low is not None and high is not None else ""
+    return f"{figure['mean']:.3f}{interval_text}"

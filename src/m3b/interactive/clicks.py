@@ -48,10 +48,10 @@ def next_click(found: Mask | None, truth: Mask, done: Sequence[Point] = ()) -> P
             row, column = int(point.y), int(point.x)
             if 0 <= row < depth.shape[0] and 0 <= column < depth.shape[1]:
                 depth[row, column] = 0.0
-        place = int(depth.argmax())
-        if depth.flat[place] > (best[0] if best else 0.0):
-            row, column = divmod(place, depth.shape[1])
-            best = float(depth.flat[place]), Point(column + 0.5, row + 0.5, positive)
+        position = int(depth.argmax())
+        if depth.flat[position] > (best[0] if best else 0.0):
+            row, column = divmod(position, depth.shape[1])
+            best = float(depth.flat[position]), Point(column + 0.5, row + 0.5, positive)
     return best[1] if best else None
 
 

@@ -62,17 +62,17 @@ class Episode:
     @property
     def boxes(self) -> tuple[BoxPrompt, ...]:
         """The box that stands: a new one replaces an older one."""
-        return tuple(one.prompt for one in self._standing if isinstance(one.prompt, BoxPrompt))[-1:]
+        return tuple(turn.prompt for turn in self._standing if isinstance(turn.prompt, BoxPrompt))[-1:]
 
     @property
     def points(self) -> tuple[Point, ...]:
         """The clicks that stand, without those that a later one of the other sign took the place of."""
-        standing: list[Point] = []
+        active_points: list[Point] = []
         for turn in self._standing:
             if isinstance(turn.prompt, Point):
-                standing = [one for one in standing if not _cancels(turn.prompt, one)]
-                standing.append(turn.prompt)
-        return tuple(standing)
+                active_points = [point for point in active_points if not _cancels(turn.prompt, point)]
+                active_points.append(turn.prompt)
+        return tuple(active_points)
 
     @property
     def current(self) -> Turn | None:
@@ -92,12 +92,12 @@ class Episode:
 
     def foresee(self, prompt: Prompt) -> MaskProposal:
         """What the segmenter would answer to a further prompt; nothing is set."""
-        standing = self.current
+        current_turn = self.current
         boxes = (prompt,) if isinstance(prompt, BoxPrompt) else self.boxes
         points = self.points
         if isinstance(prompt, Point):
-            points = (*(one for one in points if not _cancels(prompt, one)), prompt)
-        previous = None if isinstance(prompt, BoxPrompt) or standing is None else standing.proposal
+            points = (*(point for point in points if not _cancels(prompt, point)), prompt)
+        previous = None if isinstance(prompt, BoxPrompt) or current_turn is None else current_turn.proposal
         return self.segmenter.predict(boxes, points, previous)
 
     def undo(self) -> Turn | None:
@@ -122,8 +122,8 @@ class Episode:
             ValueError: there is no mask of that number.
         """
         if keep is not None and not 1 <= keep <= len(self.turns):
-            made = f"1 to {len(self.turns)}" if self.turns else "none yet"
-            raise ValueError(f"there is no mask {keep}; there are {made}")
+            numbers_text = f"1 to {len(self.turns)}" if self.turns else "none yet"
+            raise ValueError(f"there is no mask {keep}; there are {numbers_text}")
         self._kept, self.absent, self.stopped = keep, absent, True
 
     def _add(self, prompt: Prompt | None, proposal: MaskProposal) -> Turn:

@@ -65,24 +65,24 @@ def area_under_curve(values: Sequence[float]) -> float:
 
 def summary(episodes: Sequence[Measured], turns: int) -> dict[str, Any]:
     """Means with 95 % intervals over patients, as JSON values."""
-    table = _table([one.patient for one in episodes])
-    told: dict[str, Any] = {"episodes": len(episodes), "patients": table.n_patients}
+    groups = _table([episode.patient for episode in episodes])
+    figures: dict[str, Any] = {"episodes": len(episodes), "patients": groups.n_patients}
     if not episodes:
-        return told
+        return figures
     for key in ("dice", "iou"):
-        told[f"{key}_by_turn"] = [
-            _mean([after(getattr(one, key), turn) for one in episodes], table, share=True)
+        figures[f"{key}_by_turn"] = [
+            _mean([after(getattr(episode, key), turn) for episode in episodes], groups, share=True)
             for turn in range(1, turns + 1)
         ]
-    told["dice_kept"] = _mean([one.kept for one in episodes], table, share=True)
-    told["clicks_to_dice_90"] = _mean([clicks_to(one.dice, turns) for one in episodes], table)
-    told["reached_dice_90"] = sum(max(one.dice, default=0.0) >= GOAL for one in episodes)
-    told["dsc_auc"] = _mean([area_under_curve(one.dice) for one in episodes], table)
-    told["turns"] = _mean([len(one.dice) for one in episodes], table)
-    told["tokens"] = sum(one.tokens for one in episodes)
-    told["cost_usd"] = round(sum(one.cost_usd for one in episodes), 6)
-    told["requests"] = sum(one.requests for one in episodes)
-    return told
+    figures["dice_kept"] = _mean([episode.kept for episode in episodes], groups, share=True)
+    figures["clicks_to_dice_90"] = _mean([clicks_to(episode.dice, turns) for episode in episodes], groups)
+    figures["reached_dice_90"] = sum(max(episode.dice, default=0.0) >= GOAL for episode in episodes)
+    figures["dsc_auc"] = _mean([area_under_curve(episode.dice) for episode in episodes], groups)
+    figures["turns"] = _mean([len(episode.dice) for episode in episodes], groups)
+    figures["tokens"] = sum(episode.tokens for episode in episodes)
+    figures["cost_usd"] = round(sum(episode.cost_usd for episode in episodes), 6)
+    figures["requests"] = sum(episode.requests for episode in episodes)
+    return figures
 
 
 def mean_over(values: Sequence[float], patients: Sequence[str]) -> dict[str, float | None]:
@@ -97,6 +97,6 @@ def _table(patients: Sequence[str]) -> _Episodes:
 
 def _mean(values: Sequence[float], table: _Episodes, share: bool = False) -> dict[str, float | None]:
     array = np.array(values, dtype=np.float64)
-    drawn = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
-    low, high = interval(float(array.mean()), drawn, table.n_patients, share=share)
+    bootstrap_means = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
+    low, high = interval(float(array.mean()), bootstrap_means, table.n_patients, share=share)
     return {"mean": float(array.mean()), "low": low, "high": high}

@@ -75,8 +75,8 @@ def write(
     """
     if folder is None:
         return found
-    answered = found.kept > 0 or found.status == "absent"
-    if answered and picture.source is not None and opener is not None:
+    has_answer = found.kept > 0 or found.status == "absent"
+    if has_answer and picture.source is not None and opener is not None:
         found = replace(found, mask_file=opener.write(found.mask, picture.source, folder))
     replace_text(folder / "result.json", json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     return found

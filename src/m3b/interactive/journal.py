@@ -51,8 +51,8 @@ class EpisodeFolder:
 
     def begin(self, episode: Episode, conversation: Conversation) -> None:
         """Write down what the model is told and shown first."""
-        first = [message.text for message in conversation.messages]
-        self.emit(Briefed(first[0], first[-1]))
+        texts = [message.text for message in conversation.messages]
+        self.emit(Briefed(texts[0], texts[-1]))
         if self.folder is not None:
             (self.folder / "turn_0.png").write_bytes(draw(episode.image).data)
 

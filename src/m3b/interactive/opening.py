@@ -27,25 +27,27 @@ def open_segmenter(folder: str | Path, device: str = "auto") -> Segmenter:
         WrongUse: there is no such folder, no config.json, another kind of model, no safetensors, or weights that do not
             fit the network; the message says what to do.
     """
-    place = Path(folder).expanduser()
-    if not place.is_dir():
-        raise WrongUse(f"There is no segmenter folder {place}. {FETCH}")
-    config = _config(place)
-    kind = str(config.get("model_type", ""))
-    if kind not in KINDS:
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise WrongUse(f"There is no segmenter folder {path}. {FETCH}")
+    config = _config(path)
+    model_type = str(config.get("model_type", ""))
+    if model_type not in KINDS:
         raise WrongUse(
-            f"{place / 'config.json'} is of the model_type {kind or 'unknown'!r}; promptable segmenters are: {', '.join(KINDS)}."
+            f"{path / 'config.json'} is of the model_type {model_type or 'unknown'!r}; promptable segmenters are: {', '.join(KINDS)}."
         )
-    if not list(place.glob("*.safetensors")):
-        pickled = sorted(file.name for file in place.iterdir() if file.suffix in PICKLES)
-        what = (
-            f"only pickled ones ({pickled[0]}), which can run code when they are opened" if pickled else "none at all"
+    if not list(path.glob("*.safetensors")):
+        pickle_names = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+        problem = (
+            f"only pickled ones ({pickle_names[0]}), which can run code when they are opened"
+            if pickle_names
+            else "none at all"
         )
         raise WrongUse(
-            f"{place} holds no weights as safetensors, {what}. Convert them on a machine that you trust: "
+            f"{path} holds no weights as safetensors, {problem}. Convert them on a machine that you trust: "
             "load with transformers and save_pretrained(DIR, safe_serialization=True)."
         )
-    return KINDS[kind](place, config, _device(device))
+    return KINDS[model_type](path, config, _device(device))
 
 
 def _config(place: Path) -> dict[str, Any]:

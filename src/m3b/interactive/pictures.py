@@ -67,25 +67,34 @@ def draw(
     margin = MARGIN if look.rulers else 0
     picture = np.array(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
     if mask is not None and mask.any():
-        large = np.array(Image.fromarray(mask.astype(np.uint8)).resize((columns, rows), Image.Resampling.NEAREST)) > 0
-        inner = large.copy()
-        inner[1:-1, 1:-1] &= large[:-2, 1:-1] & large[2:, 1:-1] & large[1:-1, :-2] & large[1:-1, 2:]
-        picture[large] = (picture[large] * (1 - OPACITY) + np.array(MASK_COLOUR) * OPACITY).astype(np.uint8)
-        picture[large & ~inner] = MASK_COLOUR
-    sheet = Image.new("RGB", (columns + margin, rows + margin), (20, 22, 26))
-    sheet.paste(Image.fromarray(picture), (margin, margin))
-    pen = ImageDraw.Draw(sheet)
+        shown_mask = (
+            np.array(Image.fromarray(mask.astype(np.uint8)).resize((columns, rows), Image.Resampling.NEAREST)) > 0
+        )
+        eroded = shown_mask.copy()
+        eroded[1:-1, 1:-1] &= (
+            shown_mask[:-2, 1:-1] & shown_mask[2:, 1:-1] & shown_mask[1:-1, :-2] & shown_mask[1:-1, 2:]
+        )
+        picture[shown_mask] = (picture[shown_mask] * (1 - OPACITY) + np.array(MASK_COLOUR) * OPACITY).astype(np.uint8)
+        picture[shown_mask & ~eroded] = MASK_COLOUR
+    canvas = Image.new("RGB", (columns + margin, rows + margin), (20, 22, 26))
+    canvas.paste(Image.fromarray(picture), (margin, margin))
+    drawing = ImageDraw.Draw(canvas)
     if look.rulers:
-        _rulers(pen, rows, columns)
-    down, right = rows / image.shape[0], columns / image.shape[1]
+        _rulers(drawing, rows, columns)
+    row_scale, column_scale = rows / image.shape[0], columns / image.shape[1]
     for box in boxes:
-        corners = [box.x0 * right + margin, box.y0 * down + margin, box.x1 * right + margin, box.y1 * down + margin]
-        pen.rectangle(corners, outline=BOX_COLOUR, width=2)
+        corners = [
+            box.x0 * column_scale + margin,
+            box.y0 * row_scale + margin,
+            box.x1 * column_scale + margin,
+            box.y1 * row_scale + margin,
+        ]
+        drawing.rectangle(corners, outline=BOX_COLOUR, width=2)
     for point in points:
-        x, y = point.x * right + margin, point.y * down + margin
+        x, y = point.x * column_scale + margin, point.y * row_scale + margin
         colour = POSITIVE if point.positive else NEGATIVE
-        pen.ellipse([x - 5, y - 5, x + 5, y + 5], fill=colour, outline=(255, 255, 255))
-    return Picture(_png(sheet), "image/png")
+        drawing.ellipse([x - 5, y - 5, x + 5, y + 5], fill=colour, outline=(255, 255, 255))
+    return Picture(_png(canvas), "image/png")
 
 
 def _rulers(pen: Any, rows: int, columns: int) -> None:

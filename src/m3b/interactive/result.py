@@ -71,8 +71,8 @@ def concluded(
     episode: Episode, target: str, status: Status, reason: str, *, usage: Usage, llm: str, shape: Sequence[int]
 ) -> SegmentationResult:
     """The result of an episode as it stands: the best mask of all that were made."""
-    best = None if episode.absent else episode.best
-    mask = empty(shape) if best is None else best.mask
-    score, kept = (0.0, 0) if best is None else (best.proposal.score, best.number)
+    best_turn = None if episode.absent else episode.best
+    mask = empty(shape) if best_turn is None else best_turn.mask
+    score, kept_turn = (0.0, 0) if best_turn is None else (best_turn.proposal.score, best_turn.number)
     turns = tuple(episode.turns)
-    return SegmentationResult(target, status, reason, mask, score, kept, turns, usage, episode.segmenter.name, llm)
+    return SegmentationResult(target, status, reason, mask, score, kept_turn, turns, usage, episode.segmenter.name, llm)

@@ -49,9 +49,9 @@ def prompt_by_truth(episode: Episode, truth: Mask, hand: Hand, rng: np.random.Ge
     Returns:
         The mask after each prompt.
     """
-    made: list[Mask] = []
+    masks: list[Mask] = []
     if hand.box_first:
-        made.append(episode.add(true_box(truth, hand.jitter, rng)).mask)
+        masks.append(episode.add(true_box(truth, hand.jitter, rng)).mask)
     for _ in range(hand.clicks):
         current = episode.current.mask if episode.current else None
         if current is not None and _iou(current, truth) >= GOOD_ENOUGH:
@@ -59,8 +59,8 @@ def prompt_by_truth(episode: Episode, truth: Mask, hand: Hand, rng: np.random.Ge
         click = next_click(current, truth, episode.points)
         if click is None:
             break
-        made.append(episode.add(shaken(click, truth, hand.tremor, rng)).mask)
-    return made
+        masks.append(episode.add(shaken(click, truth, hand.tremor, rng)).mask)
+    return masks
 
 
 def shaken(click: Point, truth: Mask, tremor: float, rng: np.random.Generator) -> Point:

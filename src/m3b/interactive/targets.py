@@ -63,22 +63,25 @@ class Targets:
         Raises:
             WrongUse: there is no index of masks.
         """
-        place = Path(folder).expanduser().absolute()
-        work = next((one for one in (place / "work", place) if (one / "Datapath" / "train.json").is_file()), None)
-        if work is None:
+        path = Path(folder).expanduser().absolute()
+        work_folder = next(
+            (candidate for candidate in (path / "work", path) if (candidate / "Datapath" / "train.json").is_file()),
+            None,
+        )
+        if work_folder is None:
             raise WrongUse(
-                f"{place} holds no index (Datapath/train.json): give the folder of a run, or its work/ folder."
+                f"{path} holds no index (Datapath/train.json): give the folder of a run, or its work/ folder."
             )
         for task in ("segmentation", "detection"):
             try:
-                index = read_index(work, task)
+                index = read_index(work_folder, task)
             except DataError as error:
-                fault = error
+                problem = error
                 continue
             if index.masked:
-                return cls(index, work, split)
-            fault = DataError("its targets are not masks")
-        raise WrongUse(f"{work} holds no index of masks: {fault}")
+                return cls(index, work_folder, split)
+            problem = DataError("its targets are not masks")
+        raise WrongUse(f"{work_folder} holds no index of masks: {problem}")
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -97,20 +100,27 @@ class Targets:
             return
         values = {name: self.index.values[name] for name in self.index.classes}
         try:
-            found = reader.ask(MARK, ToMark(record, values, self.base))
+            marked = reader.ask(MARK, ToMark(record, values, self.base))
         except DataError:
             self._leave("cannot be read")
             return
-        if found.fault:
-            self._leave(found.fault)
-        for name, size in found.sizes.items():
+        if marked.fault:
+            self._leave(marked.fault)
+        for name, size in marked.sizes.items():
             if size < MIN_PIXELS:
                 self._leave(f"{name}: empty or below {MIN_PIXELS} pixels")
-        for part in found.parts:
-            truth = _array(part.truth, found.shape) > 0
-            if int(truth.sum()) >= MIN_PIXELS and 0 <= part.picture < len(found.pictures):
-                picture = _array(found.pictures[part.picture], (*found.shape, 3))
-                yield Target(record.key, record.patient or record.key, part.name, picture, truth, part.slice_index)
+        for marked_target in marked.parts:
+            truth = _array(marked_target.truth, marked.shape) > 0
+            if int(truth.sum()) >= MIN_PIXELS and 0 <= marked_target.picture < len(marked.pictures):
+                picture = _array(marked.pictures[marked_target.picture], (*marked.shape, 3))
+                yield Target(
+                    record.key,
+                    record.patient or record.key,
+                    marked_target.name,
+                    picture,
+                    truth,
+                    marked_target.slice_index,
+                )
 
     def _leave(self, why: str) -> None:
         self.left_out[why] = self.left_out.get(why, 0) + 1
@@ -124,18 +134,18 @@ def _array(content: bytes, shape: tuple[int, ...]) -> Bytes:
 
 def overlap(found: Mask, truth: Mask) -> tuple[float, float]:
     """Dice and IoU of a mask against a truth that is not empty."""
-    both, either = float((found & truth).sum()), float((found | truth).sum())
-    return 2 * both / (both + either), both / either
+    intersection, union = float((found & truth).sum()), float((found | truth).sum())
+    return 2 * intersection / (intersection + union), intersection / union
 
 
 def spread_over(targets: Iterable[Target], most: int | None) -> list[Target]:
     """The first `most` targets; all where None."""
-    kept: list[Target] = []
+    selected: list[Target] = []
     for target in targets:
-        if most is not None and len(kept) >= most:
+        if most is not None and len(selected) >= most:
             break
-        kept.append(target)
-    return kept
+        selected.append(target)
+    return selected
 
 
 def names(targets: Sequence[Target]) -> tuple[str, ...]:

@@ -38,8 +38,8 @@ class PromptTools:
         """Run one call; the model's faults come back as results that name the remedy."""
         tool = TOOLS.get(call.name) if call.name in allowed else None
         if tool is None:
-            close = difflib.get_close_matches(call.name, TOOLS, 1)
-            hint = f" Did you mean {close[0]}?" if close else ""
+            close_names = difflib.get_close_matches(call.name, TOOLS, 1)
+            hint = f" Did you mean {close_names[0]}?" if close_names else ""
             return _fault(f"There is no tool {call.name!r}.{hint} Tools: {', '.join(TOOLS)}.")
         usage = f"Use {call.name}({', '.join(list(inspect.signature(tool).parameters)[1:])})."
         if call.parse_error:
@@ -57,18 +57,24 @@ class PromptTools:
 
     def seen(self, turn: Turn | None) -> ToolResult:
         """The mask as it stands now, in words and as a picture."""
-        episode, left = self.episode, self.max_turns - self.made
+        episode, remaining = self.episode, self.max_turns - self.made
         if turn is None:
             return ToolResult(
                 "There is no mask now. Set a box or a point.", images=(draw(episode.image, look=self.look),)
             )
         picture = draw(episode.image, turn.mask, episode.boxes, episode.points, self.look)
-        end = "This was the last turn: the episode ends." if not left else f"{left} turn{'s' if left > 1 else ''} left."
-        covers = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
-        text = f"Mask {turn.number} {covers}; the segmenter expects an IoU of {turn.proposal.score:.2f}. {end}"
-        if left and not turn.mask.any():
+        turns_text = (
+            "This was the last turn: the episode ends."
+            if not remaining
+            else f"{remaining} turn{'s' if remaining > 1 else ''} left."
+        )
+        area_text = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
+        text = (
+            f"Mask {turn.number} {area_text}; the segmenter expects an IoU of {turn.proposal.score:.2f}. {turns_text}"
+        )
+        if remaining and not turn.mask.any():
             text += " A positive click in the middle of the target often helps."
-        return ToolResult(text, False, {"mask": turn.number, "done": left == 0}, images=(picture,))
+        return ToolResult(text, False, {"mask": turn.number, "done": remaining == 0}, images=(picture,))
 
 
 def add_box(tools: PromptTools, box: list[int]) -> ToolResult:

@@ -72,12 +72,12 @@ def prepare(targets: Sequence[Target], size: int) -> list[Sample]:
 
     samples = []
     for target in targets:
-        tall, wide = fitted(target.truth.shape, size)
-        small = np.array(Image.fromarray(target.truth.astype(np.uint8) * 255).resize((wide, tall))) > 127
+        height, width = fitted(target.truth.shape, size)
+        resized = np.array(Image.fromarray(target.truth.astype(np.uint8) * 255).resize((width, height))) > 127
         truth = np.zeros((size, size), dtype=bool)
-        truth[:tall, :wide] = small
+        truth[:height, :width] = resized
         if truth.any():
-            samples.append(Sample(image_map(target.image, size), truth, (tall, wide)))
+            samples.append(Sample(image_map(target.image, size), truth, (height, width)))
     if len(samples) < MIN_TARGETS:
         raise DataError(f"{len(samples)} targets are too few to train a segmenter; at least {MIN_TARGETS} are needed.")
     return samples
@@ -118,14 +118,14 @@ def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network.to(device).train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.lr, weight_decay=1e-3)
-    rng, began, step, losses = np.random.default_rng(recipe.seed), time.monotonic(), 0, [1.0]
-    progress, said = 0.0, 0.0
+    rng, started, step, losses = np.random.default_rng(recipe.seed), time.monotonic(), 0, [1.0]
+    progress, reported = 0.0, 0.0
     while progress < 1:
         for group in optimiser.param_groups:
             group["lr"] = recipe.lr * _rate(progress)
-        batch = [samples[at] for at in rng.integers(0, len(samples), recipe.batch)]
-        inputs, truth, inside = _prompted(network, batch, recipe, rng, device)
-        loss = _loss(network(inputs), truth, inside)
+        batch = [samples[index] for index in rng.integers(0, len(samples), recipe.batch)]
+        inputs, truth, valid_area = _prompted(network, batch, recipe, rng, device)
+        loss = _loss(network(inputs), truth, valid_area)
         if not torch.isfinite(loss):
             raise DataError(f"The training diverged at step {step}: the loss is not finite. Lower lr ({recipe.lr:g}).")
         optimiser.zero_grad()
@@ -134,10 +134,10 @@ def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable
         optimiser.step()
         step += 1
         losses = [*losses[-49:], float(loss.detach())]
-        spent = (time.monotonic() - began) / (60 * recipe.minutes)
-        progress = step / recipe.steps if recipe.steps is not None else spent
-        if progress - said >= 0.1:
-            said = progress
+        elapsed_share = (time.monotonic() - started) / (60 * recipe.minutes)
+        progress = step / recipe.steps if recipe.steps is not None else elapsed_share
+        if progress - reported >= 0.1:
+            reported = progress
             tell(f"step {step}, {progress:.0%}: loss {np.mean(losses):.4f}")
     network.cpu().eval()
     return step, float(np.mean(losses))
@@ -155,22 +155,22 @@ def _prompted(network: Any, batch: Sequence[Sample], recipe: Recipe, rng: np.ran
     import torch
 
     size = recipe.size
-    turned = [_augmented(sample, rng) for sample in batch]
-    truths = [truth for _, truth, _ in turned]
+    augmented = [_augmented(sample, rng) for sample in batch]
+    truths = [truth for _, truth, _ in augmented]
     boxes, points = _first_prompts(truths, recipe, rng)
-    images = torch.stack([image for image, _, _ in turned])
-    before = torch.zeros(len(batch), 1, size, size)
+    images = torch.stack([image for image, _, _ in augmented])
+    previous_masks = torch.zeros(len(batch), 1, size, size)
     for _ in range(int(rng.integers(0, MAX_CORRECTIONS + 1))):
         with torch.no_grad():
-            made = network(_stacked(images, boxes, points, before, size).to(device)).sigmoid().cpu()
-        before = made
-        for at, truth in enumerate(truths):
-            click = next_click((made[at, 0] > 0.5).numpy(), truth, points[at])
-            points[at] = [*points[at], click] if click is not None else points[at]
-    inputs = _stacked(images, boxes, points, before, size).to(device)
+            probabilities = network(_stacked(images, boxes, points, previous_masks, size).to(device)).sigmoid().cpu()
+        previous_masks = probabilities
+        for index, truth in enumerate(truths):
+            click = next_click((probabilities[index, 0] > 0.5).numpy(), truth, points[index])
+            points[index] = [*points[index], click] if click is not None else points[index]
+    inputs = _stacked(images, boxes, points, previous_masks, size).to(device)
     truth = torch.from_numpy(np.stack(truths)[:, None].astype(np.float32)).to(device)
-    inside = torch.stack([torch.from_numpy(inner) for _, _, inner in turned])[:, None].to(device)
-    return inputs, truth, inside
+    valid_area = torch.stack([torch.from_numpy(image_area) for _, _, image_area in augmented])[:, None].to(device)
+    return inputs, truth, valid_area
 
 
 def _stacked(
@@ -188,9 +188,9 @@ def _first_prompts(
     boxes: list[list[BoxPrompt]] = []
     points: list[list[Point]] = []
     for truth in truths:
-        by_box = rng.random() < 0.6
-        click = None if by_box else next_click(None, truth)
-        boxes.append([true_box(truth, recipe.jitter * rng.random(), rng)] if by_box else [])
+        with_box = rng.random() < 0.6
+        click = None if with_box else next_click(None, truth)
+        boxes.append([true_box(truth, recipe.jitter * rng.random(), rng)] if with_box else [])
         points.append([] if click is None else [click])
     return boxes, points
 
@@ -200,15 +200,15 @@ def _augmented(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarra
     import torch
 
     size = sample.truth.shape[0]
-    inner = np.zeros((size, size), dtype=np.float32)
-    inner[: sample.inner[0], : sample.inner[1]] = 1
+    image_area = np.zeros((size, size), dtype=np.float32)
+    image_area[: sample.inner[0], : sample.inner[1]] = 1
     turns, flip = int(rng.integers(0, 4)), bool(rng.integers(0, 2))
     image = sample.image * float(rng.uniform(0.8, 1.2)) + float(rng.uniform(-0.15, 0.15))
     image = torch.rot90(image, turns, (1, 2))
-    truth, inner = np.rot90(sample.truth, turns), np.rot90(inner, turns)
+    truth, image_area = np.rot90(sample.truth, turns), np.rot90(image_area, turns)
     if flip:
-        image, truth, inner = torch.flip(image, (2,)), truth[:, ::-1], inner[:, ::-1]
-    return image, np.ascontiguousarray(truth), np.ascontiguousarray(inner)
+        image, truth, image_area = torch.flip(image, (2,)), truth[:, ::-1], image_area[:, ::-1]
+    return image, np.ascontiguousarray(truth), np.ascontiguousarray(image_area)
 
 
 def _loss(logits: Any, truth: Any, inside: Any) -> Any:
@@ -217,6 +217,6 @@ def _loss(logits: Any, truth: Any, inside: Any) -> Any:
 
     entropy = (binary_cross_entropy_with_logits(logits, truth, reduction="none") * inside).sum() / inside.sum()
     probability = logits.sigmoid() * inside
-    both = (probability * truth).sum(dim=(1, 2, 3))
-    dice = (2 * both + 1) / (probability.sum(dim=(1, 2, 3)) + truth.sum(dim=(1, 2, 3)) + 1)
+    intersection = (probability * truth).sum(dim=(1, 2, 3))
+    dice = (2 * intersection + 1) / (probability.sum(dim=(1, 2, 3)) + truth.sum(dim=(1, 2, 3)) + 1)
     return entropy + 1 - dice.mean()

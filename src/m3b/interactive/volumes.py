@@ -28,25 +28,25 @@ def propagate(segmenter: Segmenter, volume: Bytes, index: int, mask: Mask) -> Ma
     Returns:
         (H, W, D) bool.
     """
-    whole = np.zeros(volume.shape[:3], dtype=bool)
-    whole[:, :, index] = mask
+    volume_mask = np.zeros(volume.shape[:3], dtype=bool)
+    volume_mask[:, :, index] = mask
     for step in (1, -1):
-        standing, at = mask, index + step
-        while standing.any() and 0 <= at < volume.shape[2]:
-            standing = _next(segmenter, np.ascontiguousarray(volume[:, :, at]), standing)
-            whole[:, :, at] = standing
-            at += step
-    return whole
+        current_mask, slice_index = mask, index + step
+        while current_mask.any() and 0 <= slice_index < volume.shape[2]:
+            current_mask = _next(segmenter, np.ascontiguousarray(volume[:, :, slice_index]), current_mask)
+            volume_mask[:, :, slice_index] = current_mask
+            slice_index += step
+    return volume_mask
 
 
 def _next(segmenter: Segmenter, plane: Bytes, before: Mask) -> Mask:
     """The mask of a slice, given that of its neighbour; empty where the target has ended."""
     segmenter.set_image(plane)
-    found = segmenter.predict([_widened(before)], [_middle(before)])
-    ratio = found.mask.sum() / before.sum()
-    if found.score < MIN_SCORE or not SHRUNK <= ratio <= GROWN or not _overlap(found, before):
+    proposal = segmenter.predict([_widened(before)], [_middle(before)])
+    ratio = proposal.mask.sum() / before.sum()
+    if proposal.score < MIN_SCORE or not SHRUNK <= ratio <= GROWN or not _overlap(proposal, before):
         return np.zeros_like(before)
-    return found.mask
+    return proposal.mask
 
 
 def _overlap(found: MaskProposal, before: Mask) -> bool:
@@ -55,10 +55,13 @@ def _overlap(found: MaskProposal, before: Mask) -> bool:
 
 def _widened(mask: Mask) -> BoxPrompt:
     box = true_box(mask)
-    wide, tall = max(1.0, GROW * (box.x1 - box.x0)), max(1.0, GROW * (box.y1 - box.y0))
+    x_margin, y_margin = max(1.0, GROW * (box.x1 - box.x0)), max(1.0, GROW * (box.y1 - box.y0))
     rows, columns = mask.shape
     return BoxPrompt(
-        max(0, box.x0 - wide), max(0, box.y0 - tall), min(columns, box.x1 + wide), min(rows, box.y1 + tall)
+        max(0, box.x0 - x_margin),
+        max(0, box.y0 - y_margin),
+        min(columns, box.x1 + x_margin),
+        min(rows, box.y1 + y_margin),
     )
 
 

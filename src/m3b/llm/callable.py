@@ -57,12 +57,12 @@ class CallableLLM:
         """
         answer = self._retry.run(lambda: self._call(messages, tools), on_wait, cancelled)
         reply = as_reply(answer, self.name)
-        taken = {call.id for message in messages for call in message.calls}
+        used_ids = {call.id for message in messages for call in message.calls}
         calls = []
         for call in reply.calls:
-            if not call.id or call.id in taken:
-                call = replace(call, id=_free_id(taken))
-            taken.add(call.id)
+            if not call.id or call.id in used_ids:
+                call = replace(call, id=_free_id(used_ids))
+            used_ids.add(call.id)
             calls.append(call)
         usage = reply.usage
         if usage == Usage():
@@ -74,9 +74,9 @@ class CallableLLM:
         try:
             return self._function(list(messages), list(tools))
         except Exception as error:  # a function of the user's raises what it likes
-            told = translate(error, self.name, "the function's own settings")
-            if isinstance(told, LLMError) and told is not error:
-                raise told from error
+            mapped_error = translate(error, self.name, "the function's own settings")
+            if isinstance(mapped_error, LLMError) and mapped_error is not error:
+                raise mapped_error from error
             raise
 
 

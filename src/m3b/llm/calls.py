@@ -51,11 +51,11 @@ def _parse_text(text: str) -> Parsed:
     except (json.JSONDecodeError, RecursionError) as error:
         value = _python_literal(text)
         return _object(value) if value is not None else ({}, _explain(text, error))
-    rest = text[end:]
-    if rest and not _JUNK.fullmatch(rest):
-        where = _around(text, end)
+    trailing_text = text[end:]
+    if trailing_text and not _JUNK.fullmatch(trailing_text):
+        excerpt = _around(text, end)
         return {}, (
-            f"After a complete JSON value, at character {end}, more text follows: {where}."
+            f"After a complete JSON value, at character {end}, more text follows: {excerpt}."
             " Send exactly one JSON object; make a call of its own for each further one."
         )
     return _object(value)
@@ -86,12 +86,12 @@ def _checked(value: dict[Any, Any]) -> Parsed:
     """The object as plain JSON with text keys that any wire can carry."""
     try:
         json.dumps(value, allow_nan=False).encode()
-        plain = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        arguments = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (TypeError, ValueError, RecursionError) as error:
         return {}, f"The arguments hold something that JSON cannot: {error}. Send plain JSON values."
     if any(not isinstance(key, str) for key in value):
         return {}, "The names of the arguments must be text. Put each in double quotes."
-    return plain, ""
+    return arguments, ""
 
 
 def _python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
@@ -108,14 +108,14 @@ def _python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
 def _explain(text: str, error: Exception) -> str:
     if not isinstance(error, json.JSONDecodeError):
         return "The arguments are nested too deep to be read. Send a flat JSON object."
-    place = f"line {error.lineno}, column {error.colno} (character {error.pos} of {len(text)})"
+    position = f"line {error.lineno}, column {error.colno} (character {error.pos} of {len(text)})"
     if _is_cut(text, error):
         return (
-            f"The JSON ends too early, at {place}, after {_tail(text)}; the output limit may have cut it."
+            f"The JSON ends too early, at {position}, after {_tail(text)}; the output limit may have cut it."
             " Nothing was run. Send the complete object, and long content in several smaller calls."
         )
     return (
-        f"The arguments are no JSON: {error.msg} at {place}, near {_around(text, error.pos)}."
+        f"The arguments are no JSON: {error.msg} at {position}, near {_around(text, error.pos)}."
         " Nothing was run. Send one JSON object, with double quotes, and backslashes and newlines escaped."
     )
 

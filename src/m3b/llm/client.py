@@ -61,17 +61,21 @@ class Sdk:
             if self._client is None:
                 sdk = self._package()
                 timeout = sdk.Timeout(self._timeout_s, connect=CONNECT_S)
-                local = self._base_url is not None and keys.is_loopback(self._base_url)
+                is_local = self._base_url is not None and keys.is_loopback(self._base_url)
                 # A proxy of the environment must not be asked for this very machine.
                 # A redirect is not followed: it would take the key to another host.
-                http = sdk.DefaultHttpxClient(
-                    trust_env=not local,
+                http_client = sdk.DefaultHttpxClient(
+                    trust_env=not is_local,
                     timeout=timeout,
                     follow_redirects=False,
                     event_hooks={"request": [ledger.hook(self._name)]},
                 )
                 self._client = getattr(sdk, self._maker)(
-                    api_key=self._key.value, base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http
+                    api_key=self._key.value,
+                    base_url=self._base_url,
+                    max_retries=0,
+                    timeout=timeout,
+                    http_client=http_client,
                 )
             return self._client
 
@@ -105,7 +109,7 @@ class Sdk:
             return answer.model_dump(**self._dump) if hasattr(answer, "model_dump") else decoded(answer)
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
             self._answered = self._answered or isinstance(getattr(error, "status_code", None), int)
-            told = translate(
+            mapped_error = translate(
                 error,
                 self._name,
                 self._key.source,
@@ -113,7 +117,7 @@ class Sdk:
                 address=self._address(),
                 answered=self._answered,
             )
-            failure: Exception = told or error
+            failure: Exception = mapped_error or error
         raise failure
 
     def _address(self) -> str:

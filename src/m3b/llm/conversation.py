@@ -17,29 +17,29 @@ def check(messages: Sequence[Message]) -> None:
     Raises:
         BadRequest: naming the turn and what is wrong with it.
     """
-    rest = next((place for place, message in enumerate(messages) if message.role != "system"), len(messages))
-    if rest == len(messages):
+    first_turn = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
+    if first_turn == len(messages):
         raise BadRequest("The conversation holds no turn of the user. Start it with the task.")
-    if messages[rest].role != "user":
+    if messages[first_turn].role != "user":
         raise BadRequest(
-            f"Turn {rest} is from {messages[rest].role!r}; the first turn after the system's is the user's."
+            f"Turn {first_turn} is from {messages[first_turn].role!r}; the first turn after the system's is the user's."
         )
-    waiting: dict[str, int] = {}
-    for place, message in enumerate(messages[rest:], rest):
+    pending_calls: dict[str, int] = {}
+    for index, message in enumerate(messages[first_turn:], first_turn):
         if message.role == "system":
-            raise BadRequest(f"Turn {place} is a system turn after others. Put system turns first.")
+            raise BadRequest(f"Turn {index} is a system turn after others. Put system turns first.")
         if message.role == "tool":
-            if waiting.pop(message.call_id, None) is None:
+            if pending_calls.pop(message.call_id, None) is None:
                 raise BadRequest(
-                    f"Turn {place} answers the call {message.call_id!r}, which the turn before did not make."
+                    f"Turn {index} answers the call {message.call_id!r}, which the turn before did not make."
                 )
             continue
-        if waiting:
+        if pending_calls:
             raise BadRequest(
-                f"Turn {place} came before the calls {sorted(waiting)} were answered. Answer each call first."
+                f"Turn {index} came before the calls {sorted(pending_calls)} were answered. Answer each call first."
             )
-        waiting = {call.id: place for call in message.calls}
-        if len(waiting) != len(message.calls) or "" in waiting:
-            raise BadRequest(f"Turn {place} holds calls with equal or empty ids. Give each call an id of its own.")
-    if waiting:
-        raise BadRequest(f"The calls {sorted(waiting)} of turn {min(waiting.values())} are not answered.")
+        pending_calls = {call.id: index for call in message.calls}
+        if len(pending_calls) != len(message.calls) or "" in pending_calls:
+            raise BadRequest(f"Turn {index} holds calls with equal or empty ids. Give each call an id of its own.")
+    if pending_calls:
+        raise BadRequest(f"The calls {sorted(pending_calls)} of turn {min(pending_calls.values())} are not answered.")

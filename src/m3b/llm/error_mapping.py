@@ -63,39 +63,43 @@ def translate(
     """
     if isinstance(error, LLMError):
         return error
-    if address and (why := _unconnected(error)):
-        said = f"{who}: no connection to {address} ({why}). Check the address, the network, and that the server runs."
-        return Transient(said, kind="lost connection" if answered else "unreachable")
-    said = redact(_message(error), secrets)
+    if address and (reason := _unconnected(error)):
+        message = (
+            f"{who}: no connection to {address} ({reason}). Check the address, the network, and that the server runs."
+        )
+        return Transient(message, kind="lost connection" if answered else "unreachable")
+    message = redact(_message(error), secrets)
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) or isinstance(status, bool) or status < 400:
         status = _status_within(getattr(error, "body", None))
     if status:
-        return by_status(status, said, who, key_source, retry_after(_headers(error)))
-    kinds = [kind.__name__ for kind in type(error).__mro__]
-    if any(name.endswith(_DROPPED) for name in kinds) or isinstance(error, TimeoutError | ConnectionError):
-        kind = "time-out" if any("Timeout" in name for name in kinds) else "lost connection"
-        at = f" from {address}" if address else ""
-        said = f"{who}: no answer{at} ({type(error).__name__}: {said}). Check the network and the address."
-        return Transient(said, kind=kind)
-    if any(name.endswith(_GARBLED) for name in kinds):
-        said = f"{who}: the answer was no valid JSON ({type(error).__name__}: {said})."
-        return Transient(said, kind="garbled answer")
-    if any(name in ("OpenAIError", "AnthropicError") for name in kinds):
-        return BadRequest(f"{who}: {type(error).__name__}: {said}")
+        return by_status(status, message, who, key_source, retry_after(_headers(error)))
+    class_names = [kind.__name__ for kind in type(error).__mro__]
+    if any(name.endswith(_DROPPED) for name in class_names) or isinstance(error, TimeoutError | ConnectionError):
+        kind = "time-out" if any("Timeout" in name for name in class_names) else "lost connection"
+        from_address = f" from {address}" if address else ""
+        message = (
+            f"{who}: no answer{from_address} ({type(error).__name__}: {message}). Check the network and the address."
+        )
+        return Transient(message, kind=kind)
+    if any(name.endswith(_GARBLED) for name in class_names):
+        message = f"{who}: the answer was no valid JSON ({type(error).__name__}: {message})."
+        return Transient(message, kind="garbled answer")
+    if any(name in ("OpenAIError", "AnthropicError") for name in class_names):
+        return BadRequest(f"{who}: {type(error).__name__}: {message}")
     return None
 
 
 def _unconnected(error: BaseException | None) -> str:
     """Why no connection was made, in the system's words; empty where there was one."""
-    names, why = set(), ""
+    class_names, reason = set(), ""
     while error is not None:
-        names.add(type(error).__name__)
-        why = (getattr(error, "strerror", None) if isinstance(error, OSError) else None) or str(error) or why
+        class_names.add(type(error).__name__)
+        reason = (getattr(error, "strerror", None) if isinstance(error, OSError) else None) or str(error) or reason
         error = error.__cause__ or error.__context__
-    if "ConnectTimeout" in names:
+    if "ConnectTimeout" in class_names:
         return "it does not react"
-    return redact(why or "no reason given") if names & {"ConnectError", "ProxyError"} else ""
+    return redact(reason or "no reason given") if class_names & {"ConnectError", "ProxyError"} else ""
 
 
 def within(body: Any, who: str) -> LLMError | None:
@@ -103,8 +107,8 @@ def within(body: Any, who: str) -> LLMError | None:
     if not (status := _status_within(body)):
         return None
     error = body.get("error", body)
-    said = error.get("message") if isinstance(error, dict) else None
-    return by_status(status, redact(str(said or error)), who, "its usual variable", None)
+    message = error.get("message") if isinstance(error, dict) else None
+    return by_status(status, redact(str(message or error)), who, "its usual variable", None)
 
 
 def _status_within(body: Any) -> int:
@@ -112,11 +116,11 @@ def _status_within(body: Any) -> int:
     error = body.get("error", body) if isinstance(body, dict) else None
     if not isinstance(error, dict):
         return 0
-    for mark in (error.get("code"), error.get("type")):
-        if isinstance(mark, int) and not isinstance(mark, bool) and 400 <= mark < 600:
-            return mark
-        if isinstance(mark, str) and mark in _TYPES:
-            return _TYPES[mark]
+    for code in (error.get("code"), error.get("type")):
+        if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
+            return code
+        if isinstance(code, str) and code in _TYPES:
+            return _TYPES[code]
     return 0
 
 
@@ -152,17 +156,17 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 def retry_after(headers: Any, now: float | None = None) -> float | None:
     """Seconds that `retry-after-ms` or `Retry-After` (a number, or an HTTP date) asks to wait, if they do."""
-    get = getattr(headers, "get", None)
-    if get is None:
+    get_header = getattr(headers, "get", None)
+    if get_header is None:
         return None
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = str(get(name) or "").strip()
+    for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = str(get_header(name) or "").strip()
         if re.fullmatch(r"\d{1,9}(\.\d*)?", value):
-            return float(value) * unit
+            return float(value) * factor
     try:
         import email.utils
 
-        date = email.utils.parsedate_to_datetime(str(get("retry-after") or ""))
+        date = email.utils.parsedate_to_datetime(str(get_header("retry-after") or ""))
     except (ValueError, TypeError, IndexError):
         return None
     return max(0.0, date.timestamp() - (time.time() if now is None else now))
@@ -175,8 +179,8 @@ def _headers(error: Exception) -> Any:
 def _message(error: Exception) -> str:
     """The provider's own words where the body has them (OpenAI's and Anthropic's shapes), else the exception's."""
     body = getattr(error, "body", None)
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    if isinstance(inner, dict) and isinstance(inner.get("message"), str):
-        marks = [str(inner[key]) for key in ("code", "type") if inner.get(key)]
-        return str(inner["message"]).rstrip() + (f" ({', '.join(marks)})." if marks else "")
+    error_body = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(error_body, dict) and isinstance(error_body.get("message"), str):
+        codes = [str(error_body[key]) for key in ("code", "type") if error_body.get(key)]
+        return str(error_body["message"]).rstrip() + (f" ({', '.join(codes)})." if codes else "")
     return str(error) or type(error).__name__

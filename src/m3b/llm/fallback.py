@@ -47,9 +47,9 @@ class Fallback:
     @property
     def facts(self) -> Facts:
         """Those of the model at work, within the smallest window of those that may still take over."""
-        left = [model.facts for model in self._models[self._at :]]
-        window = min(facts.window for facts in left)
-        return replace(left[0], window=window, max_output=min(facts.max_output for facts in left))
+        remaining = [model.facts for model in self._models[self._at :]]
+        window = min(facts.window for facts in remaining)
+        return replace(remaining[0], window=window, max_output=min(facts.max_output for facts in remaining))
 
     def ask(
         self,
@@ -61,21 +61,21 @@ class Fallback:
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`; the error of the last model is the one that is raised."""
-        for place in range(self._at, len(self._models)):
-            model, last = self._models[place], place == len(self._models) - 1
+        for index in range(self._at, len(self._models)):
+            model, is_last = self._models[index], index == len(self._models) - 1
             try:
                 reply = ask(model, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
             except ContextOverflow:
                 raise
             except LLMError as failure:
-                if last:
+                if is_last:
                     raise
-                self._at = self._at if isinstance(failure, Refused) else place + 1
-                why = str(failure)
+                self._at = self._at if isinstance(failure, Refused) else index + 1
+                reason = str(failure)
             else:
-                if reply.stop != "refusal" or last:
+                if reply.stop != "refusal" or is_last:
                     return reply
-                why = f"{model.name} declined."
+                reason = f"{model.name} declined."
             if on_wait is not None:
-                on_wait(f"{why} {self._models[place + 1].name} takes over.", 0.0)
+                on_wait(f"{reason} {self._models[index + 1].name} takes over.", 0.0)
         raise AssertionError("unreachable: the last model answers or raises")

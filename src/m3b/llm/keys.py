@@ -55,16 +55,16 @@ def find(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key
     Raises:
         Authentication: no variable is set; the message names the one to set.
     """
-    wanted = variables if base_url is None else (OWN_SERVER,)
-    for variable in wanted:
+    candidates = variables if base_url is None else (OWN_SERVER,)
+    for variable in candidates:
         value = os.environ.get(variable, "").strip()
         if value:
             return Key(value, variable)
-    if not wanted or (base_url is not None and is_loopback(base_url)):
+    if not candidates or (base_url is not None and is_loopback(base_url)):
         return Key(NO_KEY, "nowhere: no key is needed")
     if base_url is not None:
         raise Authentication(
             f"{provider} at {base_url}: no key. Set {OWN_SERVER} to this server's key, or to {NO_KEY!r} if it needs"
             " none. The provider's own key is not sent to other hosts."
         )
-    raise Authentication(f"{provider}: no key. Set {' or '.join(wanted)} in the environment.")
+    raise Authentication(f"{provider}: no key. Set {' or '.join(candidates)} in the environment.")

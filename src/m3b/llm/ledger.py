@@ -41,8 +41,11 @@ def hook(model: str) -> Callable[[Any], None]:
     def note(request: Any) -> None:
         if (sink := _sink.get(None)) is not None:
             body = request.read()
-            place = {"host": request.url.netloc.decode("ascii", "replace").rsplit("@")[-1], "path": request.url.path}
-            sink({"model": model, **place, **_measure(body)})
+            destination = {
+                "host": request.url.netloc.decode("ascii", "replace").rsplit("@")[-1],
+                "path": request.url.path,
+            }
+            sink({"model": model, **destination, **_measure(body)})
 
     return note
 
@@ -109,7 +112,7 @@ class Metered:
             Failed: the ledger cannot be written.
         """
         sent = 0
-        begin = time.monotonic()
+        start = time.monotonic()
 
         def note(line: dict[str, Any]) -> None:
             nonlocal sent
@@ -120,14 +123,14 @@ class Metered:
             with _watching(note):
                 reply = self.llm.ask(messages, tools, **more)
         except BaseException as error:  # written down whatever it was, and raised again
-            end = {"model": self.name, "error": type(error).__name__, "requests": sent}
-            self.ledger.write("failed", self.role, {**end, "seconds": round(time.monotonic() - begin, 3)})
+            failure = {"model": self.name, "error": type(error).__name__, "requests": sent}
+            self.ledger.write("failed", self.role, {**failure, "seconds": round(time.monotonic() - start, 3)})
             raise
         if not sent:
-            whole = [*map(asdict, messages), *map(asdict, tools)]
-            body = json.dumps(whole, default=repr).encode("utf-8", "replace")
+            request = [*map(asdict, messages), *map(asdict, tools)]
+            body = json.dumps(request, default=repr).encode("utf-8", "replace")
             self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_measure(body)})
-        self.ledger.write("answered", self.role, {**_answer(self.name, reply, begin), "requests": max(sent, 1)})
+        self.ledger.write("answered", self.role, {**_answer(self.name, reply, start), "requests": max(sent, 1)})
         self.ledger.check()
         return reply
 
@@ -160,21 +163,21 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def summary(file: Path) -> dict[str, dict[str, Any]]:
     """For each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
-    found: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
     for line in read(file):
-        entry = found.setdefault(line["model"], {"hosts": [], "requests": 0, "bytes": 0, "usage": Usage()})
+        entry = models.setdefault(line["model"], {"hosts": [], "requests": 0, "bytes": 0, "usage": Usage()})
         if line["what"] == "sent":
             entry["requests"] += 1
             entry["bytes"] += line["bytes"]
             entry["hosts"] = sorted({*entry["hosts"], line["host"]})
         elif line["what"] == "answered":
-            known = {key: line[key] for key in Usage.__dataclass_fields__ if key in line and key != "requests"}
-            entry["usage"] = entry["usage"] + Usage(**known)
-    for entry in found.values():
+            usage_fields = {key: line[key] for key in Usage.__dataclass_fields__ if key in line and key != "requests"}
+            entry["usage"] = entry["usage"] + Usage(**usage_fields)
+    for entry in models.values():
         usage = entry.pop("usage")
         tokens = {key: value for key, value in asdict(usage).items() if key != "requests"}
         entry |= tokens | {"cached_share": round(usage.cached_share, 4)}
-    return found
+    return models
 
 
 def by_host(file: Path) -> list[dict[str, Any]]:
@@ -183,19 +186,21 @@ def by_host(file: Path) -> list[dict[str, Any]]:
     An answer is counted for where the role's last request went, which of a fallback chain is the model that answered;
     `local` says whether that is this machine.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    asked: dict[str, tuple[str, str]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    last_request: dict[str, tuple[str, str]] = {}
     for line in read(file):
         role = str(line.get("role", ""))
         if line["what"] == "sent":
-            host, model = asked[role] = (line["host"], line["model"])
-            row = found.setdefault(asked[role], {"host": host, "model": model, "local": _is_local(host), **_NOTHING})
+            host, model = last_request[role] = (line["host"], line["model"])
+            row = rows.setdefault(
+                last_request[role], {"host": host, "model": model, "local": _is_local(host), **_NOTHING}
+            )
             row["requests"] += 1
             row["bytes"] += line["bytes"]
-        elif role in asked:
+        elif role in last_request:
             for name in ("input_tokens", "output_tokens", "cost_usd"):
-                found[asked[role]][name] += line.get(name, 0)
-    return list(found.values())
+                rows[last_request[role]][name] += line.get(name, 0)
+    return list(rows.values())
 
 
 _NOTHING = {"requests": 0, "bytes": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}

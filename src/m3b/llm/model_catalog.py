@@ -48,31 +48,31 @@ def lookup(provider: str, model: str, *, priced: bool = True, unknown: Facts | N
     Raises:
         WrongUse: the file that `M3B_MODELS` names cannot be used.
     """
-    own = _read(os.environ.get(OVERRIDE, ""))
+    user_models = _read(os.environ.get(OVERRIDE, ""))
     for name in _names(provider, model):
-        if name in own:
-            return _facts(own[name])
+        if name in user_models:
+            return _facts(user_models[name])
         if name in _shipped():
             entry = _shipped()[name]
             facts = _facts(entry)
             if priced and entry.get("ended", "9999") <= datetime.now(UTC).date().isoformat():
                 _say(provider, model, f"its vendor ended it on {entry['ended']}. Newer ones are in docs/llm.md.")
             return facts if priced else replace(facts, **_UNPRICED)
-    guess = unknown or Facts(known=False)
+    default_facts = unknown or Facts(known=False)
     _say(
         provider,
         model,
-        f"it is not in m3b's list of models: a window of {guess.window} tokens and {guess.max_output} of output are"
+        f"it is not in m3b's list of models: a window of {default_facts.window} tokens and {default_facts.max_output} of output are"
         f" assumed, its price is unknown, and a cost limit cannot hold it. Name a JSON file in {OVERRIDE} to say better"
         " (docs/llm.md).",
     )
-    return guess
+    return default_facts
 
 
 def spelled_out(model: str) -> list[str]:
     """`provider:model` for a listed model whose name was given without its provider."""
-    named = model.strip().lower()
-    return [name for name in _shipped() if name.partition(":")[2] == named and not name.startswith("any:")]
+    lower_name = model.strip().lower()
+    return [name for name in _shipped() if name.partition(":")[2] == lower_name and not name.startswith("any:")]
 
 
 def _say(provider: str, model: str, what: str) -> None:
@@ -88,11 +88,11 @@ def as_of() -> str:
 
 
 def _names(provider: str, model: str) -> list[str]:
-    short = _DATED.sub("", model)
-    bare = short.rsplit("/", 1)[-1]
-    names = [each for name in (model, short, bare) for each in (f"{provider}:{name}", name)]
-    if "/" in short:  # owner/model, as relays write it
-        names.append(f"{short.rsplit('/', 2)[-2]}:{bare}")
+    undated_name = _DATED.sub("", model)
+    base_name = undated_name.rsplit("/", 1)[-1]
+    names = [candidate for name in (model, undated_name, base_name) for candidate in (f"{provider}:{name}", name)]
+    if "/" in undated_name:  # owner/model, as relays write it
+        names.append(f"{undated_name.rsplit('/', 2)[-2]}:{base_name}")
     return list(dict.fromkeys(name.lower() for name in names))
 
 
@@ -115,10 +115,12 @@ def own_default(provider: str) -> str:
     """
     path = os.environ.get(OVERRIDE, "")
     data = _loaded(path) if path else {}
-    named = data.get("defaults", {}) if isinstance(data, dict) else {}
-    if not isinstance(named, dict) or not all(isinstance(model, str) and model.strip() for model in named.values()):
+    defaults = data.get("defaults", {}) if isinstance(data, dict) else {}
+    if not isinstance(defaults, dict) or not all(
+        isinstance(model, str) and model.strip() for model in defaults.values()
+    ):
         raise WrongUse(f'{OVERRIDE}={path}: "defaults" must be an object of texts, e.g. {{"openai": "gpt-5.4"}}.')
-    return str(named.get(provider, "")).strip()
+    return str(defaults.get(provider, "")).strip()
 
 
 def _loaded(path: str) -> Any:
@@ -132,8 +134,8 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
     if not path:
         return {}
     data = _loaded(path)
-    whole = isinstance(data, dict) and ("models" in data or "defaults" in data)
-    models = data.get("models", {}) if whole else data
+    has_sections = isinstance(data, dict) and ("models" in data or "defaults" in data)
+    models = data.get("models", {}) if has_sections else data
     if not isinstance(models, dict):
         raise WrongUse(
             f'{OVERRIDE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
@@ -141,9 +143,9 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
     for name, facts in models.items():
         if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, *_REMARKS}:
             raise WrongUse(f"{OVERRIDE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}.")
-        if bad := [key for key in facts if not _number(key, facts[key])]:
+        if invalid_keys := [key for key in facts if not _number(key, facts[key])]:
             raise WrongUse(
-                f"{OVERRIDE}={path}: {name!r}: {bad[0]} is {facts[bad[0]]!r}. window and max_output are whole numbers"
+                f"{OVERRIDE}={path}: {name!r}: {invalid_keys[0]} is {facts[invalid_keys[0]]!r}. window and max_output are whole numbers"
                 " above 0, prices are numbers, tools and vision are true or false."
             )
     return {name.lower(): facts for name, facts in models.items()}
@@ -160,7 +162,7 @@ def _number(key: str, value: Any) -> bool:
 
 
 def _facts(entry: dict[str, Any]) -> Facts:
-    known = {_FIELDS[key]: value for key, value in entry.items() if key in _FIELDS}
-    facts = Facts(**known)
-    top = min(facts.max_output, MAX_REPLY, max(1, facts.window // 4))
-    return Facts(**{**known, "max_output": top})
+    fields = {_FIELDS[key]: value for key, value in entry.items() if key in _FIELDS}
+    facts = Facts(**fields)
+    reply_limit = min(facts.max_output, MAX_REPLY, max(1, facts.window // 4))
+    return Facts(**{**fields, "max_output": reply_limit})

@@ -40,12 +40,12 @@ def check(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
     """
     for model in models:
         if isinstance(model, str):
-            told = model
+            chain = model
         elif isinstance(model, LLM) and not isinstance(model, type):
-            told = spec_of(model)
+            chain = spec_of(model)
         else:
             continue
-        for spec in told.split("|"):
+        for spec in chain.split("|"):
             if host := _host(spec, written=isinstance(model, str)):
                 raise WrongUse(f"{shown(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL}")
 
@@ -67,10 +67,10 @@ def _host(spec: str, *, written: bool) -> str:
         if written:
             raise
         return ""
-    known = PROVIDERS.get(provider)
-    if known is None and not written:
+    preset = PROVIDERS.get(provider)
+    if preset is None and not written:
         return ""
-    address = base_url or (known.base_url if known else None)
+    address = base_url or (preset.base_url if preset else None)
     if address is None:
-        return f"{provider}'s own address" if known else f"an address that only the provider {provider!r} knows"
+        return f"{provider}'s own address" if preset else f"an address that only the provider {provider!r} knows"
     return "" if keys.is_loopback(address) else urlsplit(address).hostname or address

@@ -123,12 +123,12 @@ class OpenAI:
         ):
             self._limit_name = "max_tokens"
             return True
-        without = re.search(r"tools.*reasoning_effort|reasoning_effort.*tools", refusal)
-        elsewhere = _ELSEWHERE.search(refusal) or (without and self._base_url is None)
-        if elsewhere and not self._responses:
+        refuses_reasoning = re.search(r"tools.*reasoning_effort|reasoning_effort.*tools", refusal)
+        needs_responses = _ELSEWHERE.search(refusal) or (refuses_reasoning and self._base_url is None)
+        if needs_responses and not self._responses:
             self._responses = True
             return True
-        if without and "reasoning_effort" not in self._options:
+        if refuses_reasoning and "reasoning_effort" not in self._options:
             # Some models take tools on this protocol only without reasoning, and reason unless told not to.
             self._options["reasoning_effort"] = "none"
             return True
@@ -151,9 +151,9 @@ class OpenAI:
         request = wire_responses.to_request(messages, tools, self.facts.max_output, self._thoughts, self.facts.vision)
         request["model"] = self._model
         body = self._sdk.send(lambda client: client.responses.create, request, relay, stream_openai.responded)
-        sent = tokens.of_request(messages, tools)
-        taken = frozenset(call.id for message in messages for call in message.calls)
-        reply, thoughts = wire_responses.to_reply(body, self.name, self.facts, sent, taken)
+        request_tokens = tokens.of_request(messages, tools)
+        used_ids = frozenset(call.id for message in messages for call in message.calls)
+        reply, thoughts = wire_responses.to_reply(body, self.name, self.facts, request_tokens, used_ids)
         self._thoughts.update(thoughts)
         return reply
 
@@ -171,8 +171,8 @@ class OpenAI:
         body = self._sdk.send(
             lambda client: client.chat.completions.create, request, relay, stream_openai.assembled, self._stream_options
         )
-        sent = tokens.of_request(messages, tools)
-        taken = frozenset(call.id for message in messages for call in message.calls)
-        reply, extras = wire_openai.to_reply(body, self.name, self.facts, sent, taken)
+        request_tokens = tokens.of_request(messages, tools)
+        used_ids = frozenset(call.id for message in messages for call in message.calls)
+        reply, extras = wire_openai.to_reply(body, self.name, self.facts, request_tokens, used_ids)
         self._extras.update(extras)
         return reply

@@ -66,7 +66,7 @@ def exchanges(lines: Sequence[Json]) -> list[Exchange]:
     Raises:
         KeyError, TypeError, IndexError: a line is no exchange.
     """
-    made: list[Exchange] = []
+    parsed_exchanges: list[Exchange] = []
     tools: list[list[Json]] = []
     messages: list[Json] = []
     for line in lines:
@@ -74,12 +74,14 @@ def exchanges(lines: Sequence[Json]) -> list[Exchange]:
             tools.append(line["define"])
         messages = [*messages[: line["kept"]], *line["new"]]
         waits = tuple((str(reason), float(seconds)) for reason, seconds in line.get("waits", ()))
-        offered = tools[line["tools"]]
+        offered_tools = tools[line["tools"]]
         if "error" in line:
-            made.append(Exchange(messages, offered, waits=waits, error=line["error"], text=line["text"]))
+            parsed_exchanges.append(
+                Exchange(messages, offered_tools, waits=waits, error=line["error"], text=line["text"])
+            )
         else:
-            made.append(Exchange(messages, offered, reply_of(line["reply"]), waits))
-    return made
+            parsed_exchanges.append(Exchange(messages, offered_tools, reply_of(line["reply"]), waits))
+    return parsed_exchanges
 
 
 def common(before: Sequence[Json], now: Sequence[Json]) -> int:
@@ -94,16 +96,17 @@ def message_json(message: Message) -> Json:
     """A message without its empty parts."""
     calls = [_call_json(call) for call in message.calls]
     images = [
-        {"media_type": one.media_type, "data": base64.b64encode(one.data).decode("ascii")} for one in message.images
+        {"media_type": image.media_type, "data": base64.b64encode(image.data).decode("ascii")}
+        for image in message.images
     ]
-    given: Json = {"role": message.role, "text": message.text, "calls": calls, "call_id": message.call_id}
-    given |= {"is_error": message.is_error, "images": images}
-    return {key: value for key, value in given.items() if value or key == "role"}
+    fields: Json = {"role": message.role, "text": message.text, "calls": calls, "call_id": message.call_id}
+    fields |= {"is_error": message.is_error, "images": images}
+    return {key: value for key, value in fields.items() if value or key == "role"}
 
 
 def message_of(raw: Json) -> Message:
     """The message that `message_json` wrote."""
-    images = tuple(Picture(base64.b64decode(one["data"]), one["media_type"]) for one in raw.get("images", ()))
+    images = tuple(Picture(base64.b64decode(image["data"]), image["media_type"]) for image in raw.get("images", ()))
     calls = tuple(ToolCall(**call) for call in raw.get("calls", ()))
     text, call_id = raw.get("text", ""), raw.get("call_id", "")
     return Message(raw["role"], text, calls, call_id, bool(raw.get("is_error", False)), images)
@@ -117,14 +120,14 @@ def reply_json(reply: Reply) -> Json:
 
 def reply_of(raw: Json) -> Reply:
     """The reply that `reply_json` wrote."""
-    known = {key: value for key, value in raw["usage"].items() if key in Usage.__dataclass_fields__}
+    usage_fields = {key: value for key, value in raw["usage"].items() if key in Usage.__dataclass_fields__}
     calls = tuple(ToolCall(**call) for call in raw["calls"])
-    return Reply(raw["text"], calls, Usage(**known), raw["stop"], raw["model"])
+    return Reply(raw["text"], calls, Usage(**usage_fields), raw["stop"], raw["model"])
 
 
 def _call_json(call: ToolCall) -> Json:
-    given = {"id": call.id, "name": call.name, "arguments": call.arguments, "parse_error": call.parse_error}
-    return {key: value for key, value in given.items() if value or key != "parse_error"}
+    fields = {"id": call.id, "name": call.name, "arguments": call.arguments, "parse_error": call.parse_error}
+    return {key: value for key, value in fields.items() if value or key != "parse_error"}
 
 
 # --- what counts as a difference ---------------------------------------------------------------------------------
@@ -132,11 +135,13 @@ def _call_json(call: ToolCall) -> Json:
 
 def difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
     """A diff of the first message that is not as recorded; empty where all are."""
-    theirs, ours = settled(recorded), settled(told)
-    for place, (was, now) in enumerate(itertools.zip_longest(theirs, ours)):
-        if was != now:
-            who = recorded[place]["role"] if was is not None else told[place]["role"]
-            return f"Message {place + 1} (from {who}):\n{_diff(_lines(was), _lines(now))}"
+    recorded_messages, current_messages = settled(recorded), settled(told)
+    for index, (recorded_message, current_message) in enumerate(
+        itertools.zip_longest(recorded_messages, current_messages)
+    ):
+        if recorded_message != current_message:
+            role = recorded[index]["role"] if recorded_message is not None else told[index]["role"]
+            return f"Message {index + 1} (from {role}):\n{_diff(_lines(recorded_message), _lines(current_message))}"
     return ""
 
 
@@ -150,17 +155,17 @@ def tools_difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
 def settled(messages: Sequence[Json]) -> list[Json]:
     """The messages with everything volatile made equal."""
     names = {call["id"]: call["name"] for message in messages for call in message.get("calls", ())}
-    made = []
+    normalized = []
     for message in messages:
-        script = names.get(message.get("call_id", "")) in SCRIPTS
-        made.append({**message, "text": settle(message.get("text", ""), script=script)})
-    return made
+        is_script_output = names.get(message.get("call_id", "")) in SCRIPTS
+        normalized.append({**message, "text": settle(message.get("text", ""), script=is_script_output)})
+    return normalized
 
 
 def settle(text: str, *, script: bool = False) -> str:
     """A text with everything volatile made equal."""
-    for pattern, stand_in in _EVERYWHERE:
-        text = pattern.sub(stand_in, text)
+    for pattern, replacement in _EVERYWHERE:
+        text = pattern.sub(replacement, text)
     if not script:
         return text
     lines = [re.sub(r"[ \t]+", " ", _NUMBER.sub("#", line)).strip() for line in text.splitlines()]
@@ -170,8 +175,8 @@ def settle(text: str, *, script: bool = False) -> str:
 def _lines(message: Json | None) -> list[str]:
     if message is None:
         return []
-    rest = {key: value for key, value in message.items() if key != "text"}
-    return [*message.get("text", "").splitlines(), *_pretty(rest)]
+    other_fields = {key: value for key, value in message.items() if key != "text"}
+    return [*message.get("text", "").splitlines(), *_pretty(other_fields)]
 
 
 def _pretty(value: Any) -> list[str]:
@@ -180,5 +185,5 @@ def _pretty(value: Any) -> list[str]:
 
 def _diff(was: list[str], now: list[str]) -> str:
     lines = list(difflib.unified_diff(was, now, "recorded", "told now", lineterm="", n=2))
-    more = [f"... and {len(lines) - LONGEST_DIFF} lines more"] if len(lines) > LONGEST_DIFF else []
-    return "\n".join([*lines[:LONGEST_DIFF], *more])
+    truncation_note = [f"... and {len(lines) - LONGEST_DIFF} lines more"] if len(lines) > LONGEST_DIFF else []
+    return "\n".join([*lines[:LONGEST_DIFF], *truncation_note])

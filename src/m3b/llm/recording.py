@@ -41,10 +41,10 @@ def opened(spec: str, connect: Callable[[str], LLM]) -> LLM:
     Raises:
         WrongUse: the file is there already, or is not; or no model is named.
     """
-    kind, _, rest = spec.partition(":")
-    if kind == "replay":
-        return Replay(rest)
-    file, _, inner = rest.partition(":")
+    mode, _, arguments = spec.partition(":")
+    if mode == "replay":
+        return Replay(arguments)
+    file, _, inner = arguments.partition(":")
     if not file or not inner:
         raise WrongUse(f"{spec!r}: write record:FILE:SPEC, e.g. record:run.jsonl:openai:MODEL.")
     return Recorder(connect(inner), file)
@@ -111,17 +111,17 @@ class Recorder:
     def _write(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], waits: Sequence[Any], outcome: dict[str, Any]
     ) -> None:
-        told = [recorded.message_json(message) for message in messages]
-        kept = recorded.common(self._before, told)
-        entry: dict[str, Any] = {"kept": kept, "new": told[kept:]}
-        offered = [asdict(tool) for tool in tools]
-        if offered not in self._tools:
-            self._tools.append(offered)
-            entry["define"] = offered
-        entry["tools"] = self._tools.index(offered)
+        current = [recorded.message_json(message) for message in messages]
+        common_count = recorded.common(self._before, current)
+        entry: dict[str, Any] = {"kept": common_count, "new": current[common_count:]}
+        toolset = [asdict(tool) for tool in tools]
+        if toolset not in self._tools:
+            self._tools.append(toolset)
+            entry["define"] = toolset
+        entry["tools"] = self._tools.index(toolset)
         if waits:
             entry["waits"] = list(waits)
-        self._before = told
+        self._before = current
         lines = [entry | outcome]
         if not self.file.exists():
             lines.insert(0, {"m3b_recording": FORMAT, "model": self.name, "facts": asdict(self.facts)})
@@ -154,8 +154,8 @@ class Replay:
         self.file, self.strict = Path(file).expanduser(), strict
         self.name = f"replay:{self.file}"
         header, self.exchanges = _read(self.file)
-        known = {key: value for key, value in header["facts"].items() if key in Facts.__dataclass_fields__}
-        self.facts = Facts(**known)
+        facts_fields = {key: value for key, value in header["facts"].items() if key in Facts.__dataclass_fields__}
+        self.facts = Facts(**facts_fields)
         self.model = str(header.get("model", ""))
         self._at = 0
 
@@ -185,8 +185,8 @@ class Replay:
             )
         exchange = self.exchanges[self._at]
         if self.strict:
-            told = [json.loads(scrub(json.dumps(recorded.message_json(message)))) for message in messages]
-            difference = recorded.difference(exchange.messages, told)
+            current = [json.loads(scrub(json.dumps(recorded.message_json(message)))) for message in messages]
+            difference = recorded.difference(exchange.messages, current)
             difference = difference or recorded.tools_difference(exchange.tools, [asdict(tool) for tool in tools])
             if difference:
                 raise Departed(

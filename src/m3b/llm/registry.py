@@ -63,15 +63,15 @@ def connect(
         from .recording import opened
 
         return opened(spec.strip(), partial(connect, fallback=fallback, tools=tools, local=local))
-    first, *others = spec.split("|") if isinstance(spec, str) else (spec,)
+    first, *fallback_specs = spec.split("|") if isinstance(spec, str) else (spec,)
     if fallback is not None:
-        others = [*others, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
-    if not others:
+        fallback_specs = [*fallback_specs, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
+    if not fallback_specs:
         return _connect(first, None, tools)
     from .fallback import Fallback
 
-    impatient = [_connect(each, IMPATIENT, tools) for each in (first, *others[:-1])]
-    return Fallback([*impatient, _connect(others[-1], None, tools)])
+    earlier_models = [_connect(candidate, IMPATIENT, tools) for candidate in (first, *fallback_specs[:-1])]
+    return Fallback([*earlier_models, _connect(fallback_specs[-1], None, tools)])
 
 
 def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: ToolMode) -> LLM:
@@ -91,8 +91,8 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
         return fit(_third_party(spec, name, model, base_url), tools)
     if not model:
         model = model_of(spec, name, base_url)
-    steady = base_url is None and name in STEADY
-    return fit(open_provider(name, model, base_url, retry), tools, repairs=not steady)
+    has_native_tools = base_url is None and name in STEADY
+    return fit(open_provider(name, model, base_url, retry), tools, repairs=not has_native_tools)
 
 
 def open_provider(
@@ -118,13 +118,13 @@ def open_provider(
         Authentication: the key is missing.
     """
     provider = provider or PROVIDERS[name]
-    own = base_url is None
-    unknown = Facts(provider.window, provider.max_output, known=False)
+    is_own_address = base_url is None
+    default_facts = Facts(provider.window, provider.max_output, known=False)
     common: dict[str, Any] = {
         "base_url": base_url or provider.base_url,
         "key": key or keys.find(provider.variables, base_url, name),
         "provider": name,
-        "facts": known.lookup(name, model, priced=own, unknown=unknown),
+        "facts": known.lookup(name, model, priced=is_own_address, unknown=default_facts),
         "retry": retry,
         "timeout_s": timeout_s,
         "spec": _spec(name, model, base_url),
@@ -135,16 +135,18 @@ def open_provider(
         return Anthropic(model, **common)
     from .openai import OpenAI
 
-    return OpenAI(model, limit=provider.limit if own else "", extra=provider.extra if own else {}, **common)
+    return OpenAI(
+        model, limit=provider.limit if is_own_address else "", extra=provider.extra if is_own_address else {}, **common
+    )
 
 
 def _spec(name: str, model: str, base_url: str | None) -> str:
     """What `connect` makes the same model again from; without the name and password that an address may hold."""
     if base_url is None:
         return f"{name}:{model}"
-    scheme, _, rest = base_url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{name}:{model}@{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    scheme, _, host_and_path = base_url.partition("://")
+    authority, slash, path = host_and_path.partition("/")
+    return f"{name}:{model}@{scheme}://{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
 def entry_points(group: str) -> Any:
@@ -155,17 +157,17 @@ def entry_points(group: str) -> Any:
 
 
 def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:
-    others = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in others:
-        providers = ", ".join([*PROVIDERS, RULES, *sorted(others)])
-        meant = "".join(f" Did you mean {each}?" for each in known.spelled_out(spec))
+    plugins = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in plugins:
+        providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])
+        suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in known.spelled_out(spec))
         raise WrongUse(
-            f"{shown(spec)}: no provider {name!r}.{meant} There are: {providers}. Write provider:model, or"
+            f"{shown(spec)}: no provider {name!r}.{suggestions} There are: {providers}. Write provider:model, or"
             " openai:MODEL@http://HOST:PORT/v1 for any server that speaks the OpenAI protocol."
         )
-    made = others[name].load()(model, base_url)
-    if not isinstance(made, LLM):
+    plugin_llm = plugins[name].load()(model, base_url)
+    if not isinstance(plugin_llm, LLM):
         raise WrongUse(
-            f"The entry point {name!r} of {GROUP!r} made {type(made).__name__}, which is no LLM (name, facts, ask)."
+            f"The entry point {name!r} of {GROUP!r} made {type(plugin_llm).__name__}, which is no LLM (name, facts, ask)."
         )
-    return made
+    return plugin_llm

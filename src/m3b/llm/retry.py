@@ -62,26 +62,26 @@ class Retry:
             Transient: the last one, when waiting longer would pass `total_s` or `attempts` is reached.
             Cancelled: `cancelled` said so, before, during or between requests.
         """
-        began, waited = self.clock(), 0.0
-        seen: Counter[str] = Counter()
+        started, waited_s = self.clock(), 0.0
+        failures: Counter[str] = Counter()
         for attempt in range(1, self.attempts + 1):
             _stop_if(cancelled)
             try:
                 return _watched(request, cancelled)
             except Transient as trouble:
-                factor, most = PATIENCE.get(trouble.kind, (1.0, self.attempts))
-                seen[trouble.kind] += 1
-                seconds = self._wait_after(seen[trouble.kind], trouble.retry_after, factor)
-                hopeless = seen[trouble.kind] >= most or attempt == self.attempts
-                if hopeless or waited + seconds > self.total_s:
+                factor, max_failures = PATIENCE.get(trouble.kind, (1.0, self.attempts))
+                failures[trouble.kind] += 1
+                seconds = self._wait_after(failures[trouble.kind], trouble.retry_after, factor)
+                is_exhausted = failures[trouble.kind] >= max_failures or attempt == self.attempts
+                if is_exhausted or waited_s + seconds > self.total_s:
                     limit = (
                         ""
-                        if hopeless
-                        else f", {waited:.0f} s of them waiting (the next wait would have been {seconds:.0f} s; the limit is "
+                        if is_exhausted
+                        else f", {waited_s:.0f} s of them waiting (the next wait would have been {seconds:.0f} s; the limit is "
                         f"{self.total_s:.0f} s)"
                     )
                     raise Transient(
-                        f"{trouble} Given up after {_count(attempt, 'request')} in {self.clock() - began:.0f} s{limit}."
+                        f"{trouble} Given up after {_count(attempt, 'request')} in {self.clock() - started:.0f} s{limit}."
                         " Nothing is lost: resume the run later.",
                         trouble.retry_after,
                         trouble.kind,
@@ -89,7 +89,7 @@ class Retry:
                 if on_wait is not None:
                     on_wait(f"{trouble.kind}: {trouble}" if trouble.kind else str(trouble), seconds)
                 self.pause(seconds, cancelled)
-                waited += seconds
+                waited_s += seconds
         raise Transient("Retry.attempts is below 1, so no request was made. Set it to at least 1.")
 
     def pause(self, seconds: float, cancelled: IsCancelled | None = None) -> None:
@@ -98,19 +98,19 @@ class Retry:
         # Counted by pieces as well as by the clock, so that a clock that stands still cannot hang the run.
         for _ in range(max(1, math.ceil(seconds / POLL_S))):
             _stop_if(cancelled)
-            left = end - self.clock()
-            if left <= 0:
+            remaining_s = end - self.clock()
+            if remaining_s <= 0:
                 break
-            self.sleep(min(POLL_S, left))
+            self.sleep(min(POLL_S, remaining_s))
         _stop_if(cancelled)
 
     def _wait_after(self, attempt: int, asked: float | None, factor: float = 1.0) -> float:
         """Seconds to wait; what the provider asks for is a lower bound, with a little on top."""
         ceiling = min(self.longest_s, factor * self.first_s * 2.0 ** min(attempt - 1, 30))
-        own = ceiling * (0.5 + 0.5 * self.random())
+        backoff_s = ceiling * (0.5 + 0.5 * self.random())
         if asked is None:
-            return own
-        return asked + min(1.0, 0.1 * asked) * self.random() if asked > 0 else own
+            return backoff_s
+        return asked + min(1.0, 0.1 * asked) * self.random() if asked > 0 else backoff_s
 
 
 def _count(number: int, word: str) -> str:

@@ -41,8 +41,8 @@ def models(provider: str, base_url: str, key: Key) -> list[str]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _NoRedirect)
     try:
         with opener.open(request, timeout=ANSWER_S) as answer:
-            listed = json.loads(answer.read(LARGEST))["data"]
-        names = [str(each["id"]) for each in listed]
+            entries = json.loads(answer.read(LARGEST))["data"]
+        names = [str(entry["id"]) for entry in entries]
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             raise Authentication(
@@ -53,9 +53,9 @@ def models(provider: str, base_url: str, key: Key) -> list[str]:
             f" to end in /v1), or name the model: {provider}:MODEL."
         ) from None
     except OSError as error:
-        why = getattr(error, "reason", error)
+        reason = getattr(error, "reason", error)
         raise WrongUse(
-            f"{provider}: no server answers at {address} ({getattr(why, 'strerror', None) or why}). Start it, or check"
+            f"{provider}: no server answers at {address} ({getattr(reason, 'strerror', None) or reason}). Start it, or check"
             " the address."
         ) from None
     except (ValueError, KeyError, TypeError):

@@ -33,10 +33,10 @@ def as_reply(answer: Any, source: str) -> Reply:
         return Reply(answer)
     if not isinstance(answer, Mapping):
         raise WrongUse(f"{source} gave {type(answer).__name__}; give a str, a dict with text and calls, or a Reply.")
-    unknown = sorted(str(key) for key in set(answer) - {"text", "content", "calls", "tool_calls", "stop", "role"})
-    if unknown:
+    unknown_keys = sorted(str(key) for key in set(answer) - {"text", "content", "calls", "tool_calls", "stop", "role"})
+    if unknown_keys:
         raise WrongUse(
-            f"{source} gave a dict with {unknown}; its keys are text (or content), calls (or tool_calls), stop."
+            f"{source} gave a dict with {unknown_keys}; its keys are text (or content), calls (or tool_calls), stop."
         )
     text = answer.get("text") or answer.get("content") or ""
     calls = answer.get("calls") or answer.get("tool_calls") or ()
@@ -44,8 +44,8 @@ def as_reply(answer: Any, source: str) -> Reply:
         raise WrongUse(
             f"{source} gave text of {type(text).__name__} and calls of {type(calls).__name__}; str and list."
         )
-    read = tuple(_as_call(each, place, source) for place, each in enumerate(calls, 1))
-    return Reply(text, read, stop=STOPS.get(str(answer.get("stop")), "tools" if read else "end"))
+    parsed_calls = tuple(_as_call(raw_call, position, source) for position, raw_call in enumerate(calls, 1))
+    return Reply(text, parsed_calls, stop=STOPS.get(str(answer.get("stop")), "tools" if parsed_calls else "end"))
 
 
 def _as_call(given: Any, place: int, source: str) -> ToolCall:
@@ -53,9 +53,9 @@ def _as_call(given: Any, place: int, source: str) -> ToolCall:
         return given
     if not isinstance(given, Mapping):
         raise WrongUse(f"{source}: call {place} is {type(given).__name__}; give {{'name': ..., 'arguments': {{...}}}}.")
-    inner = given.get("function", given)
-    name = inner.get("name") if isinstance(inner, Mapping) else None
+    function = given.get("function", given)
+    name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
         raise WrongUse(f"{source}: call {place} has no name; give {{'name': ..., 'arguments': {{...}}}}.")
-    arguments, error = parse_arguments(inner.get("arguments", {}))
+    arguments, error = parse_arguments(function.get("arguments", {}))
     return ToolCall(str(given.get("id") or ""), name, arguments, error)

@@ -32,17 +32,17 @@ def parse(spec: str) -> Spec:
     Raises:
         WrongUse: what follows an @ is no address that a request can be sent to.
     """
-    addressed = re.fullmatch(r"(.*?)@(https?:.*)", spec.strip(), re.DOTALL)
-    if addressed:
-        provider, _, model = addressed[1].partition(":")
-        return Spec(provider.strip().lower(), model.strip(), _checked(addressed[2], spec))
+    match = re.fullmatch(r"(.*?)@(https?:.*)", spec.strip(), re.DOTALL)
+    if match:
+        provider, _, model = match[1].partition(":")
+        return Spec(provider.strip().lower(), model.strip(), _checked(match[2], spec))
     provider, colon, model = (part.strip() for part in spec.partition(":"))
-    inside = model if colon and "@" not in provider else spec.strip()
-    before, at, end = inside.rpartition("@")
-    if at and (inside is not model or not before or not _OWN_AT.fullmatch(end)):
+    model_part = model if colon and "@" not in provider else spec.strip()
+    before, separator, suffix = model_part.rpartition("@")
+    if separator and (model_part is not model or not before or not _OWN_AT.fullmatch(suffix)):
         raise WrongUse(
-            f"{shown(spec)}: {shown(end)} is no address. Write it in full, e.g."
-            f" {provider.partition('@')[0] or 'openai'}:{before if inside is model and before else 'MODEL'}"
+            f"{shown(spec)}: {shown(suffix)} is no address. Write it in full, e.g."
+            f" {provider.partition('@')[0] or 'openai'}:{before if model_part is model and before else 'MODEL'}"
             "@http://127.0.0.1:1234/v1."
         )
     return Spec(provider.lower(), model, None)
@@ -51,10 +51,10 @@ def parse(spec: str) -> Spec:
 def _checked(address: str, spec: str) -> str:
     try:
         parts = urlsplit(address)
-        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
     except ValueError:  # a port that is no number, half an IPv6 address
-        good = False
-    if not good or re.search(r"\s", address):
+        is_valid = False
+    if not is_valid or re.search(r"\s", address):
         raise WrongUse(
             f"{shown(spec)}: {shown(address)} is no address. Write scheme, host and port, e.g. http://127.0.0.1:1234/v1."
         )
@@ -74,26 +74,28 @@ def model_of(spec: str, provider: str, base_url: str | None) -> str:
     """
     from . import served  # opens connections, which few starts need
 
-    known, given = PROVIDERS[provider], "" if base_url is None else f"@{served.plain(base_url)}"
+    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{served.plain(base_url)}"
     if base_url is None and spec.strip().endswith(":"):  # as an empty variable leaves it
         raise WrongUse(f"{shown(spec)} names no model. Write {provider}:MODEL, or {provider} alone for its usual one.")
     if default := default_model(provider) if base_url is None else "":
         return default
-    address = base_url or known.base_url
-    if address is None or known.wire != "openai":
-        raise WrongUse(f"{shown(spec)} names no model. Write {provider}:MODEL{given}.")
-    found = served.models(provider, address, keys.find(known.variables, base_url, provider))
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    address = base_url or preset.base_url
+    if address is None or preset.wire != "openai":
+        raise WrongUse(f"{shown(spec)} names no model. Write {provider}:MODEL{address_suffix}.")
+    served_models = served.models(provider, address, keys.find(preset.variables, base_url, provider))
+    if len(served_models) == 1:
+        return served_models[0]
+    if not served_models:
         raise WrongUse(
             f"{shown(spec)} names no model, and the server at {served.plain(address)} serves none. Load one there, or"
-            f" name it: {provider}:MODEL{given}."
+            f" name it: {provider}:MODEL{address_suffix}."
         )
-    many = ", ".join(found[:10]) + (f" and {len(found) - 10} more" if len(found) > 10 else "")
+    model_list = ", ".join(served_models[:10]) + (
+        f" and {len(served_models) - 10} more" if len(served_models) > 10 else ""
+    )
     raise WrongUse(
-        f"{shown(spec)} names no model, and the server at {served.plain(address)} has several: {many}. Name one, e.g."
-        f" {provider}:{found[0]}{given}."
+        f"{shown(spec)} names no model, and the server at {served.plain(address)} has several: {model_list}. Name one, e.g."
+        f" {provider}:{served_models[0]}{address_suffix}."
     )
 
 
@@ -104,13 +106,13 @@ def default_model(provider: str) -> str:
 
 def keys_set() -> dict[str, str]:
     """Each provider whose key is in the environment, and the variable that holds it, in the order they are taken."""
-    found = {}
+    variable_by_provider = {}
     for name, provider in PROVIDERS.items():
         for variable in provider.variables:
             if os.environ.get(variable, "").strip():
-                found[name] = variable
+                variable_by_provider[name] = variable
                 break
-    return found
+    return variable_by_provider
 
 
 def default_spec() -> str:

@@ -27,29 +27,29 @@ def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
     """
     body: Json | None = None
     blocks: dict[int, Json] = {}
-    raw: dict[int, str] = {}
-    ended = False
+    raw_inputs: dict[int, str] = {}
+    is_finished = False
     for event in events:
-        part = event.model_dump(mode="json", exclude_unset=True, warnings=False) if _is_model(event) else event
-        kind = part.get("type") if isinstance(part, dict) else None
+        payload = event.model_dump(mode="json", exclude_unset=True, warnings=False) if _is_model(event) else event
+        kind = payload.get("type") if isinstance(payload, dict) else None
         if kind == "message_start":
-            body = dict(part["message"])
+            body = dict(payload["message"])
         elif kind == "content_block_start":
-            blocks[part["index"]] = dict(part["content_block"])
-        elif kind == "content_block_delta" and part["index"] in blocks:
-            _add(blocks[part["index"]], part["index"], part["delta"], raw, relay)
+            blocks[payload["index"]] = dict(payload["content_block"])
+        elif kind == "content_block_delta" and payload["index"] in blocks:
+            _add(blocks[payload["index"]], payload["index"], payload["delta"], raw_inputs, relay)
         elif kind == "message_delta" and body is not None:
-            body |= {key: value for key, value in part["delta"].items() if value is not None}
+            body |= {key: value for key, value in payload["delta"].items() if value is not None}
             # Counts at the end are totals, not what was added.
-            said = {key: value for key, value in (part.get("usage") or {}).items() if value is not None}
-            body["usage"] = {**(body.get("usage") or {}), **said}
+            final_usage = {key: value for key, value in (payload.get("usage") or {}).items() if value is not None}
+            body["usage"] = {**(body.get("usage") or {}), **final_usage}
         elif kind == "message_stop":
-            ended = True
+            is_finished = True
     if body is None:
         raise NotStreamed
-    if not ended and not body.get("stop_reason"):
+    if not is_finished and not body.get("stop_reason"):
         raise broken(who)
-    for index, text in raw.items():
+    for index, text in raw_inputs.items():
         blocks[index]["input"] = _input(text)
     body["content"] = [blocks[index] for index in sorted(blocks)]
     return body

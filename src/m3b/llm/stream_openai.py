@@ -25,28 +25,32 @@ def assembled(chunks: Iterable[Any], relay: TextStream, who: str) -> Json:
     body: Json = {}
     message: Json = {"role": "assistant", "content": None}
     calls: list[Json] = []
-    finish = None
+    finish_reason = None
     for chunk in chunks:
-        part = chunk.model_dump(mode="python", warnings=False) if hasattr(chunk, "model_dump") else chunk
-        if not isinstance(part, dict):
+        payload = chunk.model_dump(mode="python", warnings=False) if hasattr(chunk, "model_dump") else chunk
+        if not isinstance(payload, dict):
             continue
-        body |= {key: part[key] for key in ("id", "created", "model", "usage", "error") if part.get(key)}
-        choices = part.get("choices")
+        body |= {key: payload[key] for key in ("id", "created", "model", "usage", "error") if payload.get(key)}
+        choices = payload.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
             continue
         delta = choice.get("delta")
         _add(message, calls, delta if isinstance(delta, dict) else {}, relay)
-        finish = choice.get("finish_reason") or finish
+        finish_reason = choice.get("finish_reason") or finish_reason
     if body.get("error"):
         return body
-    if not body and not finish and len(message) == 2:
+    if not body and not finish_reason and len(message) == 2:
         raise NotStreamed
-    if not finish:
+    if not finish_reason:
         raise broken(who)
     if calls:
-        message["tool_calls"] = [{key: each for key, each in call.items() if key != "index"} for call in calls]
-    return {**body, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}
+        message["tool_calls"] = [{key: value for key, value in call.items() if key != "index"} for call in calls]
+    return {
+        **body,
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+    }
 
 
 def _add(message: Json, calls: list[Json], delta: Json, relay: TextStream) -> None:
@@ -69,25 +73,25 @@ def _add_call(calls: list[Json], piece: Any) -> None:
     if not isinstance(piece, dict):
         return
     call = _call_of(calls, piece)
-    given = piece.get("function") or {}
+    function_piece = piece.get("function") or {}
     function = call["function"]
     # The name comes whole; some servers repeat it with every piece.
-    function["name"] = function["name"] or given.get("name") or ""
-    more = given.get("arguments")
-    if isinstance(more, str):
-        function["arguments"] = (function["arguments"] or "") + more
-    elif more is not None:
-        function["arguments"] = more
+    function["name"] = function["name"] or function_piece.get("name") or ""
+    arguments_piece = function_piece.get("arguments")
+    if isinstance(arguments_piece, str):
+        function["arguments"] = (function["arguments"] or "") + arguments_piece
+    elif arguments_piece is not None:
+        function["arguments"] = arguments_piece
     call |= {key: value for key, value in piece.items() if key not in ("function", "index", "id") and value is not None}
 
 
 def _call_of(calls: list[Json], piece: Json) -> Json:
     """The call that a piece belongs to. Servers that number none, or all with 0, begin a new one with a new id."""
     index, call_id = piece.get("index"), piece.get("id")
-    known = [call for call in calls if index is None or call["index"] == index]
-    if known and (not call_id or known[-1]["id"] in (None, "", call_id)):
-        known[-1]["id"] = known[-1]["id"] or call_id
-        return known[-1]
+    matching_calls = [call for call in calls if index is None or call["index"] == index]
+    if matching_calls and (not call_id or matching_calls[-1]["id"] in (None, "", call_id)):
+        matching_calls[-1]["id"] = matching_calls[-1]["id"] or call_id
+        return matching_calls[-1]
     calls.append({"index": index, "id": call_id, "type": "function", "function": {"name": "", "arguments": None}})
     return calls[-1]
 
@@ -99,17 +103,17 @@ def responded(events: Iterable[Any], relay: TextStream, who: str) -> Json:
         NotStreamed: nothing came that is part of a stream.
         Transient: the stream ended before the response was finished.
     """
-    came = False
+    has_events = False
     for event in events:
-        part = event.model_dump(mode="python", warnings=False) if hasattr(event, "model_dump") else event
-        kind = part.get("type") if isinstance(part, dict) else None
-        came = came or bool(kind)
+        payload = event.model_dump(mode="python", warnings=False) if hasattr(event, "model_dump") else event
+        kind = payload.get("type") if isinstance(payload, dict) else None
+        has_events = has_events or bool(kind)
         if kind == "response.output_text.delta":
-            relay.put(part.get("delta") or "")
+            relay.put(payload.get("delta") or "")
         elif kind in ("response.completed", "response.incomplete", "response.failed"):
-            return dict(part["response"])
+            return dict(payload["response"])
         elif kind == "error":
-            return {"error": part}
-    if not came:
+            return {"error": payload}
+    if not has_events:
         raise NotStreamed
     raise broken(who)

@@ -68,19 +68,19 @@ class TextStream:
         """Pass on what is there, in one piece."""
         if self._on_text is None:
             return
-        told = ""
+        text = ""
         while self._pieces:
             piece = self._pieces.popleft()
             if piece:
-                told += piece
+                text += piece
                 continue
-            told = ""
+            text = ""
             if self._told:
                 self._told = False
                 self._on_text("")
-        if told:
+        if text:
             self._told = True
-            self._on_text(told)
+            self._on_text(text)
 
     def _poll(self) -> bool:
         self.drain()

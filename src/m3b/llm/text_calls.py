@@ -50,23 +50,23 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[FoundCal
         tools: those that were offered.
     """
     offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
-    made_up = _MADE_UP.search(_masked(text))
-    known = text[: made_up.start()] if made_up else text
-    found: list[FoundCalls] = []
-    for form in (_own, _tagged, _functions, _listed, _fenced):
-        for call in form(known, offered):
-            if all(call.end <= other.start or call.start >= other.end for other in found):
-                found.append(call)
-    if not found:
-        found = list(_whole(known, offered)) or list(_lines(known, offered, 0))
-    if not found:
+    invented_result = _MADE_UP.search(_masked(text))
+    usable_text = text[: invented_result.start()] if invented_result else text
+    calls: list[FoundCalls] = []
+    for find_form in (_own, _tagged, _functions, _listed, _fenced):
+        for call in find_form(usable_text, offered):
+            if all(call.end <= earlier_call.start or call.start >= earlier_call.end for earlier_call in calls):
+                calls.append(call)
+    if not calls:
+        calls = list(_whole(usable_text, offered)) or list(_lines(usable_text, offered, 0))
+    if not calls:
         return text, []
-    found.sort(key=lambda call: call.start)
-    rest, at = "", 0
-    for call in found:
-        rest += known[at : call.start]
-        at = max(at, call.end)
-    return re.sub(r"\n{3,}", "\n\n", rest + known[at:]).strip(), found
+    calls.sort(key=lambda call: call.start)
+    remaining_text, position = "", 0
+    for call in calls:
+        remaining_text += usable_text[position : call.start]
+        position = max(position, call.end)
+    return re.sub(r"\n{3,}", "\n\n", remaining_text + usable_text[position:]).strip(), calls
 
 
 # --- one function a form: every call of that form ----------------------------------------------------------------
@@ -93,22 +93,25 @@ def _masked(text: str) -> str:
 
 def _put_in(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """The arguments with `"@1"` replaced by the block of that id."""
-    used: set[str] = set()
+    used_ids: set[str] = set()
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: walk(each) for key, each in value.items()}
+            return {key: walk(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [walk(each) for each in value]
+            return [walk(item) for item in value]
         if isinstance(value, str) and value[:1] == "@" and value[1:] in blocks:
-            used.add(value[1:])
+            used_ids.add(value[1:])
             return blocks[value[1:]] + "\n"
         return value
 
-    filled = walk(arguments) if blocks else arguments
-    if unused := sorted(set(blocks) - used):
-        return {}, f'The block <text id="{unused[0]}"> is used nowhere: write "@{unused[0]}" where its text belongs'
-    return filled, ""
+    filled_arguments = walk(arguments) if blocks else arguments
+    if unused_ids := sorted(set(blocks) - used_ids):
+        return (
+            {},
+            f'The block <text id="{unused_ids[0]}"> is used nowhere: write "@{unused_ids[0]}" where its text belongs',
+        )
+    return filled_arguments, ""
 
 
 def _tagged(text: str, offered: Offered) -> Iterator[FoundCalls]:
@@ -133,13 +136,13 @@ def _listed(text: str, offered: Offered) -> Iterator[FoundCalls]:
 def _fenced(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
     for match in _FENCE.finditer(text):
-        found = list(
+        calls = list(
             _spread(match[2], *match.span(), offered, marked=match[1].lower() in ("tool", "tool_call", "call"))
         )
-        if not found and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
-            found = list(_lines(match[2], offered, match.start(2)))
-            found = [FoundCalls(*match.span(), call.name, call.arguments, call.error) for call in found]
-        yield from found
+        if not calls and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
+            calls = list(_lines(match[2], offered, match.start(2)))
+            calls = [FoundCalls(*match.span(), call.name, call.arguments, call.error) for call in calls]
+        yield from calls
 
 
 def _whole(text: str, offered: Offered) -> Iterator[FoundCalls]:
@@ -152,20 +155,20 @@ def _whole(text: str, offered: Offered) -> Iterator[FoundCalls]:
 def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
     """Lines of `tool(argument="...", ...)`: each the whole statement, over several lines where its brackets say so."""
     lines = text.split("\n")
-    at, number = start, 0
+    position, number = start, 0
     while number < len(lines):
         name = re.match(r"\s*(?:\w+\s*=\s*)?([A-Za-z_]\w*)\(", lines[number])
-        took = 1
+        line_count = 1
         if name and name[1] in offered:
             for count in range(1, min(len(lines) - number, 400) + 1):
                 statement = "\n".join(lines[number : number + count])
                 arguments = _python_call(statement, name[1], offered[name[1]])
                 if arguments is not None:
-                    took = count
-                    yield FoundCalls(at, at + len(statement), name[1], arguments)
+                    line_count = count
+                    yield FoundCalls(position, position + len(statement), name[1], arguments)
                     break
-        at += sum(len(line) + 1 for line in lines[number : number + took])
-        number += took
+        position += sum(len(line) + 1 for line in lines[number : number + line_count])
+        number += line_count
 
 
 def _python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
@@ -177,15 +180,18 @@ def _python_call(statement: str, name: str, parameters: list[str]) -> dict[str, 
     value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr | ast.Assign) else None
     if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == name):
         return None
-    if len(value.args) > len(parameters) or any(word.arg is None for word in value.keywords):
+    if len(value.args) > len(parameters) or any(keyword.arg is None for keyword in value.keywords):
         return None
-    pairs = [*zip(parameters, value.args, strict=False), *((str(word.arg), word.value) for word in value.keywords)]
+    pairs = [
+        *zip(parameters, value.args, strict=False),
+        *((str(keyword.arg), keyword.value) for keyword in value.keywords),
+    ]
     try:
-        given = {key: ast.literal_eval(node) for key, node in pairs}
+        values = {key: ast.literal_eval(node) for key, node in pairs}
     except (ValueError, TypeError, RecursionError, MemoryError):
         return None
-    arguments, error = parse_arguments(given)
-    return None if error or len(given) != len(pairs) else arguments
+    arguments, error = parse_arguments(values)
+    return None if error or len(values) != len(pairs) else arguments
 
 
 # --- JSON that names a tool --------------------------------------------------------------------------------------
@@ -200,13 +206,13 @@ def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -
             error = error or "The call names no tool"
             yield FoundCalls(start, end, _named_in(raw), {}, error)
         return
-    read = [_as_call(value, offered, marked) for value in values]
-    if all(read):
-        yield from (FoundCalls(start, end, *each) for each in read if each)
+    parsed_calls = [_as_call(value, offered, marked) for value in values]
+    if all(parsed_calls):
+        yield from (FoundCalls(start, end, *parsed_call) for parsed_call in parsed_calls if parsed_call)
     elif marked:
-        shown = json.dumps(values, ensure_ascii=False)[:80]
+        excerpt = json.dumps(values, ensure_ascii=False)[:80]
         yield FoundCalls(
-            start, end, _named_in(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {shown}'
+            start, end, _named_in(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {excerpt}'
         )
 
 
@@ -215,14 +221,14 @@ def _values(raw: str) -> list[Any] | None:
     decoder, text, values = json.JSONDecoder(strict=False), raw.strip(), []
     while text:
         try:
-            value, used = decoder.raw_decode(text)
+            value, end = decoder.raw_decode(text)
         except (ValueError, RecursionError):
             value, error = parse_arguments(text)
             if error or not value:
                 return None
-            used = len(text)
+            end = len(text)
         values += value if isinstance(value, list) else [value]
-        text = text[used:].lstrip(" \t\r\n,;")
+        text = text[end:].lstrip(" \t\r\n,;")
         if not re.search(r"\w", text):
             break
     return values or None
@@ -236,13 +242,13 @@ def _as_call(value: Any, offered: Offered, marked: bool) -> tuple[str, dict[str,
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), None)
     if name is None or not (marked or name in offered):
         return None
-    given = [key for key in ARGUMENT_KEYS if key in value]
-    if given:
-        return name, *parse_arguments(value[given[0]])
-    rest = {key: each for key, each in value.items() if key not in (*NAME_KEYS, "id", "type")}
-    return (name, *parse_arguments(rest)) if marked or set(rest) <= set(offered.get(name, ())) else None
+    argument_keys = [key for key in ARGUMENT_KEYS if key in value]
+    if argument_keys:
+        return name, *parse_arguments(value[argument_keys[0]])
+    arguments = {key: argument for key, argument in value.items() if key not in (*NAME_KEYS, "id", "type")}
+    return (name, *parse_arguments(arguments)) if marked or set(arguments) <= set(offered.get(name, ())) else None
 
 
 def _named_in(raw: str) -> str:
-    named = re.search(r"[\"'](?:name|tool)[\"']\s*:\s*[\"']([\w.-]+)[\"']", raw)
-    return named[1] if named else "unknown"
+    match = re.search(r"[\"'](?:name|tool)[\"']\s*:\s*[\"']([\w.-]+)[\"']", raw)
+    return match[1] if match else "unknown"

@@ -105,21 +105,23 @@ class _Wrapper:
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`."""
-        told, offered = self._told(messages, tools)
-        reply = ask(self.llm, told, offered, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
-        read = self._read(reply, messages, tools)
-        tool = announced(read, tools)
+        request_messages, request_tools = self._told(messages, tools)
+        reply = ask(self.llm, request_messages, request_tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+        first_reply = self._read(reply, messages, tools)
+        tool = announced(first_reply, tools)
         if not tool:
-            return read
+            return first_reply
         if on_text is not None:
             on_text("")
         reminder = Message("user", ANNOUNCED.format(tool=tool, form=self.form))
-        told = [*told, Message("assistant", reply.text), reminder]
-        again = ask(self.llm, told, offered, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
-        better = self._read(again, messages, tools)
+        request_messages = [*request_messages, Message("assistant", reply.text), reminder]
+        second_response = ask(
+            self.llm, request_messages, request_tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text
+        )
+        second_reply = self._read(second_response, messages, tools)
         # What was announced twice is a closing reply after all, and the first one is as good.
-        kept = better if better.calls or not announced(better, tools) else read
-        return replace(kept, usage=read.usage + better.usage)
+        final_reply = second_reply if second_reply.calls or not announced(second_reply, tools) else first_reply
+        return replace(final_reply, usage=first_reply.usage + second_reply.usage)
 
     def _told(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], Sequence[ToolSpec]]:
         return list(messages), tools
@@ -128,11 +130,11 @@ class _Wrapper:
         """The reply with the calls that stand in its text."""
         if reply.calls or not tools:
             return reply
-        text, found = find_calls(reply.text, tools)
-        if not found:
+        text, text_calls = find_calls(reply.text, tools)
+        if not text_calls:
             return reply
         stop: Any = "length" if reply.stop == "length" else "tools"
-        return replace(reply, text=text, calls=_numbered(found, messages), stop=stop)
+        return replace(reply, text=text, calls=_numbered(text_calls, messages), stop=stop)
 
 
 class Repairing(_Wrapper):
@@ -158,34 +160,36 @@ class TextTools(_Wrapper):
 
 def as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
     """The conversation with its tools, calls and results as text; turns of one speaker in a row become one."""
-    made: list[Message] = []
-    names = {call.id: call.name for message in messages for call in message.calls}
-    places = sum(message.role == "system" for message in messages)
-    system = [message for message in messages[:places]]
+    merged_turns: list[Message] = []
+    tool_names = {call.id: call.name for message in messages for call in message.calls}
+    system_count = sum(message.role == "system" for message in messages)
+    system = [message for message in messages[:system_count]]
     if tools:
-        head = system.pop() if system else Message("system")
-        system.append(replace(head, text="\n\n".join(filter(None, [head.text, told(tools)]))))
-    for message in messages[places:]:
+        last_system = system.pop() if system else Message("system")
+        system.append(replace(last_system, text="\n\n".join(filter(None, [last_system.text, told(tools)]))))
+    for message in messages[system_count:]:
         turn = message
         if message.role == "tool":
-            turn = Message("user", _result(message, names), images=message.images)
+            turn = Message("user", _result(message, tool_names), images=message.images)
         elif message.calls:
             turn = Message("assistant", "\n\n".join(filter(None, [message.text, *map(written, message.calls)])))
-        if made and made[-1].role == turn.role:
-            last = made[-1]
-            made[-1] = replace(last, text=f"{last.text}\n\n{turn.text}", images=(*last.images, *turn.images))
+        if merged_turns and merged_turns[-1].role == turn.role:
+            previous_turn = merged_turns[-1]
+            merged_turns[-1] = replace(
+                previous_turn, text=f"{previous_turn.text}\n\n{turn.text}", images=(*previous_turn.images, *turn.images)
+            )
         else:
-            made.append(turn)
-    return [*system, *made]
+            merged_turns.append(turn)
+    return [*system, *merged_turns]
 
 
 def told(tools: Sequence[ToolSpec]) -> str:
     """What a model is told of its tools."""
-    listed = []
+    tool_texts = []
     for tool in tools:
         schema = json.dumps(tool.parameters, ensure_ascii=False, separators=(",", ":"))
-        listed.append(f"## {tool.name}\n{tool.description}\n{schema}")
-    return "\n\n".join([PROTOCOL, *listed])
+        tool_texts.append(f"## {tool.name}\n{tool.description}\n{schema}")
+    return "\n\n".join([PROTOCOL, *tool_texts])
 
 
 def written(call: ToolCall) -> str:
@@ -196,8 +200,8 @@ def written(call: ToolCall) -> str:
 
 
 def _result(message: Message, names: dict[str, str]) -> str:
-    mark = ' error="true"' if message.is_error else ""
-    return f'<result tool="{names.get(message.call_id, "")}"{mark}>\n{message.text}\n</result>'
+    error_attribute = ' error="true"' if message.is_error else ""
+    return f'<result tool="{names.get(message.call_id, "")}"{error_attribute}>\n{message.text}\n</result>'
 
 
 def announced(reply: Reply, tools: Sequence[ToolSpec]) -> str:
@@ -218,12 +222,12 @@ def announced(reply: Reply, tools: Sequence[ToolSpec]) -> str:
 
 def _numbered(found: Sequence[FoundCalls], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """Calls with ids that the conversation does not hold yet."""
-    taken = {call.id for message in messages for call in message.calls}
+    used_ids = {call.id for message in messages for call in message.calls}
     calls: list[ToolCall] = []
-    number = len(taken)
-    for each in found:
+    number = len(used_ids)
+    for text_call in found:
         number += 1
-        while f"text_{number}" in taken:
+        while f"text_{number}" in used_ids:
             number += 1
-        calls.append(ToolCall(f"text_{number}", each.name, each.arguments, each.error))
+        calls.append(ToolCall(f"text_{number}", text_call.name, text_call.arguments, text_call.error))
     return tuple(calls)

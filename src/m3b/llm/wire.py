@@ -32,8 +32,8 @@ def unseen(message: Message) -> str:
     if not message.images:
         return text
     count = len(message.images)
-    left = "One image is" if count == 1 else f"{count} images are"
-    return f"{text}\n[{left} left out here: this model does not take images.]".lstrip()
+    images_text = "One image is" if count == 1 else f"{count} images are"
+    return f"{text}\n[{images_text} left out here: this model does not take images.]".lstrip()
 
 
 def name_of(call: ToolCall) -> str:

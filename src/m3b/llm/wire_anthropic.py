@@ -27,11 +27,11 @@ Block = dict[str, Any]
 
 def fingerprints(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[str]:
     """For each turn, a digest of the tools and of everything up to and with that turn."""
-    running = hashlib.sha256(repr(tuple(tools)).encode("utf-8", "replace"))
+    running_digest = hashlib.sha256(repr(tuple(tools)).encode("utf-8", "replace"))
     digests = []
     for message in messages:
-        running.update(repr(message).encode("utf-8", "replace"))
-        digests.append(running.copy().hexdigest())
+        running_digest.update(repr(message).encode("utf-8", "replace"))
+        digests.append(running_digest.copy().hexdigest())
     return digests
 
 
@@ -70,8 +70,8 @@ def to_request(
     if system:
         request["system"] = [*system[:-1], _marked(system[-1])]
     if tools:
-        listed = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
-        request["tools"] = [*listed[:-1], _marked(listed[-1])]
+        definitions = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
+        request["tools"] = [*definitions[:-1], _marked(definitions[-1])]
     for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
         turn["content"][-1] = _marked(turn["content"][-1])
     return request
@@ -82,20 +82,20 @@ def _marked(block: Block) -> Block:
 
 
 def _images(message: Message, vision: bool) -> list[Block]:
-    sources = [{"type": "base64", "media_type": one.media_type, "data": encoded(one)} for one in message.images]
+    sources = [{"type": "base64", "media_type": image.media_type, "data": encoded(image)} for image in message.images]
     return [{"type": "image", "source": source} for source in sources] if vision else []
 
 
 def _blocks(message: Message, vision: bool) -> list[Block]:
     images = _images(message, vision)
-    said = clean(message.text) if vision else unseen(message)
+    message_text = clean(message.text) if vision else unseen(message)
     if message.role == "tool":
-        content: Any = answer_of(said, message.is_error, marks_errors=True)
+        content: Any = answer_of(message_text, message.is_error, marks_errors=True)
         content = [{"type": "text", "text": content}, *images] if images else content
         block: Block = {"type": "tool_result", "tool_use_id": id_of(message.call_id), "content": content}
         return [{**block, "is_error": True} if message.is_error else block]
     # A turn of nothing but white space is refused, and so is white space at the end of an assistant's turn.
-    text = said.rstrip() if message.role == "assistant" else said
+    text = message_text.rstrip() if message.role == "assistant" else message_text
     blocks: list[Block] = [*images, *([{"type": "text", "text": text}] if text.strip() else [])]
     for call in message.calls:
         blocks.append({"type": "tool_use", "id": id_of(call.id), "name": name_of(call), "input": arguments_of(call)})
@@ -125,22 +125,26 @@ def to_reply(body: Any, who: str, facts: Facts, sent: int) -> tuple[Reply, list[
         if (failure := within(body, who)) is not None:
             raise failure
         error = body.get("error")
-        said = error.get("message") if isinstance(error, dict) else error
-        raise Transient(f"{who}: the answer holds no content{f': {said}' if said else ''}.", kind="garbled answer")
+        error_message = error.get("message") if isinstance(error, dict) else error
+        raise Transient(
+            f"{who}: the answer holds no content{f': {error_message}' if error_message else ''}.", kind="garbled answer"
+        )
     blocks = [block for block in content if isinstance(block, dict)]
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
     stop = stop_of(body.get("stop_reason"), STOPS, bool(calls))
-    cut = stop == "length" and bool(blocks) and blocks[-1].get("type") == "tool_use"
-    if cut:
+    is_truncated = stop == "length" and bool(blocks) and blocks[-1].get("type") == "tool_use"
+    if is_truncated:
         # The provider closes the brackets of a call that was cut, so the parser cannot see it.
-        said = "The output limit was reached within this call, so its arguments are not complete. Nothing was run."
-        said += " Send less at once: write long files in several smaller calls."
-        calls = (*calls[:-1], replace(calls[-1], arguments={}, parse_error=said))
+        error_message = (
+            "The output limit was reached within this call, so its arguments are not complete. Nothing was run."
+        )
+        error_message += " Send less at once: write long files in several smaller calls."
+        calls = (*calls[:-1], replace(calls[-1], arguments={}, parse_error=error_message))
     reply = Reply(text, calls, stop=stop, model=str(body.get("model") or ""))
-    thought = any(block.get("type") in THOUGHTS for block in blocks)
-    kept = blocks if thought and calls and not any(call.parse_error for call in calls) else None
-    return replace(reply, usage=_usage(body.get("usage"), facts, sent, reply)), kept
+    has_thoughts = any(block.get("type") in THOUGHTS for block in blocks)
+    thought_blocks = blocks if has_thoughts and calls and not any(call.parse_error for call in calls) else None
+    return replace(reply, usage=_usage(body.get("usage"), facts, sent, reply)), thought_blocks
 
 
 def _call(block: Block) -> ToolCall:
@@ -153,6 +157,6 @@ def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
     if not isinstance(given, dict) or not isinstance(given.get("input_tokens"), int):
         return facts.usage(sent, 0, tokens.of_reply(reply))
     cached = given.get("cache_read_input_tokens") or 0
-    written = given.get("cache_creation_input_tokens") or 0
+    cache_written = given.get("cache_creation_input_tokens") or 0
     reasoning = (given.get("output_tokens_details") or {}).get("thinking_tokens") or 0
-    return facts.usage(given["input_tokens"], cached, given.get("output_tokens") or 0, written, reasoning)
+    return facts.usage(given["input_tokens"], cached, given.get("output_tokens") or 0, cache_written, reasoning)

@@ -32,21 +32,21 @@ def to_messages(
     The protocol has no images in tools' answers: they go into a turn of the user after the last answer of the turn.
     """
     turns: list[dict[str, Any]] = []
-    waiting: tuple[Picture, ...] = ()
+    pending_images: tuple[Picture, ...] = ()
     for message in messages:
-        mine = message.images if message.role == "user" else ()
-        if waiting and message.role != "tool":
+        images = message.images if message.role == "user" else ()
+        if pending_images and message.role != "tool":
             if message.role == "user":
-                mine = (*waiting, *mine)
+                images = (*pending_images, *images)
             else:
-                turns.append({"role": "user", "content": _seen(SHOWN, waiting)})
-            waiting = ()
+                turns.append({"role": "user", "content": _seen(SHOWN, pending_images)})
+            pending_images = ()
         turn = _turn(message, extras or {}, vision)
-        if mine and vision:
-            turn["content"] = _seen(turn["content"], mine)
+        if images and vision:
+            turn["content"] = _seen(turn["content"], images)
         turns.append(turn)
-        waiting += message.images if vision and message.role == "tool" else ()
-    return [*turns, {"role": "user", "content": _seen(SHOWN, waiting)}] if waiting else turns
+        pending_images += message.images if vision and message.role == "tool" else ()
+    return [*turns, {"role": "user", "content": _seen(SHOWN, pending_images)}] if pending_images else turns
 
 
 def _seen(text: str, images: Sequence[Picture]) -> list[dict[str, Any]]:
@@ -64,13 +64,22 @@ def _turn(message: Message, extras: Extras, vision: bool) -> dict[str, Any]:
         return {"role": message.role, "content": text or NOTHING}
     if not message.calls:
         return {"role": "assistant", "content": clean(message.text) or NOTHING}
-    more = extras.get(tuple(call.id for call in message.calls), {})
+    extra_fields = extras.get(tuple(call.id for call in message.calls), {})
     calls: list[dict[str, Any]] = []
     for call in message.calls:
         arguments = json.dumps(arguments_of(call), ensure_ascii=False)
-        each = {"id": id_of(call.id), "type": "function", "function": {"name": name_of(call), "arguments": arguments}}
-        calls.append({**each, **more.get("calls", {}).get(call.id, {})})
-    return {"role": "assistant", "content": clean(message.text) or None, "tool_calls": calls, **more.get("turn", {})}
+        call_entry = {
+            "id": id_of(call.id),
+            "type": "function",
+            "function": {"name": name_of(call), "arguments": arguments},
+        }
+        calls.append({**call_entry, **extra_fields.get("calls", {}).get(call.id, {})})
+    return {
+        "role": "assistant",
+        "content": clean(message.text) or None,
+        "tool_calls": calls,
+        **extra_fields.get("turn", {}),
+    }
 
 
 def to_tools(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -110,8 +119,10 @@ def to_reply(body: Any, who: str, facts: Facts, sent: int, taken: frozenset[str]
         if (failure := within(body, who)) is not None:
             raise failure
         error = body.get("error")
-        said = error.get("message") if isinstance(error, dict) else error
-        raise Transient(f"{who}: the answer holds no choice{f': {said}' if said else ''}.", kind="garbled answer")
+        error_message = error.get("message") if isinstance(error, dict) else error
+        raise Transient(
+            f"{who}: the answer holds no choice{f': {error_message}' if error_message else ''}.", kind="garbled answer"
+        )
     calls, extras = _calls(message, taken)
     text = message.get("content")
     refusal = message.get("refusal")
@@ -131,38 +142,45 @@ def _text(content: Any) -> str:
 
 def _calls(message: dict[str, Any], taken: frozenset[str]) -> tuple[tuple[ToolCall, ...], Extras]:
     calls: list[ToolCall] = []
-    used = set(taken)
-    own: dict[str, dict[str, Any]] = {}
-    for given in message.get("tool_calls") or ():
-        function = given.get("function") if isinstance(given, dict) else None
+    used_ids = set(taken)
+    extra_by_call: dict[str, dict[str, Any]] = {}
+    for raw_call in message.get("tool_calls") or ():
+        function = raw_call.get("function") if isinstance(raw_call, dict) else None
         if not isinstance(function, dict):
             continue
-        call_id = str(given.get("id") or "")
-        if not call_id or call_id in used:
-            call_id = next(new for n in range(len(used) + 1) if (new := f"call_{len(used) + n}") not in used)
-        used.add(call_id)
+        call_id = str(raw_call.get("id") or "")
+        if not call_id or call_id in used_ids:
+            call_id = next(
+                new for n in range(len(used_ids) + 1) if (new := f"call_{len(used_ids) + n}") not in used_ids
+            )
+        used_ids.add(call_id)
         arguments, error = parse_arguments(function.get("arguments"))
         calls.append(ToolCall(call_id, str(function.get("name") or ""), arguments, error))
-        if given.get("extra_content"):  # Gemini's signatures of its thoughts
-            own[call_id] = {"extra_content": given["extra_content"]}
-    turn = {key: message[key] for key in ("reasoning_content",) if calls and isinstance(message.get(key), str)}
-    if not turn and not own:
+        if raw_call.get("extra_content"):  # Gemini's signatures of its thoughts
+            extra_by_call[call_id] = {"extra_content": raw_call["extra_content"]}
+    turn_extra = {key: message[key] for key in ("reasoning_content",) if calls and isinstance(message.get(key), str)}
+    if not turn_extra and not extra_by_call:
         return tuple(calls), {}
-    return tuple(calls), {tuple(call.id for call in calls): {"turn": turn, "calls": own}}
+    return tuple(calls), {tuple(call.id for call in calls): {"turn": turn_extra, "calls": extra_by_call}}
 
 
 def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
     if not isinstance(given, dict) or not isinstance(given.get("prompt_tokens"), int):
         return facts.usage(sent, 0, tokens.of_reply(reply))
     details = given.get("prompt_tokens_details") or {}
-    everything = given["prompt_tokens"]
+    input_tokens = given["prompt_tokens"]
     cached = details.get("cached_tokens") or given.get("prompt_cache_hit_tokens") or 0
-    cached = min(cached, everything)
-    written = min(details.get("cache_write_tokens") or 0, everything - cached)
+    cached = min(cached, input_tokens)
+    cache_written = min(details.get("cache_write_tokens") or 0, input_tokens - cached)
     reasoning = (given.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
     output = given.get("completion_tokens") or 0
-    usage = facts.usage(everything - cached - written, cached, output, written, reasoning)
-    billed = given.get("cost")  # in US dollars, from relays that say what they charge
-    if facts.price_in is None and isinstance(billed, int | float) and not isinstance(billed, bool) and billed > 0:
-        return replace(usage, cost_usd=float(billed))
+    usage = facts.usage(input_tokens - cached - cache_written, cached, output, cache_written, reasoning)
+    billed_cost = given.get("cost")  # in US dollars, from relays that say what they charge
+    if (
+        facts.price_in is None
+        and isinstance(billed_cost, int | float)
+        and not isinstance(billed_cost, bool)
+        and billed_cost > 0
+    ):
+        return replace(usage, cost_usd=float(billed_cost))
     return usage

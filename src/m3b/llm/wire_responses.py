@@ -99,8 +99,8 @@ def to_reply(
     if not isinstance(output, list) or (not output and not incomplete) or body.get("status") == "failed":
         if (failure := within(body, who)) is not None:
             raise failure
-        said = (body.get("error") or {}).get("message", "") if isinstance(body.get("error"), dict) else ""
-        raise Transient(f"{who}: the answer holds no output. {said}".strip(), kind="garbled answer")
+        error_message = (body.get("error") or {}).get("message", "") if isinstance(body.get("error"), dict) else ""
+        raise Transient(f"{who}: the answer holds no output. {error_message}".strip(), kind="garbled answer")
     items = [item for item in output if isinstance(item, dict)]
     calls = _calls(items, taken)
     text, refusal = _text(items, "output_text", "text"), _text(items, "refusal", "refusal")
@@ -110,9 +110,9 @@ def to_reply(
     reply = Reply(text, calls, stop=stop, model=str(body.get("model") or ""))
     reply = Reply(text, calls, _usage(body.get("usage"), facts, sent, reply), stop, reply.model)
     # Only what came encrypted can go back: without it the provider looks the item up, and it stored none.
-    kept = [{key: item[key] for key in ("type", "id", "summary", "encrypted_content") if key in item}
+    encrypted_items = [{key: item[key] for key in ("type", "id", "summary", "encrypted_content") if key in item}
             for item in items if item.get("type") == "reasoning" and item.get("encrypted_content")]  # fmt: skip
-    return reply, {tuple(call.id for call in calls): kept} if kept and calls else {}
+    return reply, {tuple(call.id for call in calls): encrypted_items} if encrypted_items and calls else {}
 
 
 def _text(items: Sequence[Item], kind: str, key: str) -> str:
@@ -122,14 +122,16 @@ def _text(items: Sequence[Item], kind: str, key: str) -> str:
 
 def _calls(items: Sequence[Item], taken: frozenset[str]) -> tuple[ToolCall, ...]:
     calls: list[ToolCall] = []
-    used = set(taken)
+    used_ids = set(taken)
     for item in items:
         if item.get("type") != "function_call":
             continue
         call_id = str(item.get("call_id") or item.get("id") or "")
-        if not call_id or call_id in used:
-            call_id = next(new for n in range(len(used) + 1) if (new := f"call_{len(used) + n}") not in used)
-        used.add(call_id)
+        if not call_id or call_id in used_ids:
+            call_id = next(
+                new for n in range(len(used_ids) + 1) if (new := f"call_{len(used_ids) + n}") not in used_ids
+            )
+        used_ids.add(call_id)
         arguments, error = parse_arguments(item.get("arguments"))
         calls.append(ToolCall(call_id, str(item.get("name") or ""), arguments, error))
     return tuple(calls)
@@ -140,7 +142,7 @@ def _usage(given: Any, facts: Facts, sent: int, reply: Reply) -> Usage:
         return facts.usage(sent, 0, tokens.of_reply(reply))
     details = given.get("input_tokens_details") or {}
     cached = min(details.get("cached_tokens") or 0, given["input_tokens"])
-    written = min(details.get("cache_write_tokens") or 0, given["input_tokens"] - cached)
+    cache_written = min(details.get("cache_write_tokens") or 0, given["input_tokens"] - cached)
     reasoning = (given.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-    fresh = given["input_tokens"] - cached - written
-    return facts.usage(fresh, cached, given.get("output_tokens") or 0, written, reasoning)
+    uncached = given["input_tokens"] - cached - cache_written
+    return facts.usage(uncached, cached, given.get("output_tokens") or 0, cache_written, reasoning)

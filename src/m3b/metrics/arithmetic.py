@@ -16,6 +16,6 @@ def divide(above: Floats, below: Floats) -> Floats:
 
 def mean_defined(values: Floats) -> Floats:
     """Mean over the last axis of what is not NaN; NaN where nothing is."""
-    known = ~np.isnan(values)
-    total = np.where(known, values, 0.0).sum(axis=-1)
-    return divide(total, known.sum(axis=-1).astype(np.float64))
+    is_defined = ~np.isnan(values)
+    total = np.where(is_defined, values, 0.0).sum(axis=-1)
+    return divide(total, is_defined.sum(axis=-1).astype(np.float64))

@@ -41,11 +41,11 @@ class Atlas:
         """
         result = np.zeros(shape, dtype=np.int64)
         best = np.zeros(shape)
-        for name, number in self.labels.items():
+        for name, label_value in self.labels.items():
             ratio = resample_linear(self.shares[name], shape) / self.cuts[name]
-            chosen = (ratio >= 1) & (ratio > best)
-            result[chosen] = first_number(number)
-            best[chosen] = ratio[chosen]
+            is_assigned = (ratio >= 1) & (ratio > best)
+            result[is_assigned] = first_number(label_value)
+            best[is_assigned] = ratio[is_assigned]
         return result
 
 
@@ -67,14 +67,16 @@ def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Float
     box = _bounds(image)
     if box is None:
         return np.zeros(shape)
-    part, into = image[box].astype(np.float64), []
-    for axis, (size, inside) in enumerate(zip(shape, box, strict=True)):  # what is empty stays empty, and costs nothing
-        weights = _overlaps(image.shape[axis], size)[:, inside]
+    block, target_ranges = image[box].astype(np.float64), []
+    for axis, (size, source_range) in enumerate(
+        zip(shape, box, strict=True)
+    ):  # what is empty stays empty, and costs nothing
+        weights = _overlaps(image.shape[axis], size)[:, source_range]
         rows = np.flatnonzero(weights.any(axis=1))
-        into.append(slice(int(rows[0]), int(rows[-1]) + 1))
-        part = np.moveaxis(np.tensordot(weights[into[-1]], part, axes=(1, axis)), 0, axis)
+        target_ranges.append(slice(int(rows[0]), int(rows[-1]) + 1))
+        block = np.moveaxis(np.tensordot(weights[target_ranges[-1]], block, axes=(1, axis)), 0, axis)
     result = np.zeros(shape)
-    result[tuple(into)] = part
+    result[tuple(target_ranges)] = block
     return result
 
 
@@ -82,10 +84,12 @@ def _bounds(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
     """The box around everything that is not zero; None for an empty image."""
     box = []
     for axis in range(image.ndim):
-        found = np.flatnonzero(image.any(axis=tuple(other for other in range(image.ndim) if other != axis)))
-        if not len(found):
+        occupied = np.flatnonzero(
+            image.any(axis=tuple(other_axis for other_axis in range(image.ndim) if other_axis != axis))
+        )
+        if not len(occupied):
             return None
-        box.append(slice(int(found[0]), int(found[-1]) + 1))
+        box.append(slice(int(occupied[0]), int(occupied[-1]) + 1))
     return tuple(box)
 
 

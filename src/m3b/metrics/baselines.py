@@ -24,8 +24,8 @@ def _precision(table: CaseTable, drawn: Floats) -> Floats:
 def _by_rank(table: CaseTable, share: Floats) -> dict[str, float | None]:
     """Of scores that say nothing: of the positives as many are found as of the negatives are called positive."""
     area = float(_precision(table, share[None])[0])
-    chances = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
-    return {"auprc": None if np.isnan(area) else area, **chances}
+    chance_sensitivities = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
+    return {"auprc": None if np.isnan(area) else area, **chance_sensitivities}
 
 
 def baselines(table: CaseTable) -> dict[str, float | None]:
@@ -37,32 +37,32 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
     prediction gets 1 on one and 0 on the other); a constant prediction of the shares is perfectly calibrated, so the
     calibration error has no baseline.
     """
-    share: Floats = table.truth.mean(axis=0)
-    by_rank = _by_rank(table, share)
+    prevalence: Floats = table.truth.mean(axis=0)
+    by_rank = _by_rank(table, prevalence)
     if table.multi_label:
-        known = share > 0
-        f1 = float((2 * share[known] / (1 + share[known])).mean()) if known.any() else None
+        is_present = prevalence > 0
+        f1 = float((2 * prevalence[is_present] / (1 + prevalence[is_present])).mean()) if is_present.any() else None
         return {
             "auroc": 0.5,
             "balanced_accuracy": 0.5,
-            "accuracy": float(np.maximum(share, 1 - share).mean()),
+            "accuracy": float(np.maximum(prevalence, 1 - prevalence).mean()),
             "f1": f1,
             "sensitivity": 0.5,
             "specificity": 0.5,
             **by_rank,
             "ece": None,
-            "brier": float((share * (1 - share)).mean()),
+            "brier": float((prevalence * (1 - prevalence)).mean()),
         }
     return {
         "auroc": 0.5,
-        "balanced_accuracy": 1 / int((share > 0).sum()),
-        "accuracy": float(share.max()),
-        "f1": _best_constant_f1(share),
+        "balanced_accuracy": 1 / int((prevalence > 0).sum()),
+        "accuracy": float(prevalence.max()),
+        "f1": _best_constant_f1(prevalence),
         "sensitivity": 0.5,
         "specificity": 0.5,
         **by_rank,
         "ece": None,
-        "brier": float((share * (1 - share)).sum() / 2),
+        "brier": float((prevalence * (1 - prevalence)).sum() / 2),
     }
 
 
@@ -76,17 +76,17 @@ def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         weights: (draws, cases), see `bootstrap.weightings`.
     """
     total = weights.sum(axis=1)
-    share: Floats = table.truth.mean(axis=0)
-    drawn = (weights @ table.truth.astype(np.float64)) / total[:, None]
-    alone = 2 * drawn / (1 + drawn)
-    errors = np.square(share - table.truth)
+    prevalence: Floats = table.truth.mean(axis=0)
+    shares = (weights @ table.truth.astype(np.float64)) / total[:, None]
+    single_class_f1 = 2 * shares / (1 + shares)
+    errors = np.square(prevalence - table.truth)
     if table.multi_label:
-        right = np.where(share >= 0.5, drawn, 1 - drawn).mean(axis=1)
-        f1, brier = alone[:, share > 0].mean(axis=1), errors.mean(axis=1)
+        accuracy = np.where(prevalence >= 0.5, shares, 1 - shares).mean(axis=1)
+        f1, brier = single_class_f1[:, prevalence > 0].mean(axis=1), errors.mean(axis=1)
     else:
-        common = int(share.argmax())
-        right = drawn[:, common]
-        f1 = divide(alone[:, common], (drawn > 0).sum(axis=1).astype(np.float64))
+        common = int(prevalence.argmax())
+        accuracy = shares[:, common]
+        f1 = divide(single_class_f1[:, common], (shares > 0).sum(axis=1).astype(np.float64))
         brier = errors.sum(axis=1) / 2
-    precision = _precision(table, drawn)
-    return {"accuracy": right, "f1": f1, "auprc": precision, "brier": (weights @ brier) / total}
+    precision = _precision(table, shares)
+    return {"accuracy": accuracy, "f1": f1, "auprc": precision, "brier": (weights @ brier) / total}

@@ -47,9 +47,9 @@ def weightings(table: Grouped, draws: int, seed: int) -> Iterator[Floats]:
     size = max(1, min(draws, _BLOCK // max(table.n_cases, 1)))
     for start in range(0, draws, size):
         rows = min(size, draws - start)
-        picked = rng.integers(0, patients, size=(rows, patients)) + np.arange(rows)[:, None] * patients
-        times = np.bincount(picked.ravel(), minlength=rows * patients).reshape(rows, patients)
-        yield times[:, table.patient].astype(np.float64)
+        patient_draws = rng.integers(0, patients, size=(rows, patients)) + np.arange(rows)[:, None] * patients
+        patient_counts = np.bincount(patient_draws.ravel(), minlength=rows * patients).reshape(rows, patients)
+        yield patient_counts[:, table.patient].astype(np.float64)
 
 
 def resample(
@@ -67,8 +67,8 @@ def tails(effective: int) -> tuple[float, float]:
     """
     from scipy.special import ndtr, stdtrit
 
-    reach = np.sqrt(effective / (effective - 1)) * stdtrit(effective - 1, (1 + LEVEL) / 2)
-    return float(ndtr(-reach)), float(ndtr(reach))
+    z_score = np.sqrt(effective / (effective - 1)) * stdtrit(effective - 1, (1 + LEVEL) / 2)
+    return float(ndtr(-z_score)), float(ndtr(z_score))
 
 
 def paired(ours: Floats, theirs: Floats, effective: int, lower_is_better: bool = False) -> tuple[float, float] | None:
@@ -84,17 +84,17 @@ def paired(ours: Floats, theirs: Floats, effective: int, lower_is_better: bool =
         the same in all of them: resampling sees no spread then.
     """
     gain = theirs - ours if lower_is_better else ours - theirs
-    known = gain[~np.isnan(gain)]
-    if effective < 2 or len(known) < max(2, ENOUGH_DEFINED * len(gain)) or np.ptp(known) <= 1e-12:
+    defined_gain = gain[~np.isnan(gain)]
+    if effective < 2 or len(defined_gain) < max(2, ENOUGH_DEFINED * len(gain)) or np.ptp(defined_gain) <= 1e-12:
         return None
-    low, high = np.quantile(known, tails(effective))
+    low, high = np.quantile(defined_gain, tails(effective))
     return float(low), float(high)
 
 
 def spread(drawn: Floats) -> bool:
     """Whether resampling changes a figure: a perfect one it does not, and only the exact bound of `interval` is honest."""
-    known = drawn[~np.isnan(drawn)]
-    return bool(len(known) and np.ptp(known) > 1e-12)
+    defined_samples = drawn[~np.isnan(drawn)]
+    return bool(len(defined_samples) and np.ptp(defined_samples) > 1e-12)
 
 
 def interval(value: float, drawn: Floats, effective: int, share: bool = True, typical: int | None = None) -> Interval:
@@ -116,19 +116,19 @@ def interval(value: float, drawn: Floats, effective: int, share: bool = True, ty
             as `effective` where not given.
     """
     typical = effective if typical is None else typical
-    known = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or typical < 2 or len(known) < max(2, ENOUGH_DEFINED * len(drawn)):
+    defined_samples = drawn[~np.isnan(drawn)]
+    if np.isnan(value) or typical < 2 or len(defined_samples) < max(2, ENOUGH_DEFINED * len(drawn)):
         return None, None
-    low, high = (float(bound) for bound in np.quantile(known, tails(typical)))
+    low, high = (float(bound) for bound in np.quantile(defined_samples, tails(typical)))
     if high - low > 1e-12:
         return low, high
-    if not share or effective < 2 or float(known.max() - known.min()) > 1e-12:
+    if not share or effective < 2 or float(defined_samples.max() - defined_samples.min()) > 1e-12:
         return None, None
-    reach = ((1 - LEVEL) / 2) ** (1 / effective)
+    exact_bound = ((1 - LEVEL) / 2) ** (1 / effective)
     if abs(value - 1) < 1e-12:
-        return reach, 1.0
+        return exact_bound, 1.0
     if abs(value) < 1e-12:
-        return 0.0, 1 - reach
+        return 0.0, 1 - exact_bound
     return None, None
 
 
@@ -136,9 +136,9 @@ def sides(table: CaseTable) -> list[int]:
     """For each class that has cases on both sides, the patients of its rarer side: what a macro average hangs on."""
     sizes = []
     for truth in table.truth.T:
-        both = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth]))]
-        if min(both) > 0:
-            sizes.append(min(both))
+        side_patients = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth]))]
+        if min(side_patients) > 0:
+            sizes.append(min(side_patients))
     return sizes
 
 

@@ -36,10 +36,10 @@ class Box:
 
     def problem(self, classes: Sequence[str]) -> str:
         """What is wrong with it, or nothing."""
-        half = len(self.corners) // 2
+        dims = len(self.corners) // 2
         if len(self.corners) not in (4, 6) or not all(map(math.isfinite, self.corners)):
             return f"the box {self.corners} is not 4 or 6 finite numbers"
-        if any(high < low for low, high in zip(self.corners[:half], self.corners[half:], strict=True)):
+        if any(high < low for low, high in zip(self.corners[:dims], self.corners[dims:], strict=True)):
             return f"the box {self.corners} has an upper corner below its lower one (corners, not width and height?)"
         if self.label not in classes:
             return f"a box of the unknown class {self.label!r}; the classes are {list(classes)}"
@@ -83,17 +83,19 @@ def centre_nearness(first: Floats, second: Floats) -> Floats:
     """
     d = first.shape[1] // 2
     centre = (first[:, None, :d] + first[:, None, d:]) / 2
-    inside = ((centre >= second[None, :, :d]) & (centre <= second[None, :, d:])).all(axis=2)
-    halves = np.maximum((second[:, d:] - second[:, :d]) / 2, 1e-300)
-    away = np.abs(centre - (second[None, :, :d] + second[None, :, d:]) / 2) / halves[None]
-    near: Floats = np.where(inside, 1 / (1 + np.sqrt(np.square(away).mean(axis=2))), 0.0)
-    return near
+    is_inside = ((centre >= second[None, :, :d]) & (centre <= second[None, :, d:])).all(axis=2)
+    half_sizes = np.maximum((second[:, d:] - second[:, :d]) / 2, 1e-300)
+    relative_offset = np.abs(centre - (second[None, :, :d] + second[None, :, d:]) / 2) / half_sizes[None]
+    nearness: Floats = np.where(is_inside, 1 / (1 + np.sqrt(np.square(relative_offset).mean(axis=2))), 0.0)
+    return nearness
 
 
 def _hits(ours: Floats, theirs: Floats, rules: Sequence[float | str]) -> NDArray[np.bool_]:
     """(rules, predictions) of one image."""
-    iou, near = box_iou(ours, theirs), centre_nearness(ours, theirs)
-    return np.stack([match_boxes(near, 0.25) if rule == CENTRE else match_boxes(iou, float(rule)) for rule in rules])
+    iou, nearness = box_iou(ours, theirs), centre_nearness(ours, theirs)
+    return np.stack(
+        [match_boxes(nearness, 0.25) if rule == CENTRE else match_boxes(iou, float(rule)) for rule in rules]
+    )
 
 
 def match_boxes(iou: Floats, least: float) -> NDArray[np.bool_]:
@@ -102,12 +104,12 @@ def match_boxes(iou: Floats, least: float) -> NDArray[np.bool_]:
     Each takes the free truth with the largest IoU of at least `least`, as in the COCO evaluation.
     """
     hits = np.zeros(len(iou), dtype=np.bool_)
-    free = np.ones(iou.shape[1], dtype=np.bool_)
+    is_free = np.ones(iou.shape[1], dtype=np.bool_)
     for number, row in enumerate(iou):
-        offers = np.where(free & (row >= least - 1e-10), row, -1.0)
-        if len(offers) and offers.max() >= 0:
+        candidates = np.where(is_free & (row >= least - 1e-10), row, -1.0)
+        if len(candidates) and candidates.max() >= 0:
             hits[number] = True
-            free[int(offers.argmax())] = False
+            is_free[int(candidates.argmax())] = False
     return hits
 
 
@@ -134,22 +136,28 @@ def rank(
     """Match the boxes of one class in every image at every IoU threshold, or by `CENTRE`."""
     images, scores, hits = [], [], []
     counts = np.zeros(len(truth))
-    for number, (ours, theirs) in enumerate(zip(predicted, truth, strict=True)):
-        mine = sorted((box for box in ours if box.label == label), key=lambda box: -box.score)
-        real = [box for box in theirs if box.label == label]
-        counts[number] = len(real)
-        if mine:
-            images += [number] * len(mine)
-            scores += [box.score for box in mine]
-            if real:
-                hits.append(_hits(np.array([b.corners for b in mine]), np.array([b.corners for b in real]), ious))
+    for number, (predicted_boxes, true_boxes) in enumerate(zip(predicted, truth, strict=True)):
+        class_predictions = sorted((box for box in predicted_boxes if box.label == label), key=lambda box: -box.score)
+        class_truths = [box for box in true_boxes if box.label == label]
+        counts[number] = len(class_truths)
+        if class_predictions:
+            images += [number] * len(class_predictions)
+            scores += [box.score for box in class_predictions]
+            if class_truths:
+                hits.append(
+                    _hits(
+                        np.array([b.corners for b in class_predictions]),
+                        np.array([b.corners for b in class_truths]),
+                        ious,
+                    )
+                )
             else:
-                hits.append(np.zeros((len(ious), len(mine)), dtype=np.bool_))
+                hits.append(np.zeros((len(ious), len(class_predictions)), dtype=np.bool_))
     order = np.argsort(-np.array(scores), kind="stable") if scores else np.empty(0, dtype=np.int64)
     score = np.array(scores)[order] if scores else np.empty(0)
-    hit = np.concatenate(hits, axis=1)[:, order] if hits else np.empty((len(ious), 0), dtype=np.bool_)
+    is_hit = np.concatenate(hits, axis=1)[:, order] if hits else np.empty((len(ious), 0), dtype=np.bool_)
     last = np.append(np.diff(score) != 0, True) if scores else np.empty(0, dtype=np.bool_)
-    return Ranking(np.array(images, dtype=np.int64)[order], last, hit, counts)
+    return Ranking(np.array(images, dtype=np.int64)[order], last, is_hit, counts)
 
 
 def _blocks(ranking: Ranking, weights: Floats, curve: Callable[[Floats], Floats]) -> Floats:
@@ -173,15 +181,15 @@ def average_precision(ranking: Ranking, weights: Floats) -> Floats:
     """
 
     def curve(block: Floats) -> Floats:
-        each = block[:, ranking.image]
-        marked = np.cumsum(each, axis=1)[:, ranking.last]
+        image_weights = block[:, ranking.image]
+        n_predicted = np.cumsum(image_weights, axis=1)[:, ranking.last]
         positives = block @ ranking.truths
         areas = []
-        for hit in ranking.hit:
-            found = np.cumsum(each * hit, axis=1)[:, ranking.last]
-            precision = np.nan_to_num(divide(found, marked))
-            best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-            areas.append(divide((np.diff(found, axis=1, prepend=0.0) * best).sum(axis=1), positives))
+        for is_hit in ranking.hit:
+            true_positives = np.cumsum(image_weights * is_hit, axis=1)[:, ranking.last]
+            precision = np.nan_to_num(divide(true_positives, n_predicted))
+            interpolated = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+            areas.append(divide((np.diff(true_positives, axis=1, prepend=0.0) * interpolated).sum(axis=1), positives))
         return np.stack(areas, axis=1)
 
     return _blocks(ranking, weights, curve)
@@ -201,13 +209,18 @@ def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
     Returns:
         (draws, 7), NaN without truth; their mean is the CPM (Niemeijer et al., IEEE TMI 30, 2011).
     """
-    hit = ranking.hit[threshold]
+    is_hit = ranking.hit[threshold]
 
     def curve(block: Floats) -> Floats:
-        each = block[:, ranking.image]
-        found = np.cumsum(each * hit, axis=1)[:, ranking.last]
-        false = np.cumsum(each * ~hit, axis=1)[:, ranking.last] / np.maximum(block.sum(axis=1, keepdims=True), 1e-300)
-        most = [np.where(false <= rate + 1e-12, found, 0.0).max(axis=1, initial=0.0) for rate in FROC_RATES]
-        return divide(np.stack(most, axis=1), (block @ ranking.truths)[:, None])
+        image_weights = block[:, ranking.image]
+        true_positives = np.cumsum(image_weights * is_hit, axis=1)[:, ranking.last]
+        false_positive_rate = np.cumsum(image_weights * ~is_hit, axis=1)[:, ranking.last] / np.maximum(
+            block.sum(axis=1, keepdims=True), 1e-300
+        )
+        max_detected = [
+            np.where(false_positive_rate <= rate + 1e-12, true_positives, 0.0).max(axis=1, initial=0.0)
+            for rate in FROC_RATES
+        ]
+        return divide(np.stack(max_detected, axis=1), (block @ ranking.truths)[:, None])
 
     return _blocks(ranking, weights, curve)

@@ -104,13 +104,13 @@ def _decisions(
     cases: Sequence[Case], probability: Floats, classes: tuple[str, ...], multi_label: bool
 ) -> NDArray[np.bool_]:
     """(cases, classes): what the model decided, else the most probable class (the first of equals) or 0.5 and above."""
-    chosen = probability >= 0.5
+    decision = probability >= 0.5
     if not multi_label:
-        chosen = probability.argmax(axis=1)[:, None] == np.arange(len(classes))
-    for row, case in zip(chosen, cases, strict=True):
+        decision = probability.argmax(axis=1)[:, None] == np.arange(len(classes))
+    for row, case in zip(decision, cases, strict=True):
         if case.decided is not None:
             row[:] = [name in case.decided for name in classes]
-    return chosen
+    return decision
 
 
 class OfPatient(Protocol):
@@ -137,32 +137,32 @@ def _labels_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> 
 
 
 def _decision_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
-    decided = case.decided
-    if decided is None:
+    decision = case.decided
+    if decision is None:
         return ""
-    unknown = [label for label in decided if label not in classes]
+    unknown = [label for label in decision if label not in classes]
     if unknown:
         return f"decided for {unknown[0]!r}; the classes are {list(classes)}"
-    if not multi_label and len(decided) != 1:
-        return f"exactly one class is decided for where classes are exclusive, got {list(decided)}"
+    if not multi_label and len(decision) != 1:
+        return f"exactly one class is decided for where classes are exclusive, got {list(decision)}"
     return ""
 
 
 def _probabilities_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
-    given = case.probabilities
-    missing = [name for name in classes if name not in given]
+    probabilities = case.probabilities
+    missing = [name for name in classes if name not in probabilities]
     if missing:
         return f"no probability for class {missing[0]!r}"
-    extra = [name for name in given if name not in classes]
+    extra = [name for name in probabilities if name not in classes]
     if extra:
         return f"a probability for {extra[0]!r}, which is not one of the classes {list(classes)}"
     for name in classes:
-        value = given[name]
+        value = probabilities[name]
         if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)):
             return f"the probability of {name!r} is not a number: {value!r}"
         if not math.isfinite(value) or not -_EDGE <= value <= 1 + _EDGE:
             return f"the probability of {name!r} is {value}, outside [0, 1]"
-    total = math.fsum(given[name] for name in classes)
+    total = math.fsum(probabilities[name] for name in classes)
     if not multi_label and abs(total - 1) > SUM_TOLERANCE:
         return f"the probabilities of exclusive classes sum to {total:.4g}, not 1"
     return ""

@@ -45,11 +45,11 @@ def best_constants(
     if not texts:
         raise ValueError("a constant report is chosen from training reports, and there is none with words")
     rng = np.random.default_rng(seed)
-    against = [tokens(text) for text in _some(texts, references, rng)]
-    tried = _some(list(dict.fromkeys(texts)), candidates, rng)
-    scores: Floats = np.stack([_against(tokens(text), against) for text in tried])
+    reference_words = [tokens(text) for text in _some(texts, references, rng)]
+    candidate_texts = _some(list(dict.fromkeys(texts)), candidates, rng)
+    scores: Floats = np.stack([_against(tokens(text), reference_words) for text in candidate_texts])
     order = range(ORDERS - 1, -1, -1)
-    return tuple(dict.fromkeys(tried[int(scores[:, column].argmax())] for column in order))
+    return tuple(dict.fromkeys(candidate_texts[int(scores[:, column].argmax())] for column in order))
 
 
 def _some(texts: list[str], most: int, rng: np.random.Generator) -> list[str]:
@@ -60,7 +60,7 @@ def _some(texts: list[str], most: int, rng: np.random.Generator) -> list[str]:
 
 def _against(words: list[str], references: Sequence[list[str]]) -> Floats:
     """(4,) BLEU-1 to BLEU-4 of one text as the answer to every reference."""
-    return bleu(np.array([bleu_counts(words, other) for other in references], dtype=np.float64).sum(axis=0))
+    return bleu(np.array([bleu_counts(words, reference) for reference in references], dtype=np.float64).sum(axis=0))
 
 
 def random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[str]:
@@ -85,13 +85,13 @@ def shuffled(cases: Sequence[ReportCase], seed: int = 0) -> list[ReportCase]:
         ValueError: one patient has more than half of the cases.
     """
     patient = patient_numbers(cases)
-    most = int(np.bincount(patient).max()) if len(patient) else 0
-    if not most or 2 * most > len(cases):
+    max_images = int(np.bincount(patient).max()) if len(patient) else 0
+    if not max_images or 2 * max_images > len(cases):
         raise ValueError("reports can be shuffled between patients only if no patient has more than half of the cases")
-    places = np.random.default_rng(seed).permutation(int(patient.max()) + 1)
-    order = np.argsort(places[patient], kind="stable")
+    patient_ranks = np.random.default_rng(seed).permutation(int(patient.max()) + 1)
+    order = np.argsort(patient_ranks[patient], kind="stable")
     texts = [""] * len(cases)
-    for index, donor in zip(order, np.roll(order, most), strict=True):
+    for index, donor in zip(order, np.roll(order, max_images), strict=True):
         texts[int(index)] = cases[int(donor)].prediction
     return with_text(cases, texts)
 
@@ -152,13 +152,19 @@ def image_use(
         shuffles = min(MOST_SHUFFLES, max(LEAST_SHUFFLES, SHUFFLED_CASES // max(len(cases), 1)))
     if shuffles < 1:
         raise ValueError(f"at least one shuffle is needed, not {shuffles}")
-    own = figures(cases, findings, only=name)
-    if name not in own:
+    values = figures(cases, findings, only=name)
+    if name not in values:
         raise ValueError(f"{name} needs the findings and their phrases")
-    swapped = [shuffled(cases, number) for number in range(shuffles)]
-    others = [figures(some, findings, only=name)[name] for some in swapped]
-    drawn = [drawn_figure(some, findings, name, draws, seed) for some in (cases, *swapped[:RESAMPLED])] if draws else []
+    shuffled_sets = [shuffled(cases, number) for number in range(shuffles)]
+    shuffled_values = [figures(case_list, findings, only=name)[name] for case_list in shuffled_sets]
+    samples = (
+        [drawn_figure(case_list, findings, name, draws, seed) for case_list in (cases, *shuffled_sets[:RESAMPLED])]
+        if draws
+        else []
+    )
     patients = int(patient_numbers(cases).max()) + 1
-    gain = paired(drawn[0], np.mean(drawn[1:], axis=0), patients) if drawn else None
-    chance = (1 + sum(other >= own[name] for other in others)) / (1 + shuffles)
-    return ImageUse(name, own[name], float(np.mean(others)), distinct_texts(cases), len(cases), gain, chance)
+    gain = paired(samples[0], np.mean(samples[1:], axis=0), patients) if samples else None
+    p_value = (1 + sum(shuffled_value >= values[name] for shuffled_value in shuffled_values)) / (1 + shuffles)
+    return ImageUse(
+        name, values[name], float(np.mean(shuffled_values)), distinct_texts(cases), len(cases), gain, p_value
+    )

@@ -23,13 +23,13 @@ def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, 
     tpr = np.cumsum(positive[order])[ends] / positive.sum()
     fpr = np.cumsum(~positive[order])[ends] / (~positive).sum()
     x, y = np.concatenate(([0.0], fpr)), np.concatenate(([0.0], tpr))
-    corner = np.ones(len(x), dtype=np.bool_)  # a point on the line between its neighbours draws nothing
+    is_corner = np.ones(len(x), dtype=np.bool_)  # a point on the line between its neighbours draws nothing
     cross = (x[1:-1] - x[:-2]) * (y[2:] - y[1:-1]) - (y[1:-1] - y[:-2]) * (x[2:] - x[1:-1])
-    corner[1:-1] = np.abs(cross) > 1e-12
-    x, y = x[corner], y[corner]
+    is_corner[1:-1] = np.abs(cross) > 1e-12
+    x, y = x[is_corner], y[is_corner]
     if len(x) > ROC_POINTS:
-        kept = np.unique(np.linspace(0, len(x) - 1, ROC_POINTS).round().astype(np.int64))
-        x, y = x[kept], y[kept]
+        indices = np.unique(np.linspace(0, len(x) - 1, ROC_POINTS).round().astype(np.int64))
+        x, y = x[indices], y[indices]
     return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x, y, strict=True)]
 
 
@@ -45,18 +45,18 @@ def reliability(table: CaseTable) -> list[dict[str, float]]:
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
     rows = []
     for number in range(ECE_BINS):
-        inside = bins == number
-        if inside.any():
-            mean, share = float(confidence[inside].mean()), float(correct[inside].mean())
-            rows.append({"confidence": mean, "correct": share, "n": int(inside.sum())})
+        in_bin = bins == number
+        if in_bin.any():
+            mean, share = float(confidence[in_bin].mean()), float(correct[in_bin].mean())
+            rows.append({"confidence": mean, "correct": share, "n": int(in_bin.sum())})
     return rows
 
 
 def confusion(table: CaseTable) -> list[list[int]]:
     """Exclusive classes: rows are truth, columns the decision. Multi-label: one row [tp, fp, fn, tn] a finding."""
-    truth, chosen = table.truth, table.decision
+    truth, decision = table.truth, table.decision
     if not table.multi_label:
-        matrix = truth.T.astype(np.int64) @ chosen.astype(np.int64)
+        matrix = truth.T.astype(np.int64) @ decision.astype(np.int64)
         return [[int(value) for value in row] for row in matrix]
-    pairs = [(truth & chosen), (~truth & chosen), (truth & ~chosen), (~truth & ~chosen)]
+    pairs = [(truth & decision), (~truth & decision), (truth & ~decision), (~truth & ~decision)]
     return [[int(pair[:, k].sum()) for pair in pairs] for k in range(len(table.classes))]

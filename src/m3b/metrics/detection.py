@@ -92,10 +92,10 @@ def score_detection(
 
 def _sides(cases: Sequence[DetectionCase], patients: PatientGroup) -> dict[str, int]:
     abnormal = np.array([bool(case.abnormal) for case in cases])
-    ill = patients.patients_with(abnormal)
-    marked = np.array([case.pixels is not None and bool(case.pixels.abnormal.any()) for case in cases])
-    pixels = dict.fromkeys(("pixel_auroc", "pixel_ap", "pro"), patients.patients_with(marked))
-    return {"image_auroc": min(ill, patients.patients_with(~abnormal)), "image_ap": ill, **pixels}
+    n_abnormal = patients.patients_with(abnormal)
+    has_abnormal_pixels = np.array([case.pixels is not None and bool(case.pixels.abnormal.any()) for case in cases])
+    pixels = dict.fromkeys(("pixel_auroc", "pixel_ap", "pro"), patients.patients_with(has_abnormal_pixels))
+    return {"image_auroc": min(n_abnormal, patients.patients_with(~abnormal)), "image_ap": n_abnormal, **pixels}
 
 
 def _details(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> dict[str, Any]:
@@ -113,8 +113,8 @@ def _details(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: f
         details["rule"] = "any overlap" if rule == OVERLAP else "one to one by IoU"
     if boxes:
         predicted, truth = [case.predicted or () for case in cases], [case.truth or () for case in cases]
-        once = np.ones((1, len(cases)))
-        curves = {name: froc(rank(predicted, truth, name, (froc_iou,)), once)[0] for name in classes}
-        points = {k: [None if np.isnan(v) else float(v) for v in curve] for k, curve in curves.items()}
-        details["froc"] = {"rates": list(FROC_RATES), "iou": froc_iou, "sensitivity": points}
+        unit_weights = np.ones((1, len(cases)))
+        curves = {name: froc(rank(predicted, truth, name, (froc_iou,)), unit_weights)[0] for name in classes}
+        sensitivities = {k: [None if np.isnan(v) else float(v) for v in curve] for k, curve in curves.items()}
+        details["froc"] = {"rates": list(FROC_RATES), "iou": froc_iou, "sensitivity": sensitivities}
     return details

@@ -41,8 +41,8 @@ class DetectionCase:
 
     def parts(self) -> tuple[bool, bool, bool, bool, bool]:
         """Whether it has mask figures, lesions, boxes, a score of the image, a map."""
-        marks = (bool(self.figures), bool(self.lesions), self.truth is not None)
-        return (*marks, self.anomaly_score is not None, self.pixels is not None)
+        mark_parts = (bool(self.figures), bool(self.lesions), self.truth is not None)
+        return (*mark_parts, self.anomaly_score is not None, self.pixels is not None)
 
 
 def _problem(case: DetectionCase, first: DetectionCase, classes: Sequence[str]) -> str:

@@ -43,12 +43,12 @@ def _box_estimator(cases: Sequence[DetectionCase], classes: Sequence[str], froc_
         precisions = np.stack([average_precision(ranking, weights) for ranking in rankings], axis=1)
         sensitivities = np.stack([froc(ranking, weights, len(rules) - 1) for ranking in rankings], axis=1)
         strict = precisions[:, :, : len(COCO_IOUS)]
-        loose, centred = precisions[:, :, len(COCO_IOUS)], precisions[:, :, len(COCO_IOUS) + 1]
+        loose_precision, centre_precision = precisions[:, :, len(COCO_IOUS)], precisions[:, :, len(COCO_IOUS) + 1]
         return {
             "map_50": strict[:, :, 0],
             "map": strict.mean(axis=2),
-            "map_10": loose,
-            "centre_ap": centred,
+            "map_10": loose_precision,
+            "centre_ap": centre_precision,
             "froc": sensitivities.mean(axis=2),
         }
 
@@ -76,25 +76,25 @@ def _pixel_estimator(cases: Sequence[DetectionCase]) -> Estimator:
 def _flat_map(cases: Sequence[DetectionCase]) -> dict[str, Floats]:
     """The figures of a map of one level everywhere."""
     tables = tables_of([case.pixels for case in cases if case.pixels is not None])
-    inside, outside = tables.abnormal.sum(), tables.normal.sum()
-    share = inside / max(inside + outside, 1.0)
-    return {"pixel_auroc": np.array(0.5), "pixel_ap": np.array(share), "pro": np.array(LIMIT / 2)}
+    n_abnormal, n_normal = tables.abnormal.sum(), tables.normal.sum()
+    prevalence = n_abnormal / max(n_abnormal + n_normal, 1.0)
+    return {"pixel_auroc": np.array(0.5), "pixel_ap": np.array(prevalence), "pro": np.array(LIMIT / 2)}
 
 
 def estimators(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> list[Estimator]:
     masks, lesions, boxes, images, pixels = cases[0].parts()
-    found: list[Estimator] = []
+    part_estimators: list[Estimator] = []
     if masks:
-        found.append(mask_estimator([case.figures for case in cases], classes))
+        part_estimators.append(mask_estimator([case.figures for case in cases], classes))
     if lesions:
-        found.append(_lesion_estimator(lesion_table(cases, classes)))
+        part_estimators.append(_lesion_estimator(lesion_table(cases, classes)))
     if boxes:
-        found.append(_box_estimator(cases, classes, froc_iou))
+        part_estimators.append(_box_estimator(cases, classes, froc_iou))
     if images:
-        found.append(_image_estimator(cases))
+        part_estimators.append(_image_estimator(cases))
     if pixels:
-        found.append(_pixel_estimator(cases))
-    return found
+        part_estimators.append(_pixel_estimator(cases))
+    return part_estimators
 
 
 def joined(estimators: Sequence[Estimator]) -> Estimator:
@@ -106,24 +106,24 @@ def blind_figures(
 ) -> dict[str, Floats]:
     """The best of: nothing marked, everything marked (lesions), and the given image-blind answer."""
     masks, lesions, boxes, images, pixels = cases[0].parts()
-    floor: dict[str, Floats] = {}
+    baseline: dict[str, Floats] = {}
     if masks:
-        floor |= mask_baseline([case.figures for case in cases], classes)
+        baseline |= mask_baseline([case.figures for case in cases], classes)
     if lesions:
         rows = [[case.lesions[name].everything_marked().row() for name in classes] for case in cases]
-        marked = plain_figures(_lesion_estimator(np.array(rows, dtype=np.float64)), len(cases))
-        floor |= {name: np.fmax(value, 0.0) for name, value in marked.items()}
+        marked_figures = plain_figures(_lesion_estimator(np.array(rows, dtype=np.float64)), len(cases))
+        baseline |= {name: np.fmax(value, 0.0) for name, value in marked_figures.items()}
     if boxes:
-        floor |= {name: np.zeros(len(classes)) for name in BOX_METRICS}
+        baseline |= {name: np.zeros(len(classes)) for name in BOX_METRICS}
     if images:
         abnormal = np.array([bool(case.abnormal) for case in cases])
-        floor |= {"image_auroc": np.array(0.5), "image_ap": np.array(abnormal.mean())}
+        baseline |= {"image_auroc": np.array(0.5), "image_ap": np.array(abnormal.mean())}
     if pixels:
-        floor |= _flat_map(cases)
+        baseline |= _flat_map(cases)
     if others is not None:
         figures = plain_figures(joined(estimators(others, classes, froc_iou)), len(others))
-        floor = {name: better(name, value, figures.get(name)) for name, value in floor.items()}
-    return floor
+        baseline = {name: better(name, value, figures.get(name)) for name, value in baseline.items()}
+    return baseline
 
 
 def rivals(
@@ -131,10 +131,10 @@ def rivals(
 ) -> list[Estimator]:
     """The answers behind `blind_figures` whose figures depend on the cases, as estimators."""
     masks, lesions, *_ = cases[0].parts()
-    found: list[Estimator] = []
+    part_estimators: list[Estimator] = []
     if masks:
-        found += mask_rivals([case.figures for case in cases], classes)
+        part_estimators += mask_rivals([case.figures for case in cases], classes)
     if lesions:
         rows = [[case.lesions[name].everything_marked().row() for name in classes] for case in cases]
-        found.append(_lesion_estimator(np.array(rows, dtype=np.float64)))
-    return found if others is None else [*found, joined(estimators(others, classes, froc_iou))]
+        part_estimators.append(_lesion_estimator(np.array(rows, dtype=np.float64)))
+    return part_estimators if others is None else [*part_estimators, joined(estimators(others, classes, froc_iou))]

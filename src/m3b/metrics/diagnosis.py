@@ -57,11 +57,13 @@ def score_diagnosis(
     values = {key: float(value[0]) for key, value in estimate(table, np.ones((1, table.n_cases))).items()}
     if name not in values:
         raise ValueError(f"{name} needs two classes or a multi-label task, there are {len(table.classes)} classes here")
-    drawn = resample(table, _everything, draws, seed)
-    floor: dict[str, float | None] = dict(baselines(table))
-    constant = resample(table, constant_draws, draws, seed)
-    alone = _with_blind(tabulate(blind, classes, multi_label), floor, constant, draws, seed) if blind else {}
-    metrics = _measures(table, values, drawn, floor, constant)
+    samples = resample(table, _everything, draws, seed)
+    baseline: dict[str, float | None] = dict(baselines(table))
+    baseline_samples = resample(table, constant_draws, draws, seed)
+    covariates_only = (
+        _with_blind(tabulate(blind, classes, multi_label), baseline, baseline_samples, draws, seed) if blind else {}
+    )
+    metrics = _measures(table, values, samples, baseline, baseline_samples)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -69,10 +71,10 @@ def score_diagnosis(
         n_cases=table.n_cases,
         n_patients=table.n_patients,
         multi_label=multi_label,
-        per_class=_per_class(table, drawn.get("per class")),
+        per_class=_per_class(table, samples.get("per class")),
         confusion=tuple(tuple(row) for row in confusion(table)),
         calibration=tuple(reliability(table)),
-        details={"covariates_alone": alone} if alone else {},
+        details={"covariates_alone": covariates_only} if covariates_only else {},
     )
 
 
@@ -84,14 +86,14 @@ def _with_blind(
     Sensitivity and specificity stay those of a coin: either is had for the other.
     """
     values = {key: float(value[0]) for key, value in estimate(rival, np.ones((1, rival.n_cases))).items()}
-    drawn = resample(rival, _everything, draws, seed)
+    samples = resample(rival, _everything, draws, seed)
     for key, value in values.items():
-        least, sign = floor.get(key), -1.0 if lower_is_better(key) else 1.0
-        if key in _EITHER or least is None or np.isnan(value) or sign * value <= sign * least:
+        constant_value, sign = floor.get(key), -1.0 if lower_is_better(key) else 1.0
+        if key in _EITHER or constant_value is None or np.isnan(value) or sign * value <= sign * constant_value:
             continue
         floor[key] = value
-        if drawn:
-            constant[key] = drawn[key]
+        if samples:
+            constant[key] = samples[key]
     return {key: value for key, value in values.items() if not np.isnan(value)}
 
 
@@ -106,12 +108,14 @@ def _measures(
     sizes = sides(table)
     metrics = {}
     for key, value in values.items():
-        fewest, typical = (table.n_patients,) * 2 if key in _BY_CASE else (min(sizes, default=0), median(sizes))
-        low, high = interval(value, drawn[key], fewest, typical=typical) if drawn else (None, None)
+        rarest_patients, typical_patients = (
+            (table.n_patients,) * 2 if key in _BY_CASE else (min(sizes, default=0), median(sizes))
+        )
+        low, high = interval(value, drawn[key], rarest_patients, typical=typical_patients) if drawn else (None, None)
         gain = None
         if key in constant and spread(drawn[key]):
-            gain = paired(drawn[key], constant[key], typical, lower_is_better(key))
-        metrics[key] = Measure(key, value, low, high, table.n_cases, floor[key], gain, typical)
+            gain = paired(drawn[key], constant[key], typical_patients, lower_is_better(key))
+        metrics[key] = Measure(key, value, low, high, table.n_cases, floor[key], gain, typical_patients)
     return metrics
 
 
@@ -120,8 +124,8 @@ def _per_class(table: CaseTable, drawn: Floats | None) -> tuple[ClassScore, ...]
     rows = []
     for k, name in enumerate(table.classes):
         truth = table.truth[:, k]
-        fewest = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
-        low, high = interval(float(areas[k]), drawn[:, k], fewest) if drawn is not None else (None, None)
+        rarest_patients = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
+        low, high = interval(float(areas[k]), drawn[:, k], rarest_patients) if drawn is not None else (None, None)
         area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
         points = tuple(roc_points(table.probability[:, k], truth))
         rows.append(ClassScore(name, int(truth.sum()), area, points))

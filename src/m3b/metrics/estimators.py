@@ -29,14 +29,14 @@ def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats
     """
     order = np.argsort(score, kind="stable")
     ordered = weights[:, order]
-    above = np.where(positive[order], ordered, 0.0)
-    below = ordered - above
+    positives = np.where(positive[order], ordered, 0.0)
+    negatives = ordered - positives
     starts = np.flatnonzero(np.concatenate(([True], np.diff(score[order]) > 0)))
     if len(starts) < len(order):  # equal scores share a rank
-        above, below = np.add.reduceat(above, starts, axis=1), np.add.reduceat(below, starts, axis=1)
-    ranks = np.cumsum(below, axis=1) - below / 2
-    pairs = np.einsum("dg,dg->d", above, ranks)
-    return divide(pairs, above.sum(axis=1) * below.sum(axis=1))
+        positives, negatives = np.add.reduceat(positives, starts, axis=1), np.add.reduceat(negatives, starts, axis=1)
+    ranks = np.cumsum(negatives, axis=1) - negatives / 2
+    pairs = np.einsum("dg,dg->d", positives, ranks)
+    return divide(pairs, positives.sum(axis=1) * negatives.sum(axis=1))
 
 
 def class_aurocs(table: CaseTable, weights: Floats) -> Floats:
@@ -47,10 +47,10 @@ def class_aurocs(table: CaseTable, weights: Floats) -> Floats:
 
 def counts(table: CaseTable, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """True positives, false positives, false negatives, true negatives, each (draws, classes), class against rest."""
-    truth, chosen = table.truth, table.decision
-    tp = weights @ (truth & chosen).astype(np.float64)
-    fp = weights @ (~truth & chosen).astype(np.float64)
-    fn = weights @ (truth & ~chosen).astype(np.float64)
+    truth, decision = table.truth, table.decision
+    tp = weights @ (truth & decision).astype(np.float64)
+    fp = weights @ (~truth & decision).astype(np.float64)
+    fn = weights @ (truth & ~decision).astype(np.float64)
     tn = weights.sum(axis=1, keepdims=True) - tp - fp - fn
     return tp, fp, fn, tn
 
@@ -68,8 +68,8 @@ def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floa
 
 def decided_with(table: CaseTable) -> tuple[Floats, NDArray[np.bool_]]:
     """(cases,) probability of the class that was decided for, and whether it is the true one; exclusive classes."""
-    chosen = table.decision.argmax(axis=1)
-    return table.probability[np.arange(table.n_cases), chosen], chosen == table.target
+    decided_class = table.decision.argmax(axis=1)
+    return table.probability[np.arange(table.n_cases), decided_class], decided_class == table.target
 
 
 def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
@@ -80,7 +80,7 @@ def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     present = (~np.isnan(recalls)).sum(axis=1)
     binary = len(table.classes) == 2
     areas = class_aurocs(table, weights)
-    confidence, right = decided_with(table)
+    confidence, is_correct = decided_with(table)
     squares = 0.5 * np.square(table.probability - table.truth).sum(axis=1)
     values = {
         "auroc": areas[:, 1] if binary else mean_defined(areas),
@@ -88,12 +88,12 @@ def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         "accuracy": divide(tp.sum(axis=1), total),
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
     }
-    orders = ranked(table.probability, table.truth, weights)
-    values["auprc"] = orders.pop("auprc")[:, 1] if binary else mean_defined(orders.pop("auprc"))
+    ranking = ranked(table.probability, table.truth, weights)
+    values["auprc"] = ranking.pop("auprc")[:, 1] if binary else mean_defined(ranking.pop("auprc"))
     if binary:
         values["sensitivity"], values["specificity"] = recalls[:, 1], recalls[:, 0]
-        values |= {name: column[:, 1] for name, column in orders.items()}
-    values["ece"] = ece(confidence, right, weights)
+        values |= {name: column[:, 1] for name, column in ranking.items()}
+    values["ece"] = ece(confidence, is_correct, weights)
     values["brier"] = divide(weights @ squares, total)
     return values
 

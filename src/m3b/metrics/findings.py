@@ -44,14 +44,14 @@ _CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
-    parts = []
+    alternatives = []
     for phrase in phrases:
         words = tokens(phrase)
         if not words:
             raise ValueError(f"the phrase {phrase!r} has no words to look for")
         ending = r"\w*" if phrase.rstrip().endswith("*") else ""
-        parts.append(r"\b" + r" ".join(map(re.escape, words)) + ending + r"\b")
-    return re.compile("|".join(parts))
+        alternatives.append(r"\b" + r" ".join(map(re.escape, words)) + ending + r"\b")
+    return re.compile("|".join(alternatives))
 
 
 _BEFORE = _pattern(NEGATIONS)

@@ -45,17 +45,23 @@ def score_grading(
     name = canonical_metric(primary, "grading")
     table = tabulate(cases, classes, multi_label=False)
     decided = table.decision.argmax(axis=1)
-    rivals = [_estimator(table, np.full(table.n_cases, list(classes).index(grade)), same=True) for grade in blind]
+    baseline_estimators = [
+        _estimator(table, np.full(table.n_cases, list(classes).index(grade)), same=True) for grade in blind
+    ]
     if beside:
-        other = tabulate(beside, classes, multi_label=False)
-        rivals.append(_estimator(other, other.decision.argmax(axis=1)))
-    floors = [plain_figures(rival, table.n_cases) for rival in rivals]
-    floor = {
-        metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
-        for metric in (floors[0] if floors else ())
+        covariates_table = tabulate(beside, classes, multi_label=False)
+        baseline_estimators.append(_estimator(covariates_table, covariates_table.decision.argmax(axis=1)))
+    baseline_figures = [plain_figures(estimator, table.n_cases) for estimator in baseline_estimators]
+    baseline = {
+        metric: np.asarray(
+            (min if lower_is_better(metric) else max)(float(figures[metric]) for figures in baseline_figures)
+        )
+        for metric in (baseline_figures[0] if baseline_figures else ())
     }
-    settings = Settings(draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals)
-    alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if beside else {}
+    settings = Settings(draws, seed, baseline, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=baseline_estimators)
+    covariates_figures = (
+        {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)} if beside else {}
+    )
     metrics, _ = measure(group(cases), (), _estimator(table, decided), settings)
     return Scores(
         primary=metrics[name],
@@ -65,32 +71,32 @@ def score_grading(
         n_patients=table.n_patients,
         task="grading",
         confusion=tuple(tuple(row) for row in confusion(table)),
-        details={**(details or {}), **({"covariates_alone": alone} if alone else {})},
+        details={**(details or {}), **({"covariates_alone": covariates_figures} if covariates_figures else {})},
     )
 
 
 def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callable[[Floats], dict[str, Floats]]:
     """Weights (draws, cases) -> metric -> (draws,). `same`: all answers are alike, and rank nothing."""
     truth, count = table.target, len(table.classes)
-    away: Floats = np.abs(truth - decided).astype(np.float64)
+    grade_distance: Floats = np.abs(truth - decided).astype(np.float64)
     pairs = np.eye(count * count)[truth * count + decided]
     rows, columns = np.divmod(np.arange(count * count), count)
     penalty = np.square(rows - columns).astype(np.float64)
 
     def figures(weights: Floats) -> dict[str, Floats]:
         total = weights.sum(axis=1)
-        seen = (weights @ pairs).reshape(len(weights), count, count)
-        chance = np.einsum("di,dj->dij", seen.sum(axis=2), seen.sum(axis=1)).reshape(len(weights), -1)
-        apart = divide((weights @ np.square(away)) * total, chance @ penalty)
-        recall = divide(np.einsum("dii->di", seen), seen.sum(axis=2))
-        ranked = np.full(len(weights), 0.5) if same else mean_defined(class_aurocs(table, weights))
+        observed = (weights @ pairs).reshape(len(weights), count, count)
+        expected = np.einsum("di,dj->dij", observed.sum(axis=2), observed.sum(axis=1)).reshape(len(weights), -1)
+        weighted_disagreement = divide((weights @ np.square(grade_distance)) * total, expected @ penalty)
+        recall = divide(np.einsum("dii->di", observed), observed.sum(axis=2))
+        auroc = np.full(len(weights), 0.5) if same else mean_defined(class_aurocs(table, weights))
         return {
-            "qwk": 1 - apart,
-            "grade_mae": divide(weights @ away, total),
-            "accuracy": divide(weights @ (away == 0).astype(np.float64), total),
-            "within_one": divide(weights @ (away <= 1).astype(np.float64), total),
+            "qwk": 1 - weighted_disagreement,
+            "grade_mae": divide(weights @ grade_distance, total),
+            "accuracy": divide(weights @ (grade_distance == 0).astype(np.float64), total),
+            "within_one": divide(weights @ (grade_distance <= 1).astype(np.float64), total),
             "balanced_accuracy": mean_defined(recall),
-            "auroc": ranked,
+            "auroc": auroc,
         }
 
     return figures

@@ -47,14 +47,14 @@ class LesionCounts:
         Under the overlap rule it finds everything; by IoU it is taken to find nothing.
         """
         lesions = self.found + self.missed
-        hit = lesions > 0 and self.rule == OVERLAP
-        return LesionCounts(lesions if hit else 0, 0 if hit else lesions, int(hit), int(not hit), self.rule)
+        is_hit = lesions > 0 and self.rule == OVERLAP
+        return LesionCounts(lesions if is_hit else 0, 0 if is_hit else lesions, int(is_hit), int(not is_hit), self.rule)
 
 
 def components(mask: Mask) -> tuple[NDArray[np.int32], int]:
     """Number the lesions of a mask from 1; voxels that touch at a face, an edge or a corner belong together."""
-    numbered, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim))
-    return np.asarray(numbered, dtype=np.int32), int(count)
+    labelled, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim))
+    return np.asarray(labelled, dtype=np.int32), int(count)
 
 
 def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: float = MIN_IOU) -> LesionCounts:
@@ -80,14 +80,18 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: flo
         raise ValueError(f"unknown rule {rule!r} for matching lesions; it is {IOU!r} or {OVERLAP!r}")
     if not 0 < least <= 1:
         raise ValueError(f"the smallest IoU {least} is not above 0 and up to 1")
-    (ours, n_ours), (theirs, n_theirs) = components(prediction), components(reference)
-    both = (ours > 0) & (theirs > 0)
-    pairs, shared = np.unique(np.stack([ours[both], theirs[both]]), axis=1, return_counts=True)
+    (predicted_labels, n_predicted), (true_labels, n_true) = components(prediction), components(reference)
+    is_overlap = (predicted_labels > 0) & (true_labels > 0)
+    pairs, shared = np.unique(
+        np.stack([predicted_labels[is_overlap], true_labels[is_overlap]]), axis=1, return_counts=True
+    )
     if rule == OVERLAP:
-        right, found = len(np.unique(pairs[0])), len(np.unique(pairs[1]))
+        n_matched, n_detected = len(np.unique(pairs[0])), len(np.unique(pairs[1]))
     else:
-        right = found = _most_pairs(pairs, shared, np.bincount(ours.ravel()), np.bincount(theirs.ravel()), least)
-    return LesionCounts(found, n_theirs - found, right, n_ours - right, rule)
+        n_matched = n_detected = _most_pairs(
+            pairs, shared, np.bincount(predicted_labels.ravel()), np.bincount(true_labels.ravel()), least
+        )
+    return LesionCounts(n_detected, n_true - n_detected, n_matched, n_predicted - n_matched, rule)
 
 
 def _most_pairs(
@@ -136,9 +140,11 @@ def measure_channels(
             f"{len(classes)} classes: both need one channel for each class, first axis"
         )
     figures, lesions = {}, {}
-    for name, ours, theirs in zip(classes, prediction.astype(bool), reference.astype(bool), strict=True):
-        figures[name] = measure_mask(ours, theirs, spacing, tolerance)
-        lesions[name] = match_lesions(ours, theirs, rule, least)
+    for name, predicted_mask, reference_mask in zip(
+        classes, prediction.astype(bool), reference.astype(bool), strict=True
+    ):
+        figures[name] = measure_mask(predicted_mask, reference_mask, spacing, tolerance)
+        lesions[name] = match_lesions(predicted_mask, reference_mask, rule, least)
     return figures, lesions
 
 
@@ -149,10 +155,10 @@ def lesion_rates(totals: Floats) -> dict[str, Floats]:
     where nothing is predicted although there are lesions; F1 = 2 P R / (P + R), 0 where either is 0 or there is only
     one kind of lesion, undefined where there is neither.
     """
-    found, missed, right, wrong = (totals[..., k] for k in range(4))
-    exist, marked = found + missed, right + wrong
-    recall = divide(found, exist)
-    precision = np.where((marked == 0) & (exist > 0), 0.0, divide(right, marked))
+    detected, missed, true_predictions, false_predictions = (totals[..., k] for k in range(4))
+    n_reference, n_predicted = detected + missed, true_predictions + false_predictions
+    recall = divide(detected, n_reference)
+    precision = np.where((n_predicted == 0) & (n_reference > 0), 0.0, divide(true_predictions, n_predicted))
     product, total = np.nan_to_num(precision) * np.nan_to_num(recall), np.nan_to_num(precision) + np.nan_to_num(recall)
-    f1 = np.where(exist + marked > 0, np.nan_to_num(divide(2 * product, total)), np.nan)
+    f1 = np.where(n_reference + n_predicted > 0, np.nan_to_num(divide(2 * product, total)), np.nan)
     return {"lesion_f1": f1, "lesion_precision": precision, "lesion_recall": recall}

@@ -64,21 +64,26 @@ def measure_mask(
     """
     _check(prediction.shape, reference.shape, spacing, tolerance)
     extent = math.sqrt(sum((size * step) ** 2 for size, step in zip(reference.shape, spacing, strict=True)))
-    ours, theirs = int(np.count_nonzero(prediction)), int(np.count_nonzero(reference))
-    if not ours or not theirs:
-        nothing = math.nan if ours == theirs else 0.0
-        distance = math.nan if ours == theirs else math.inf
-        return LabelFigures(nothing, nothing, distance, theirs, ours, extent)
-    dice = 2 * int(np.count_nonzero(prediction & reference)) / (ours + theirs)
+    n_predicted, n_reference = int(np.count_nonzero(prediction)), int(np.count_nonzero(reference))
+    if not n_predicted or not n_reference:
+        empty_score = math.nan if n_predicted == n_reference else 0.0
+        distance = math.nan if n_predicted == n_reference else math.inf
+        return LabelFigures(empty_score, empty_score, distance, n_reference, n_predicted, extent)
+    dice = 2 * int(np.count_nonzero(prediction & reference)) / (n_predicted + n_reference)
     steps = tuple(float(step) for step in spacing)
     if reference.ndim == 3 and 1 in reference.shape:
-        flat = reference.shape.index(1)
-        prediction, reference = prediction.squeeze(flat), reference.squeeze(flat)
-        steps = steps[:flat] + steps[flat + 1 :]
+        flat_axis = reference.shape.index(1)
+        prediction, reference = prediction.squeeze(flat_axis), reference.squeeze(flat_axis)
+        steps = steps[:flat_axis] + steps[flat_axis + 1 :]
     window = _window(prediction, reference)
     prediction, reference = prediction[window], reference[window]
     return LabelFigures(
-        dice, nsd(prediction, reference, steps, tolerance), hd95(prediction, reference, steps), theirs, ours, extent
+        dice,
+        nsd(prediction, reference, steps, tolerance),
+        hd95(prediction, reference, steps),
+        n_reference,
+        n_predicted,
+        extent,
     )
 
 
@@ -86,9 +91,9 @@ def _window(first: Mask, second: Mask) -> tuple[slice, ...]:
     """The part of the image that holds both masks: what is measured is the same there, and sooner."""
     box = []
     for axis in range(first.ndim):
-        others = tuple(other for other in range(first.ndim) if other != axis)
-        used = np.flatnonzero(first.any(axis=others) | second.any(axis=others))
-        box.append(slice(int(used[0]), int(used[-1]) + 1))
+        other_axes = tuple(other_axis for other_axis in range(first.ndim) if other_axis != axis)
+        occupied = np.flatnonzero(first.any(axis=other_axes) | second.any(axis=other_axes))
+        box.append(slice(int(occupied[0]), int(occupied[-1]) + 1))
     return tuple(box)
 
 
@@ -131,11 +136,13 @@ def measure_masks(
     Raises:
         ValueError: as `measure_mask`; fractions in a mask.
     """
-    ours, theirs = whole_numbers(prediction, "prediction"), whole_numbers(reference, "reference")
-    _check(ours.shape, theirs.shape, spacing, tolerance)
+    predicted_labels, reference_labels = whole_numbers(prediction, "prediction"), whole_numbers(reference, "reference")
+    _check(predicted_labels.shape, reference_labels.shape, spacing, tolerance)
     return {
-        name: measure_mask(np.isin(ours, number), np.isin(theirs, number), spacing, tolerance)
-        for name, number in labels.items()
+        name: measure_mask(
+            np.isin(predicted_labels, label_value), np.isin(reference_labels, label_value), spacing, tolerance
+        )
+        for name, label_value in labels.items()
     }
 
 

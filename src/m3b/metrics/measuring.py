@@ -53,8 +53,8 @@ def group(cases: Sequence[OfPatient]) -> PatientGroup:
 
 def weighted_means(values: Floats, weights: Floats) -> Floats:
     """(draws, labels) mean of (cases, labels) values over the cases that define them, NaN where none does."""
-    known = ~np.isnan(values)
-    return divide(weights @ np.where(known, values, 0.0), weights @ known.astype(np.float64))
+    is_defined = ~np.isnan(values)
+    return divide(weights @ np.where(is_defined, values, 0.0), weights @ is_defined.astype(np.float64))
 
 
 def plain_figures(estimator: Estimator, n_cases: int) -> dict[str, Floats]:
@@ -87,31 +87,37 @@ def measure(
 ) -> tuple[dict[str, Measure], tuple[LabelScore, ...]]:
     """Every metric over all labels (the mean of those that are defined), and for each label."""
     n = patients.n_cases
-    drawn = resample(patients, lambda _, weights: estimator(weights), settings.draws, settings.seed)
-    rivals = _Rivals(patients, settings) if drawn else None
-    reach = [patients.patients_with(column) for column in settings.concerned.T]
-    known = [count for count in reach if count]
+    bootstrap_samples = resample(patients, lambda _, weights: estimator(weights), settings.draws, settings.seed)
+    baselines = _Rivals(patients, settings) if bootstrap_samples else None
+    patients_per_label = [patients.patients_with(column) for column in settings.concerned.T]
+    nonzero_counts = [count for count in patients_per_label if count]
     overall: dict[str, Measure] = {}
-    single: list[dict[str, Measure]] = [{} for _ in labels]
+    per_label: list[dict[str, Measure]] = [{} for _ in labels]
     for name, values in plain_figures(estimator, n).items():
-        samples, trivial = drawn.get(name), settings.trivial.get(name)
-        others = rivals.best(name) if rivals else None
+        samples, baseline = bootstrap_samples.get(name), settings.trivial.get(name)
+        baseline_samples = baselines.best(name) if baselines else None
         if values.ndim == 0:
-            effective = settings.effective.get(name, patients.n_patients)
-            overall[name] = _one(name, float(values), samples, trivial, _Sizes(n, effective, effective), others)
+            n_effective = settings.effective.get(name, patients.n_patients)
+            overall[name] = _one(
+                name, float(values), samples, baseline, _Sizes(n, n_effective, n_effective), baseline_samples
+            )
             continue
         means = None if samples is None else mean_defined(samples)
-        mean_trivial = None if trivial is None else mean_defined(np.where(np.isnan(values), np.nan, trivial))
-        mean_others = (
-            None if samples is None or others is None else mean_defined(np.where(np.isnan(samples), np.nan, others))
+        mean_baseline = None if baseline is None else mean_defined(np.where(np.isnan(values), np.nan, baseline))
+        mean_baseline_samples = (
+            None
+            if samples is None or baseline_samples is None
+            else mean_defined(np.where(np.isnan(samples), np.nan, baseline_samples))
         )
-        sizes = _Sizes(n, min(known, default=0), median(known))
-        overall[name] = _one(name, float(mean_defined(values)), means, mean_trivial, sizes, mean_others)
-        for k, table in enumerate(single):
-            cut, floor, other = (None if part is None else part[..., k] for part in (samples, trivial, others))
-            sizes = _Sizes(int(settings.concerned[:, k].sum()), reach[k], reach[k])
-            table[name] = _one(name, float(values[k]), cut, floor, sizes, other)
-    scores = zip(labels, settings.concerned.sum(axis=0), single, strict=True)
+        sizes = _Sizes(n, min(nonzero_counts, default=0), median(nonzero_counts))
+        overall[name] = _one(name, float(mean_defined(values)), means, mean_baseline, sizes, mean_baseline_samples)
+        for k, table in enumerate(per_label):
+            label_samples, label_baseline, label_baseline_samples = (
+                None if array is None else array[..., k] for array in (samples, baseline, baseline_samples)
+            )
+            sizes = _Sizes(int(settings.concerned[:, k].sum()), patients_per_label[k], patients_per_label[k])
+            table[name] = _one(name, float(values[k]), label_samples, label_baseline, sizes, label_baseline_samples)
+    scores = zip(labels, settings.concerned.sum(axis=0), per_label, strict=True)
     return overall, tuple(LabelScore(label, int(count), table) for label, count, table in scores)
 
 
@@ -127,15 +133,15 @@ class _Rivals:
 
     def best(self, name: str) -> Floats | None:
         """(draws, labels) or (draws,) of the rival that is best on all cases, for each label; None where none has it."""
-        having = [k for k, figures in enumerate(self._plain) if name in figures]
-        if not having:
+        available = [k for k, figures in enumerate(self._plain) if name in figures]
+        if not available:
             return None
         sign = -1.0 if lower_is_better(name) else 1.0
-        plain = np.stack([sign * self._plain[k][name] for k in having])
-        first = np.where(np.isnan(plain), -np.inf, plain).argmax(axis=0)
-        drawn = np.stack([self._drawn[k][name] for k in having])
-        chosen: Floats = np.take_along_axis(drawn, first[None, None], axis=0)[0]
-        return chosen
+        estimates = np.stack([sign * self._plain[k][name] for k in available])
+        best_index = np.where(np.isnan(estimates), -np.inf, estimates).argmax(axis=0)
+        samples = np.stack([self._drawn[k][name] for k in available])
+        selected: Floats = np.take_along_axis(samples, best_index[None, None], axis=0)[0]
+        return selected
 
 
 @dataclass(frozen=True)
@@ -160,5 +166,5 @@ def _one(
         low, high = interval(value, samples, sizes.fewest, not unbounded(name), sizes.typical)
     if samples is not None and others is not None and spread(samples):
         gain = paired(samples, others, sizes.typical, lower_is_better(name))
-    floor = None if trivial is None or np.isnan(trivial) else float(trivial)
-    return Measure(name, value, low, high, sizes.cases, floor, gain, sizes.typical)
+    baseline_value = None if trivial is None or np.isnan(trivial) else float(trivial)
+    return Measure(name, value, low, high, sizes.cases, baseline_value, gain, sizes.typical)

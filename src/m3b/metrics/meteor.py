@@ -22,29 +22,40 @@ def _align(ours: list[str], theirs: list[str], fixed: dict[int, int]) -> dict[in
         theirs: likewise for the reference.
         fixed: candidate position -> reference position, kept.
     """
-    taken = set(fixed.values())
-    places: dict[str, list[int]] = defaultdict(list)
+    fixed_references = set(fixed.values())
+    reference_positions: dict[str, list[int]] = defaultdict(list)
     for position, key in enumerate(theirs):
-        if position not in taken:
-            places[key].append(position)
-    masks = {key: sum(1 << place for place in where) for key, where in places.items()}
-    free = Counter(key for position, key in enumerate(ours) if position not in fixed)
-    spare = {key: max(0, count - len(places[key])) for key, count in free.items()}
-    met: Counter[str] = Counter()
+        if position not in fixed_references:
+            reference_positions[key].append(position)
+    masks = {
+        key: sum(1 << reference_position for reference_position in positions)
+        for key, positions in reference_positions.items()
+    }
+    free_counts = Counter(key for position, key in enumerate(ours) if position not in fixed)
+    surplus = {key: max(0, count - len(reference_positions[key])) for key, count in free_counts.items()}
+    seen_keys: Counter[str] = Counter()
     beam: list[_State] = [(0, -2, 0, ())]
     for position, key in enumerate(ours):
-        grown: dict[tuple[int, int], _State] = {}
+        next_states: dict[tuple[int, int], _State] = {}
         for chunks, last, used, choices in beam:
-            loose = position not in fixed
-            options = [p for p in places[key] if not used >> p & 1] if loose else [fixed[position]]
-            for place in options:
-                _keep(grown, (chunks + (place != last + 1), place, used | 1 << place, (*choices, place)))
-            if loose and met[key] - (used & masks.get(key, 0)).bit_count() < spare[key]:  # may stay unmatched
-                _keep(grown, (chunks, -2, used, (*choices, -1)))
-        met[key] += position not in fixed
-        beam = sorted(grown.values(), key=lambda state: state[:2])[:_BEAM]
+            is_free = position not in fixed
+            options = [p for p in reference_positions[key] if not used >> p & 1] if is_free else [fixed[position]]
+            for reference_position in options:
+                _keep(
+                    next_states,
+                    (
+                        chunks + (reference_position != last + 1),
+                        reference_position,
+                        used | 1 << reference_position,
+                        (*choices, reference_position),
+                    ),
+                )
+            if is_free and seen_keys[key] - (used & masks.get(key, 0)).bit_count() < surplus[key]:  # may stay unmatched
+                _keep(next_states, (chunks, -2, used, (*choices, -1)))
+        seen_keys[key] += position not in fixed
+        beam = sorted(next_states.values(), key=lambda state: state[:2])[:_BEAM]
     best = min(beam, key=lambda state: state[0])[3]
-    return {position: place for position, place in enumerate(best) if place >= 0}
+    return {position: reference_position for position, reference_position in enumerate(best) if reference_position >= 0}
 
 
 def _keep(grown: dict[tuple[int, int], _State], state: _State) -> None:
@@ -66,15 +77,15 @@ def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float =
     have it.
     """
     exact = _align(list(candidate), list(reference), {})
-    matched, taken = set(exact), set(exact.values())
+    matched_candidate, matched_reference = set(exact), set(exact.values())
     # a word that is matched already gets a key of its own, so that its stem is not used twice
-    ours = [f"{n} matched" if n in matched else stem(word) for n, word in enumerate(candidate)]
-    theirs = [f"{n} taken" if n in taken else stem(word) for n, word in enumerate(reference)]
-    pairs = sorted(_align(ours, theirs, exact).items())
+    candidate_keys = [f"{n} matched" if n in matched_candidate else stem(word) for n, word in enumerate(candidate)]
+    reference_keys = [f"{n} taken" if n in matched_reference else stem(word) for n, word in enumerate(reference)]
+    pairs = sorted(_align(candidate_keys, reference_keys, exact).items())
     if not pairs:
         return 0.0
-    breaks = sum(b != (a[0] + 1, a[1] + 1) for a, b in pairwise(pairs))
+    n_breaks = sum(b != (a[0] + 1, a[1] + 1) for a, b in pairwise(pairs))
     precision, recall = len(pairs) / len(candidate), len(pairs) / len(reference)
     mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
-    penalty: float = gamma * ((breaks + 1) / len(pairs)) ** beta
+    penalty: float = gamma * ((n_breaks + 1) / len(pairs)) ** beta
     return mean * (1 - penalty)

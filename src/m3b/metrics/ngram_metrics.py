@@ -39,8 +39,13 @@ def ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:
 def bleu_counts(candidate: Words, reference: Words) -> list[int]:
     """What corpus BLEU adds up: clipped matches of order 1-4, n-grams of order 1-4, both lengths; ten numbers."""
     pairs = [(ngrams(candidate, order), ngrams(reference, order)) for order in range(1, ORDERS + 1)]
-    matches = [sum((ours & theirs).values()) for ours, theirs in pairs]
-    return [*matches, *(sum(ours.values()) for ours, _ in pairs), len(candidate), len(reference)]
+    matches = [sum((candidate_ngrams & reference_ngrams).values()) for candidate_ngrams, reference_ngrams in pairs]
+    return [
+        *matches,
+        *(sum(candidate_ngrams.values()) for candidate_ngrams, _ in pairs),
+        len(candidate),
+        len(reference),
+    ]
 
 
 def bleu(totals: Floats) -> Floats:
@@ -55,12 +60,17 @@ def bleu(totals: Floats) -> Floats:
     Returns:
         (..., 4); 0 where nothing of some order matches.
     """
-    matches, seen, ours, theirs = totals[..., :4], totals[..., 4:8], totals[..., 8], totals[..., 9]
-    precision = np.nan_to_num(divide(matches, seen))
+    matches, n_candidate_ngrams, candidate_length, reference_length = (
+        totals[..., :4],
+        totals[..., 4:8],
+        totals[..., 8],
+        totals[..., 9],
+    )
+    precision = np.nan_to_num(divide(matches, n_candidate_ngrams))
     with np.errstate(divide="ignore"):
         logs = np.cumsum(np.log(precision), axis=-1) / np.arange(1, ORDERS + 1)
-    ratio = divide(theirs, ours)
-    penalty = np.where(ours > 0, np.minimum(0.0, 1 - np.nan_to_num(ratio)), -np.inf)
+    ratio = divide(reference_length, candidate_length)
+    penalty = np.where(candidate_length > 0, np.minimum(0.0, 1 - np.nan_to_num(ratio)), -np.inf)
     return np.asarray(np.exp(logs + penalty[..., None]))
 
 
@@ -69,9 +79,9 @@ def common_subsequence(first: Words, second: Words) -> int:
     row = [0] * (len(second) + 1)
     for word in first:
         corner = 0
-        for column, other in enumerate(second, start=1):
+        for column, second_word in enumerate(second, start=1):
             above = row[column]
-            row[column] = corner + 1 if word == other else max(above, row[column - 1])
+            row[column] = corner + 1 if word == second_word else max(above, row[column - 1])
             corner = above
     return row[-1]
 
@@ -105,11 +115,17 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
         counts = [ngrams(words, order) for words in references]
         frequency = Counter(gram for count in counts for gram in count)
         for number, (words, count) in enumerate(zip(candidates, counts, strict=True)):
-            ours, theirs = (_weighted(c, frequency, len(references)) for c in (ngrams(words, order), count))
-            norms = float(np.sqrt(sum(v * v for v in ours.values()) * sum(v * v for v in theirs.values())))
+            candidate_weights, reference_weights = (
+                _weighted(c, frequency, len(references)) for c in (ngrams(words, order), count)
+            )
+            norms = float(
+                np.sqrt(sum(v * v for v in candidate_weights.values()) * sum(v * v for v in reference_weights.values()))
+            )
             if norms > 0:
                 shared = sum(
-                    min(weight, theirs[gram]) * theirs[gram] for gram, weight in ours.items() if gram in theirs
+                    min(weight, reference_weights[gram]) * reference_weights[gram]
+                    for gram, weight in candidate_weights.items()
+                    if gram in reference_weights
                 )
                 gap = len(words) - len(references[number])
                 total[number] += shared / norms * np.exp(-(gap**2) / (2 * sigma**2))

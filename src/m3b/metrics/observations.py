@@ -85,14 +85,14 @@ def synonyms(name: str) -> tuple[str, ...]:
     Args:
         name: as a data set spells it, such as `Pleural_Effusion`.
     """
-    folded = _folded(name)
-    observation = folded if folded in OBSERVATIONS else _SAME.get(folded)
+    normalised = _folded(name)
+    observation = normalised if normalised in OBSERVATIONS else _SAME.get(normalised)
     if observation is None:
         return ()
-    known = OBSERVATIONS[observation]
-    if folded in _NARROW:
-        return tuple(phrase for phrase in known if any(word.startswith(folded[:4]) for word in phrase.split()))
-    return tuple(known)
+    phrases = OBSERVATIONS[observation]
+    if normalised in _NARROW:
+        return tuple(phrase for phrase in phrases if any(word.startswith(normalised[:4]) for word in phrase.split()))
+    return tuple(phrases)
 
 
 def usual_observations(texts: Sequence[str]) -> Findings:
@@ -104,6 +104,10 @@ def usual_observations(texts: Sequence[str]) -> Findings:
     Returns:
         Those that 2 % of the reports, and three at least, state and do not deny.
     """
-    each = [stated(text, OBSERVATIONS) for text in texts]
-    least = max(LEAST_REPORTS, LEAST_SHARE * len(texts))
-    return {name: phrases for name, phrases in OBSERVATIONS.items() if sum(name in some for some in each) >= least}
+    stated_per_report = [stated(text, OBSERVATIONS) for text in texts]
+    min_count = max(LEAST_REPORTS, LEAST_SHARE * len(texts))
+    return {
+        name: phrases
+        for name, phrases in OBSERVATIONS.items()
+        if sum(name in stated_names for stated_names in stated_per_report) >= min_count
+    }

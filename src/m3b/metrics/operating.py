@@ -31,9 +31,9 @@ def cumulated(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> tu
     """
     order = np.argsort(-score, kind="stable")
     ordered = weights[:, order]
-    above = np.cumsum(np.where(positive[order], ordered, 0.0), axis=1)
+    true_positives = np.cumsum(np.where(positive[order], ordered, 0.0), axis=1)
     last = np.append(np.diff(score[order]) < 0, True)
-    return above[:, last], (np.cumsum(ordered, axis=1) - above)[:, last]
+    return true_positives[:, last], (np.cumsum(ordered, axis=1) - true_positives)[:, last]
 
 
 def precision_area(found: Floats, false: Floats) -> Floats:
@@ -55,8 +55,8 @@ def average_precision(found: Floats, false: Floats) -> Floats:
 def sensitivity_at(specificity: float, found: Floats, false: Floats) -> Floats:
     """The largest sensitivity at any threshold that keeps the specificity; nothing is interpolated."""
     allowed = false <= (1 - specificity) * false[:, -1:] + _ROUNDING
-    share = divide(np.where(allowed, found, 0.0).max(axis=1, initial=0.0), found[:, -1])
-    return np.where(false[:, -1] > 0, share, np.nan)
+    sensitivity = divide(np.where(allowed, found, 0.0).max(axis=1, initial=0.0), found[:, -1])
+    return np.where(false[:, -1] > 0, sensitivity, np.nan)
 
 
 def ranked(probability: Floats, truth: NDArray[np.bool_], weights: Floats) -> dict[str, Floats]:
@@ -69,8 +69,8 @@ def ranked(probability: Floats, truth: NDArray[np.bool_], weights: Floats) -> di
     """
     columns: dict[str, list[Floats]] = {"auprc": [], **{name: [] for name in SPECIFICITIES}}
     for k in range(probability.shape[1]):
-        found, false = cumulated(probability[:, k], truth[:, k], weights)
-        columns["auprc"].append(average_precision(found, false))
+        true_positives, false_positives = cumulated(probability[:, k], truth[:, k], weights)
+        columns["auprc"].append(average_precision(true_positives, false_positives))
         for name, specificity in SPECIFICITIES.items():
-            columns[name].append(sensitivity_at(specificity, found, false))
+            columns[name].append(sensitivity_at(specificity, true_positives, false_positives))
     return {name: np.stack(column, axis=1) for name, column in columns.items()}

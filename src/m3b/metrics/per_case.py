@@ -52,15 +52,19 @@ def score_means(
     """
     name = canonical_metric(primary, task)
     cases = group([_Of(patient) for patient in patients])
-    for some in (figures, trivial or {}):
-        if wrong := [metric for metric, values in some.items() if len(values) != len(patients)]:
-            raise ValueError(f"{', '.join(wrong)}: there must be one figure for each of the {len(patients)} cases")
+    for figures_by_metric in (figures, trivial or {}):
+        if incomplete := [metric for metric, values in figures_by_metric.items() if len(values) != len(patients)]:
+            raise ValueError(f"{', '.join(incomplete)}: there must be one figure for each of the {len(patients)} cases")
     if name not in figures:
         raise ValueError(f"there are no figures of {name}, which is asked for; there are {', '.join(figures)}")
-    blind = _means(trivial) if trivial else None
-    floor = {} if blind is None else {metric: value[0] for metric, value in blind(np.ones((1, len(patients)))).items()}
-    nothing = np.zeros((len(patients), 0), dtype=np.bool_)
-    settings = Settings(draws, seed, floor, nothing, rivals=[blind] if blind else [])
+    baseline_estimator = _means(trivial) if trivial else None
+    baseline = (
+        {}
+        if baseline_estimator is None
+        else {metric: value[0] for metric, value in baseline_estimator(np.ones((1, len(patients)))).items()}
+    )
+    no_labels = np.zeros((len(patients), 0), dtype=np.bool_)
+    settings = Settings(draws, seed, baseline, no_labels, rivals=[baseline_estimator] if baseline_estimator else [])
     metrics, _ = measure(cases, (), _means(figures), settings)
     return Scores(
         primary=metrics[name],

@@ -16,6 +16,8 @@ def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
     Returns:
         (draws,), NaN where a draw has no abnormal or no normal pixel.
     """
-    hit, false = from_above(weights, tables.abnormal), from_above(weights, tables.normal)
-    area = ((false[:, 1:] - false[:, :-1]) * (hit[:, 1:] + hit[:, :-1]) / 2).sum(axis=1)
-    return divide(area, hit[:, -1] * false[:, -1])
+    true_positives, false_positives = from_above(weights, tables.abnormal), from_above(weights, tables.normal)
+    area = (
+        (false_positives[:, 1:] - false_positives[:, :-1]) * (true_positives[:, 1:] + true_positives[:, :-1]) / 2
+    ).sum(axis=1)
+    return divide(area, true_positives[:, -1] * false_positives[:, -1])

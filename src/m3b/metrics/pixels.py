@@ -38,7 +38,10 @@ class PixelCounts:
     def row(self) -> dict[str, list[list[float]]]:
         """JSON values: part -> [level, count] of the levels that occur."""
         parts = {"normal": self.normal, "abnormal": self.abnormal, "regions": self.regions}
-        return {name: [[int(k), float(one[k])] for k in np.flatnonzero(one)] for name, one in parts.items()}
+        return {
+            name: [[int(k), float(histogram[k])] for k in np.flatnonzero(histogram)]
+            for name, histogram in parts.items()
+        }
 
 
 def from_row(row: dict[str, Any]) -> PixelCounts:
@@ -67,15 +70,15 @@ def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
         raise ValueError(f"the map's shape {levels.shape} differs from the mask's {mask.shape}")
     if levels.size and (int(levels.min()) < 0 or int(levels.max()) > TOP):
         raise ValueError(f"the map has levels from {int(levels.min())} to {int(levels.max())}; they are 0 to {TOP}")
-    marked = np.asarray(mask, dtype=np.bool_)
-    numbered, found = components(marked)
-    inside = levels[marked]
-    sizes = np.bincount(numbered[marked], minlength=found + 1).astype(np.float64)
-    share = 1.0 / sizes[numbered[marked]] if found else np.zeros(0)
+    is_abnormal = np.asarray(mask, dtype=np.bool_)
+    region_labels, n_regions = components(is_abnormal)
+    abnormal_levels = levels[is_abnormal]
+    sizes = np.bincount(region_labels[is_abnormal], minlength=n_regions + 1).astype(np.float64)
+    region_share = 1.0 / sizes[region_labels[is_abnormal]] if n_regions else np.zeros(0)
     return PixelCounts(
-        np.bincount(levels[~marked].ravel(), minlength=TOP + 1).astype(np.float64),
-        np.bincount(inside, minlength=TOP + 1).astype(np.float64),
-        np.bincount(inside, weights=share, minlength=TOP + 1).astype(np.float64),
+        np.bincount(levels[~is_abnormal].ravel(), minlength=TOP + 1).astype(np.float64),
+        np.bincount(abnormal_levels, minlength=TOP + 1).astype(np.float64),
+        np.bincount(abnormal_levels, weights=region_share, minlength=TOP + 1).astype(np.float64),
     )
 
 
@@ -90,10 +93,12 @@ class PixelTables:
 
 def tables_of(cases: Sequence[PixelCounts]) -> PixelTables:
     """Stacked."""
-    return PixelTables(*(np.stack([getattr(one, part) for one in cases]) for part in ("normal", "abnormal", "regions")))
+    return PixelTables(
+        *(np.stack([getattr(counts, part) for counts in cases]) for part in ("normal", "abnormal", "regions"))
+    )
 
 
 def from_above(weights: Floats, table: Floats) -> Floats:
     """(draws, TOP + 2) how much lies at or above each level, from nothing at all to everything."""
-    drawn = (weights @ table)[:, ::-1]
-    return np.concatenate([np.zeros((len(weights), 1)), np.cumsum(drawn, axis=1)], axis=1)
+    sampled = (weights @ table)[:, ::-1]
+    return np.concatenate([np.zeros((len(weights), 1)), np.cumsum(sampled, axis=1)], axis=1)

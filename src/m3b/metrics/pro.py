@@ -22,9 +22,9 @@ def pro(tables: PixelTables, weights: Floats, limit: float = LIMIT) -> Floats:
     Returns:
         (draws,), NaN where a draw has no region or no normal pixel.
     """
-    regions, false = from_above(weights, tables.regions), from_above(weights, tables.normal)
+    regions, false_positives = from_above(weights, tables.regions), from_above(weights, tables.normal)
     overlap = divide(regions, regions[:, -1:])
-    rate = divide(false, false[:, -1:])
+    rate = divide(false_positives, false_positives[:, -1:])
     low, high = np.minimum(rate[:, :-1], limit), np.minimum(rate[:, 1:], limit)
     step = rate[:, 1:] - rate[:, :-1]
     slope = np.where(step > 0, (overlap[:, 1:] - overlap[:, :-1]) / np.where(step > 0, step, 1.0), 0.0)

@@ -63,15 +63,19 @@ def score_regression(
     predicted = np.array([case.predicted for case in cases], dtype=np.float64)
     if not np.isfinite(true).all() or not np.isfinite(predicted).all():
         raise ValueError("a true or predicted number is not finite")
-    rivals = [_estimator(true, np.full(len(true), value)) for value in blind]
-    rivals += [_estimator(true, np.array(beside, dtype=np.float64))] if len(beside) else []
-    floors = [plain_figures(rival, len(true)) for rival in rivals]
-    floor = {
-        metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
-        for metric in (floors[0] if floors else ())
+    baseline_estimators = [_estimator(true, np.full(len(true), value)) for value in blind]
+    baseline_estimators += [_estimator(true, np.array(beside, dtype=np.float64))] if len(beside) else []
+    baseline_figures = [plain_figures(estimator, len(true)) for estimator in baseline_estimators]
+    baseline = {
+        metric: np.asarray(
+            (min if lower_is_better(metric) else max)(float(figures[metric]) for figures in baseline_figures)
+        )
+        for metric in (baseline_figures[0] if baseline_figures else ())
     }
-    settings = Settings(draws, seed, floor, np.zeros((len(true), 0), dtype=np.bool_), rivals=rivals)
-    alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if len(beside) else {}
+    settings = Settings(draws, seed, baseline, np.zeros((len(true), 0), dtype=np.bool_), rivals=baseline_estimators)
+    covariates_figures = (
+        {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)} if len(beside) else {}
+    )
     metrics, _ = measure(patients, (), _estimator(true, predicted), settings)
     return Scores(
         primary=metrics[name],
@@ -80,7 +84,10 @@ def score_regression(
         n_cases=len(cases),
         n_patients=patients.n_patients,
         task="regression",
-        details={**_details(cases, true, predicted, quantity, level), **({"covariates_alone": alone} if alone else {})},
+        details={
+            **_details(cases, true, predicted, quantity, level),
+            **({"covariates_alone": covariates_figures} if covariates_figures else {}),
+        },
     )
 
 
@@ -90,14 +97,17 @@ def _estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, 
 
     def figures(weights: Floats) -> dict[str, Floats]:
         total = weights.sum(axis=1)
-        squared = divide(weights @ np.square(error), total)
-        spread = _covariance(weights, true, true)
-        both, own = _covariance(weights, true, predicted), _covariance(weights, predicted, predicted)
+        mean_squared_error = divide(weights @ np.square(error), total)
+        true_variance = _covariance(weights, true, true)
+        covariance, predicted_variance = (
+            _covariance(weights, true, predicted),
+            _covariance(weights, predicted, predicted),
+        )
         return {
             "mae": divide(weights @ np.abs(error), total),
-            "rmse": np.sqrt(squared),
-            "r2": 1 - divide(squared, spread),
-            "pearson": divide(both, np.sqrt(np.maximum(spread * own, 0.0))),
+            "rmse": np.sqrt(mean_squared_error),
+            "r2": 1 - divide(mean_squared_error, true_variance),
+            "pearson": divide(covariance, np.sqrt(np.maximum(true_variance * predicted_variance, 0.0))),
         }
 
     return figures
@@ -107,11 +117,11 @@ def _covariance(weights: Floats, left: Floats, right: Floats) -> Floats:
     """(draws,) of the weighted cases; zero where it is so up to rounding."""
     total = weights.sum(axis=1)
     left, right = left - left.mean(), right - right.mean()  # so that far numbers keep their digits
-    found: Floats = divide(weights @ (left * right), total) - divide(weights @ left, total) * divide(
+    covariance: Floats = divide(weights @ (left * right), total) - divide(weights @ left, total) * divide(
         weights @ right, total
     )
-    size = np.sqrt(float(np.square(left).mean() * np.square(right).mean()))
-    return np.where(np.abs(found) <= 1e-12 * size, 0.0, found)
+    scale = np.sqrt(float(np.square(left).mean() * np.square(right).mean()))
+    return np.where(np.abs(covariance) <= 1e-12 * scale, 0.0, covariance)
 
 
 def _details(
@@ -120,16 +130,21 @@ def _details(
     """Bias and limits of agreement (Bland and Altman, 1986), how often the intervals hold, and pairs for a picture."""
     error = predicted - true
     deviation = float(error.std(ddof=1)) if len(error) > 1 else 0.0
-    chosen = np.argsort(true, kind="stable")[:: max(1, -(-len(true) // POINTS))]
-    found: dict[str, Any] = {
+    plot_indices = np.argsort(true, kind="stable")[:: max(1, -(-len(true) // POINTS))]
+    details: dict[str, Any] = {
         "quantity": quantity,
         "bias": float(error.mean()),
         "limits_of_agreement": [float(error.mean() - 1.96 * deviation), float(error.mean() + 1.96 * deviation)],
-        "pairs": [[float(true[at]), float(predicted[at])] for at in chosen],
+        "pairs": [[float(true[index]), float(predicted[index])] for index in plot_indices],
     }
-    known = [(case.true, case.interval) for case in cases if case.interval is not None]
-    if known and level is not None:
-        inside = sum(span[0] <= value <= span[1] for value, span in known)
-        width = float(np.mean([span[1] - span[0] for _, span in known]))
-        found["intervals"] = {"promised": level, "held": inside / len(known), "cases": len(known), "mean_width": width}
-    return found
+    with_interval = [(case.true, case.interval) for case in cases if case.interval is not None]
+    if with_interval and level is not None:
+        n_covered = sum(span[0] <= value <= span[1] for value, span in with_interval)
+        width = float(np.mean([span[1] - span[0] for _, span in with_interval]))
+        details["intervals"] = {
+            "promised": level,
+            "held": n_covered / len(with_interval),
+            "cases": len(with_interval),
+            "mean_width": width,
+        }
+    return details

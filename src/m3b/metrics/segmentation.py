@@ -50,10 +50,10 @@ def mask_baseline(
     trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
 ) -> dict[str, Floats]:
     """Metric -> (labels,) the better of marking nothing and of an image-blind answer such as the mean shape."""
-    nothing = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
-    floor = plain_figures(mask_estimator(nothing, labels), len(rows))
-    other = plain_figures(mask_estimator(trivial, labels), len(trivial)) if trivial else {}
-    return {name: better(name, value, other.get(name)) for name, value in floor.items()}
+    empty_rows = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
+    empty_values = plain_figures(mask_estimator(empty_rows, labels), len(rows))
+    baseline_values = plain_figures(mask_estimator(trivial, labels), len(trivial)) if trivial else {}
+    return {name: better(name, value, baseline_values.get(name)) for name, value in empty_values.items()}
 
 
 def mask_rivals(
@@ -62,8 +62,8 @@ def mask_rivals(
     trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
 ) -> list[Estimator]:
     """The answers of which `mask_baseline` takes the better, as estimators."""
-    nothing = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
-    return [mask_estimator(answer, labels) for answer in (nothing, trivial) if answer]
+    empty_rows = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
+    return [mask_estimator(answer, labels) for answer in (empty_rows, trivial) if answer]
 
 
 def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figures") -> None:
@@ -73,10 +73,12 @@ def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figu
         ValueError: the first case and label that is missing or unknown.
     """
     for number, case in enumerate(cases):
-        odd = sorted(set(labels) ^ set(getattr(case, field)))
-        if odd:
-            where = "no figures for" if odd[0] in labels else "figures for the unknown"
-            raise ValueError(f"case {number} ({case.image}): {where} label {odd[0]!r}; the labels are {list(labels)}")
+        mismatched = sorted(set(labels) ^ set(getattr(case, field)))
+        if mismatched:
+            problem = "no figures for" if mismatched[0] in labels else "figures for the unknown"
+            raise ValueError(
+                f"case {number} ({case.image}): {problem} label {mismatched[0]!r}; the labels are {list(labels)}"
+            )
 
 
 def score_segmentation(
@@ -104,15 +106,15 @@ def score_segmentation(
     """
     name = canonical_metric(primary, "segmentation")
     patients = group(cases)
-    for some in (cases, trivial or ()):
-        check_labels(some, labels)
+    for case_list in (cases, trivial or ()):
+        check_labels(case_list, labels)
     if trivial is not None and [case.image for case in trivial] != [case.image for case in cases]:
         raise ValueError("the trivial cases must be the same images in the same order")
     rows = [case.figures for case in cases]
-    guesses = None if trivial is None else [case.figures for case in trivial]
-    floor = mask_baseline(rows, labels, guesses)
-    concerned = np.array([[row[k].reference > 0 or row[k].prediction > 0 for k in labels] for row in rows])
-    settings = Settings(draws, seed, floor, concerned, rivals=mask_rivals(rows, labels, guesses))
+    baseline_rows = None if trivial is None else [case.figures for case in trivial]
+    baseline = mask_baseline(rows, labels, baseline_rows)
+    label_presence = np.array([[row[k].reference > 0 or row[k].prediction > 0 for k in labels] for row in rows])
+    settings = Settings(draws, seed, baseline, label_presence, rivals=mask_rivals(rows, labels, baseline_rows))
     metrics, per_label = measure(patients, labels, mask_estimator(rows, labels), settings)
     return Scores(
         primary=metrics[name],

@@ -29,23 +29,23 @@ def _crossings(code: int, fixed: int, side: int) -> list[tuple[_Point, _Point]]:
     first, second = ((fixed + 1) % 3, (fixed + 2) % 3) if side else ((fixed + 2) % 3, (fixed + 1) % 3)
     corners = []
     for a, b in ((0, 0), (1, 0), (1, 1), (0, 1)):  # counter-clockwise seen from outside
-        place = [0, 0, 0]
-        place[fixed], place[first], place[second] = side, a, b
-        corners.append((place, bool(code >> (4 * place[0] + 2 * place[1] + place[2]) & 1)))
-    middles, into = [], []
-    for (start, inside), (end, after) in zip(corners, corners[1:] + corners[:1], strict=True):
-        if inside != after:
-            middles.append((start[0] / 2 + end[0] / 2, start[1] / 2 + end[1] / 2, start[2] / 2 + end[2] / 2))
-            into.append(after)
-    count = len(middles)
-    return [(middles[k], middles[(k + 1) % count]) for k in range(count) if into[k]]
+        corner = [0, 0, 0]
+        corner[fixed], corner[first], corner[second] = side, a, b
+        corners.append((corner, bool(code >> (4 * corner[0] + 2 * corner[1] + corner[2]) & 1)))
+    midpoints, enters = [], []
+    for (start, start_inside), (end, end_inside) in zip(corners, corners[1:] + corners[:1], strict=True):
+        if start_inside != end_inside:
+            midpoints.append((start[0] / 2 + end[0] / 2, start[1] / 2 + end[1] / 2, start[2] / 2 + end[2] / 2))
+            enters.append(end_inside)
+    count = len(midpoints)
+    return [(midpoints[k], midpoints[(k + 1) % count]) for k in range(count) if enters[k]]
 
 
 def _loops(code: int) -> list[list[_Point]]:
     """The closed polygons in which the surface cuts the cube."""
     follow: dict[_Point, _Point] = {}
-    for fixed, side in product(range(3), (0, 1)):
-        for start, end in _crossings(code, fixed, side):
+    for fixed, face_side in product(range(3), (0, 1)):
+        for start, end in _crossings(code, fixed, face_side):
             follow[start] = end
     loops = []
     while follow:
@@ -61,11 +61,11 @@ def _loops(code: int) -> list[list[_Point]]:
 @lru_cache(maxsize=64)
 def _areas(spacing: tuple[float, ...]) -> Floats:
     """Code of the corners -> area in mm2 (3D; length in mm in 2D). A polygon is a fan of triangles from its middle."""
-    flat = len(spacing) == 2
-    scale = np.array((1.0, *spacing) if flat else spacing)
-    table = np.zeros(16 if flat else 256)
+    is_2d = len(spacing) == 2
+    scale = np.array((1.0, *spacing) if is_2d else spacing)
+    table = np.zeros(16 if is_2d else 256)
     for code in range(len(table)):
-        if flat:
+        if is_2d:
             pairs = _crossings(code | code << 4, 0, 1)
             table[code] = sum(float(np.linalg.norm((np.array(a) - np.array(b)) * scale)) for a, b in pairs)
             continue
@@ -96,9 +96,9 @@ def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Fl
         window = tuple(slice(step, step + size) for step, size in zip(corner, code.shape, strict=True))
         code |= padded[window] << bit
     full = (1 << 2**dimensions) - 1
-    found = np.nonzero((code != 0) & (code != full))
+    surface_cells = np.nonzero((code != 0) & (code != full))
     origin = np.array([part.start for part in box[0]]) - 0.5
-    return (np.stack(found, axis=1) + origin) * np.array(spacing), _areas(spacing)[code[found]]
+    return (np.stack(surface_cells, axis=1) + origin) * np.array(spacing), _areas(spacing)[code[surface_cells]]
 
 
 def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
@@ -119,11 +119,14 @@ def nsd(prediction: Mask, reference: Mask, spacing: tuple[float, ...], tolerance
     (area of the prediction's surface near the reference's + the reverse) / (area of both), Nikolov et al. 2018.
     Neither mask may be empty.
     """
-    ours, our_areas = surface_elements(prediction, spacing)
-    theirs, their_areas = surface_elements(reference, spacing)
+    predicted_points, predicted_areas = surface_elements(prediction, spacing)
+    reference_points, reference_areas = surface_elements(reference, spacing)
     limit = tolerance + 1e-9
-    near = our_areas[nearest(ours, theirs) <= limit].sum() + their_areas[nearest(theirs, ours) <= limit].sum()
-    return float(near / (our_areas.sum() + their_areas.sum()))
+    near_area = (
+        predicted_areas[nearest(predicted_points, reference_points) <= limit].sum()
+        + reference_areas[nearest(reference_points, predicted_points) <= limit].sum()
+    )
+    return float(near_area / (predicted_areas.sum() + reference_areas.sum()))
 
 
 def hd95(prediction: Mask, reference: Mask, spacing: tuple[float, ...]) -> float:
@@ -132,5 +135,10 @@ def hd95(prediction: Mask, reference: Mask, spacing: tuple[float, ...]) -> float
     Huttenlocher et al., IEEE PAMI 15 (1993), with the percentile in place of the maximum; numbers between two
     neighbours are interpolated. Neither mask may be empty.
     """
-    ours, theirs = border_voxels(prediction, spacing), border_voxels(reference, spacing)
-    return float(max(np.percentile(nearest(ours, theirs), 95), np.percentile(nearest(theirs, ours), 95)))
+    predicted_points, reference_points = border_voxels(prediction, spacing), border_voxels(reference, spacing)
+    return float(
+        max(
+            np.percentile(nearest(predicted_points, reference_points), 95),
+            np.percentile(nearest(reference_points, predicted_points), 95),
+        )
+    )

@@ -76,23 +76,25 @@ def score_survival(
     if not event.any():
         raise ValueError("the event came in none of the cases, so that nothing tells who had it sooner")
     pairs = comparable(time, event)
-    blind = _Estimator(pairs, np.zeros(len(cases)), _errors(time, event, [population] * len(cases)))
-    rivals: list[Callable[[Floats], dict[str, Floats]]] = [blind]
+    population_estimator = _Estimator(pairs, np.zeros(len(cases)), _errors(time, event, [population] * len(cases)))
+    baseline_estimators: list[Callable[[Floats], dict[str, Floats]]] = [population_estimator]
     if len(beside):
-        rivals.append(_Estimator(pairs, np.array(beside, dtype=np.float64), None))
-    floors = [plain_figures(one, len(cases)) for one in rivals]
-    floor = {
+        baseline_estimators.append(_Estimator(pairs, np.array(beside, dtype=np.float64), None))
+    baseline_figures = [plain_figures(candidate, len(cases)) for candidate in baseline_estimators]
+    baseline = {
         metric: np.asarray(
-            (min if lower_is_better(metric) else max)(float(one[metric]) for one in floors if metric in one)
+            (min if lower_is_better(metric) else max)(
+                float(candidate[metric]) for candidate in baseline_figures if metric in candidate
+            )
         )
-        for metric in floors[0]
+        for metric in baseline_figures[0]
     }
-    had = patients.patients_with(event)
-    nobody = np.zeros((len(cases), 0), dtype=np.bool_)
-    settings = Settings(draws, seed, floor, nobody, {"c_index": had}, rivals)
-    ours = _Estimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
-    metrics, _ = measure(patients, (), ours, settings)
-    alone = {"c_index": float(floors[-1]["c_index"])} if len(beside) else {}
+    n_event_patients = patients.patients_with(event)
+    no_labels = np.zeros((len(cases), 0), dtype=np.bool_)
+    settings = Settings(draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators)
+    model_estimator = _Estimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
+    metrics, _ = measure(patients, (), model_estimator, settings)
+    covariates_figures = {"c_index": float(baseline_figures[-1]["c_index"])} if len(beside) else {}
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -106,7 +108,7 @@ def score_survival(
             "censored": int((~event).sum()),
             "comparable_pairs": int(pairs.sum()),
             "by_risk": _by_risk(time, event, risk),
-            **({"covariates_alone": alone} if alone else {}),
+            **({"covariates_alone": covariates_figures} if covariates_figures else {}),
         },
     )
 
@@ -115,32 +117,32 @@ def comparable(time: Floats, event: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(N, N): whether the event of the one is known to have come before that of the other, who was followed longer or, with the
     same time, had none (Harrell et al., JAMA 1982)."""
     earlier = time[:, None] < time[None, :]
-    same = (time[:, None] == time[None, :]) & ~event[None, :]
-    return np.asarray(event[:, None] & (earlier | same))
+    is_tied = (time[:, None] == time[None, :]) & ~event[None, :]
+    return np.asarray(event[:, None] & (earlier | is_tied))
 
 
 class _Estimator:
     """Weights (draws, cases) -> metric -> (draws,)."""
 
     def __init__(self, pairs: NDArray[np.bool_], risk: Floats, errors: Floats | None) -> None:
-        ahead = np.where(risk[:, None] > risk[None, :], 1.0, np.where(risk[:, None] == risk[None, :], 0.5, 0.0))
-        self.pairs, self.right, self.errors = pairs.astype(np.float64), np.where(pairs, ahead, 0.0), errors
+        concordance = np.where(risk[:, None] > risk[None, :], 1.0, np.where(risk[:, None] == risk[None, :], 0.5, 0.0))
+        self.pairs, self.right, self.errors = pairs.astype(np.float64), np.where(pairs, concordance, 0.0), errors
 
     def __call__(self, weights: Floats) -> dict[str, Floats]:
-        right = np.einsum("dn,dn->d", weights @ self.right, weights)
+        concordant = np.einsum("dn,dn->d", weights @ self.right, weights)
         total = np.einsum("dn,dn->d", weights @ self.pairs, weights)
-        found = {"c_index": divide(right, total)}
+        values = {"c_index": divide(concordant, total)}
         if self.errors is not None:
-            found["ibs"] = divide(weights @ self.errors, weights.sum(axis=1))
-        return found
+            values["ibs"] = divide(weights @ self.errors, weights.sum(axis=1))
+        return values
 
 
 def kaplan_meier(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, float]]:
     """The share of cases in whom the event has not come, at each time at which one came (Kaplan and Meier, 1958)."""
-    curve, left = [], 1.0
-    for at in np.unique(time[event]):
-        left *= 1 - float((event & (time == at)).sum()) / float((time >= at).sum())
-        curve.append((float(at), left))
+    curve, survival = [], 1.0
+    for event_time in np.unique(time[event]):
+        survival *= 1 - float((event & (time == event_time)).sum()) / float((time >= event_time).sum())
+        curve.append((float(event_time), survival))
     return curve
 
 
@@ -158,20 +160,24 @@ def _errors(time: Floats, event: NDArray[np.bool_], curves: Sequence[Curve]) -> 
     a case has no curve, or nobody was followed for long enough."""
     if not all(len(curve) for curve in curves):
         return None
-    end = float(np.quantile(time, 1 - LEAST_FOLLOWED))
-    if end <= 0:
+    last_time = float(np.quantile(time, 1 - LEAST_FOLLOWED))
+    if last_time <= 0:
         return None
-    grid = np.linspace(0, end, GRID + 1)[1:]
-    followed = kaplan_meier(time, ~event)
-    own, now = at_times(followed, time, before=True), at_times(followed, grid)
-    said = np.stack([_smooth(curve, grid) for curve in curves])
-    gone = (time[:, None] <= grid[None, :]) & event[:, None]
-    here = time[:, None] > grid[None, :]
-    least = 1 / len(time)
-    weighted = np.where(gone, np.square(said) / np.maximum(own, least)[:, None], 0.0)
-    weighted += np.where(here, np.square(1 - said) / np.maximum(now, least)[None, :], 0.0)
-    found: Floats = weighted.mean(axis=1)
-    return found
+    grid = np.linspace(0, last_time, GRID + 1)[1:]
+    censoring_curve = kaplan_meier(time, ~event)
+    censoring_at_case, censoring_at_grid = at_times(censoring_curve, time, before=True), at_times(censoring_curve, grid)
+    predicted = np.stack([_smooth(curve, grid) for curve in curves])
+    had_event = (time[:, None] <= grid[None, :]) & event[:, None]
+    is_at_risk = time[:, None] > grid[None, :]
+    min_probability = 1 / len(time)
+    weighted_errors = np.where(
+        had_event, np.square(predicted) / np.maximum(censoring_at_case, min_probability)[:, None], 0.0
+    )
+    weighted_errors += np.where(
+        is_at_risk, np.square(1 - predicted) / np.maximum(censoring_at_grid, min_probability)[None, :], 0.0
+    )
+    scores: Floats = weighted_errors.mean(axis=1)
+    return scores
 
 
 def _smooth(curve: Curve, times: Floats) -> Floats:
@@ -183,11 +189,13 @@ def _smooth(curve: Curve, times: Floats) -> Floats:
 def _by_risk(time: Floats, event: NDArray[np.bool_], risk: Floats) -> list[dict[str, Any]]:
     """The curves of the lower and the higher half by risk, for a picture."""
     high = risk > np.median(risk)
-    halves: Mapping[str, NDArray[np.bool_]] = {"lower risk": ~high, "higher risk": high}
-    found = []
-    for name, half in halves.items():
-        if half.any():
-            curve = kaplan_meier(time[half], event[half])
-            shown = [list(one) for one in curve[:: max(1, len(curve) // SHOWN)]]
-            found.append({"group": name, "n": int(half.sum()), "events": int(event[half].sum()), "curve": shown})
-    return found
+    risk_groups: Mapping[str, NDArray[np.bool_]] = {"lower risk": ~high, "higher risk": high}
+    groups = []
+    for name, in_group in risk_groups.items():
+        if in_group.any():
+            curve = kaplan_meier(time[in_group], event[in_group])
+            plotted = [list(point) for point in curve[:: max(1, len(curve) // SHOWN)]]
+            groups.append(
+                {"group": name, "n": int(in_group.sum()), "events": int(event[in_group].sum()), "curve": plotted}
+            )
+    return groups

@@ -40,9 +40,9 @@ class MetricTable:
     rarer_class: bool = False
 
     def __post_init__(self) -> None:
-        told = {self.default, *self.lower_is_better, *self.unbounded, *self.companions, *self.companions.values(),
+        mentioned = {self.default, *self.lower_is_better, *self.unbounded, *self.companions, *self.companions.values(),
                 *self.alongside, *self.remarked, *filter(None, [self.decisions])}  # fmt: skip
-        if unknown := sorted(told - set(self.names)):
+        if unknown := sorted(mentioned - set(self.names)):
             raise ValueError(f"The table of metrics speaks of {', '.join(unknown)}, and names {', '.join(self.names)}.")
 
 
@@ -68,8 +68,8 @@ def add_table(task: str, table: MetricTable) -> None:
         ValueError: the task has another table, or a metric of this name is better the other way round elsewhere.
     """
     for name in table.names:
-        for other in (one for one in _known() if name in one.names):
-            if (name in other.lower_is_better) != (name in table.lower_is_better):
+        for registered in (existing for existing in _known() if name in existing.names):
+            if (name in registered.lower_is_better) != (name in table.lower_is_better):
                 raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
     _TABLES.add(task, table)
 
@@ -81,12 +81,14 @@ def add_metric(task: str, name: str, added: AddedMetric) -> None:
         ValueError: there is no such task, its family has a metric of this name, or a metric of this name is better the
             other way round elsewhere.
     """
-    if (own := _TABLES.get(task)) is None:
+    if (task_table := _TABLES.get(task)) is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")
-    if name in own.names:
+    if name in task_table.names:
         raise ValueError(f"The task {task} has a metric {name!r} of its own; choose another name.")
-    for other in (other for other in _TABLES.names() if other != task and name in table(other).names):
-        if (name in table(other).lower_is_better) != added.lower_is_better:
+    for other_task in (
+        other_task for other_task in _TABLES.names() if other_task != task and name in table(other_task).names
+    ):
+        if (name in table(other_task).lower_is_better) != added.lower_is_better:
             raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
     _ADDED.setdefault(task, {})[name] = added
 
@@ -94,7 +96,7 @@ def add_metric(task: str, name: str, added: AddedMetric) -> None:
 def added_metrics(task: str) -> list[Any]:
     """What measures the metrics that were added to a task."""
     _TABLES.names()  # loads what is installed
-    return [one.metric for one in _ADDED.get(task, {}).values()]
+    return [added.metric for added in _ADDED.get(task, {}).values()]
 
 
 def _known() -> list[MetricTable]:
@@ -112,16 +114,17 @@ def table(task: str) -> MetricTable:
     Raises:
         ValueError: an unknown task.
     """
-    found = _TABLES.get(task)
-    if found is None:
+    base_table = _TABLES.get(task)
+    if base_table is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")
-    if not (more := _ADDED.get(task)):
-        return found
+    if not (additions := _ADDED.get(task)):
+        return base_table
     return replace(
-        found,
-        names={**found.names, **{name: one.aliases for name, one in more.items()}},
-        lower_is_better=found.lower_is_better | {name for name, one in more.items() if one.lower_is_better},
-        unbounded=found.unbounded | {name for name, one in more.items() if one.unbounded},
+        base_table,
+        names={**base_table.names, **{name: added.aliases for name, added in additions.items()}},
+        lower_is_better=base_table.lower_is_better
+        | {name for name, added in additions.items() if added.lower_is_better},
+        unbounded=base_table.unbounded | {name for name, added in additions.items() if added.unbounded},
     )
 
 
@@ -132,9 +135,9 @@ def tasks() -> tuple[str, ...]:
 
 def lower_is_better(name: str) -> bool:
     """Whether less of a metric is better."""
-    return any(name in one.lower_is_better for one in tables())
+    return any(name in task_table.lower_is_better for task_table in tables())
 
 
 def unbounded(name: str) -> bool:
     """Whether a metric is no share between 0 and 1."""
-    return any(name in one.unbounded for one in tables())
+    return any(name in task_table.unbounded for task_table in tables())

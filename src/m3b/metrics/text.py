@@ -53,17 +53,17 @@ _SLOW = ("meteor", "cider")
 
 def _wording_estimator(cases: Sequence[ReportCase], slow: bool = True) -> Estimator:
     """BLEU, ROUGE-L, and with `slow` METEOR and CIDEr-D, each (draws,)."""
-    ours, theirs = [tokens(case.prediction) for case in cases], [tokens(case.reference) for case in cases]
-    counts = np.array([bleu_counts(a, b) for a, b in zip(ours, theirs, strict=True)], dtype=np.float64)
-    single = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(ours, theirs, strict=True)])}
+    candidates, references = [tokens(case.prediction) for case in cases], [tokens(case.reference) for case in cases]
+    counts = np.array([bleu_counts(a, b) for a, b in zip(candidates, references, strict=True)], dtype=np.float64)
+    per_case = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(candidates, references, strict=True)])}
     if slow:
-        single["meteor"] = np.array([meteor(a, b) for a, b in zip(ours, theirs, strict=True)])
-        single["cider"] = cider(ours, theirs)
+        per_case["meteor"] = np.array([meteor(a, b) for a, b in zip(candidates, references, strict=True)])
+        per_case["cider"] = cider(candidates, references)
 
     def estimate(weights: Floats) -> dict[str, Floats]:
         corpus = bleu(weights @ counts)
         figures = {f"bleu_{order + 1}": corpus[:, order] for order in range(ORDERS)}
-        return figures | {name: weighted_means(value[:, None], weights)[:, 0] for name, value in single.items()}
+        return figures | {name: weighted_means(value[:, None], weights)[:, 0] for name, value in per_case.items()}
 
     return estimate
 
@@ -149,15 +149,15 @@ def score_reports(
     _check(cases)
     if name.startswith("label_") and not findings:
         raise ValueError(f"{name} needs the findings and their phrases")
-    floor: dict[str, Floats] = {}
+    baseline: dict[str, Floats] = {}
     answers = [[text] * len(cases) for text in dict.fromkeys(trivial)] + ([] if random is None else [list(random)])
-    rivals = [_estimator(with_text(cases, answer), findings) for answer in answers]
-    for rival in rivals:
-        other = plain_figures(rival, len(cases))
-        floor = {key: np.fmax(value, floor.get(key, value)) for key, value in other.items()}
+    baseline_estimators = [_estimator(with_text(cases, answer), findings) for answer in answers]
+    for estimator in baseline_estimators:
+        estimates = plain_figures(estimator, len(cases))
+        baseline = {key: np.fmax(value, baseline.get(key, value)) for key, value in estimates.items()}
     table = stated_in(cases, findings) if findings else None
-    concerned = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.chosen
-    settings = Settings(draws, seed, floor, concerned, rivals=rivals)
+    label_presence = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.chosen
+    settings = Settings(draws, seed, baseline, label_presence, rivals=baseline_estimators)
     metrics, per_label = measure(patients, list(findings or ()), _estimator(cases, findings), settings)
     details: dict[str, Any] = {"distinct": distinct_texts(cases), "constant": list(dict.fromkeys(trivial))}
     return Scores(

@@ -36,8 +36,10 @@ def stated_in(cases: Sequence[Written], findings: Findings) -> Stated:
     names = list(findings)
     tables = []
     for texts in ([case.reference for case in cases], [case.prediction for case in cases]):
-        each = [stated(text, findings) for text in texts]
-        tables.append(np.array([[name in some for name in names] for some in each], dtype=np.bool_))
+        stated_per_text = [stated(text, findings) for text in texts]
+        tables.append(
+            np.array([[name in stated_names for name in names] for stated_names in stated_per_text], dtype=np.bool_)
+        )
     return Stated(tables[0], tables[1])
 
 
@@ -51,7 +53,10 @@ def label_estimator(table: Stated) -> Estimator:
     """label_f1 (draws, findings), mean over findings that any report states; label_f1_micro (draws,), all pooled."""
 
     def estimate(weights: Floats) -> dict[str, Floats]:
-        above, below = _label_counts(table, weights)
-        return {"label_f1": divide(above, below), "label_f1_micro": divide(above.sum(axis=1), below.sum(axis=1))}
+        numerator, denominator = _label_counts(table, weights)
+        return {
+            "label_f1": divide(numerator, denominator),
+            "label_f1_micro": divide(numerator.sum(axis=1), denominator.sum(axis=1)),
+        }
 
     return estimate

@@ -61,9 +61,9 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: s
     for problem in problems:
         if problem:
             return ModelVerdict(False, problem)
-    inside = "" if acceptable is None else f", inside the acceptable range {_span(acceptable)}"
+    range_note = "" if acceptable is None else f", inside the acceptable range {_span(acceptable)}"
     name = "" if compared is main else f"{compared.name}'s "
-    reason = f"{main}{inside}: {name}{_above(compared)}"
+    reason = f"{main}{range_note}: {name}{_above(compared)}"
     return ModelVerdict(True, "; but ".join([reason, *_caveats(scores)]))
 
 
@@ -73,15 +73,17 @@ def _span(acceptable: tuple[float, float | None]) -> str:
 
 
 def _too_few(scores: Scores, compared: Measure, part: str) -> str:
-    count, of = scores.n_patients, ""
-    two = table(scores.task).rarer_class and len(scores.classes) == 2 and not scores.multi_label
-    if count >= ENOUGH and two and compared.patients is not None and compared.patients < count:
-        count, of = compared.patients, " of the rarer class"
+    count, class_note = scores.n_patients, ""
+    uses_rarer_class = table(scores.task).rarer_class and len(scores.classes) == 2 and not scores.multi_label
+    if count >= ENOUGH and uses_rarer_class and compared.patients is not None and compared.patients < count:
+        count, class_note = compared.patients, " of the rarer class"
     if count >= ENOUGH:
         return ""
     unit = f"{part} patient" if scores.patients_known else f"{part} case"
     patients = f"1 {unit}" if count == 1 else f"{count} {unit}s"
-    return f"{scores.primary}: {patients}{of} cannot speak for others; at least {ENOUGH} are needed for a verdict"
+    return (
+        f"{scores.primary}: {patients}{class_note} cannot speak for others; at least {ENOUGH} are needed for a verdict"
+    )
 
 
 def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) -> str:
@@ -99,14 +101,14 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
 def _against_baselines(scores: Scores, compared: Measure, part: str) -> Iterator[str]:
     """What is wrong beside the range, the most telling first; empty texts where nothing is."""
     yield _not_better(compared, part)
-    known = table(scores.task)
-    if known.decisions and compared.name != known.decisions:
-        problem = _not_better(scores.metrics[known.decisions], part)
+    task_metrics = table(scores.task)
+    if task_metrics.decisions and compared.name != task_metrics.decisions:
+        problem = _not_better(scores.metrics[task_metrics.decisions], part)
         yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
     # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
-    for other in _alongside(scores, known.alongside):
-        if _span_of_gain(other)[1] < 0:
-            yield f"{scores.primary}, but {other} is worse than the image-blind baseline ({other.baseline:.3f})"
+    for measure in _alongside(scores, task_metrics.alongside):
+        if _span_of_gain(measure)[1] < 0:
+            yield f"{scores.primary}, but {measure} is worse than the image-blind baseline ({measure.baseline:.3f})"
     yield _ignores_the_image(scores)
     yield _looked_up(scores)
 
@@ -116,14 +118,14 @@ def _not_better(compared: Measure, part: str) -> str:
         return f"{compared}: without an interval nobody can say whether it beats chance; more {part} cases are needed"
     if compared.baseline is None:
         return f"{compared}: there is no image-blind baseline to compare with"
-    least, most = _span_of_gain(compared)
-    if least > 0:
+    min_gain, max_gain = _span_of_gain(compared)
+    if min_gain > 0:
         return ""
     side = "below" if lower_is_better(compared.name) else "above"
-    blind = f"the image-blind baseline ({compared.baseline:.3f})"
+    baseline_text = f"the image-blind baseline ({compared.baseline:.3f})"
     if compared.gain is None:
-        return f"{compared}: its 95 % CI is not {side} {blind}"
-    return f"{compared}: the paired gain on {blind} may be nothing (95 % CI {least:.3f} to {most:.3f})"
+        return f"{compared}: its 95 % CI is not {side} {baseline_text}"
+    return f"{compared}: the paired gain on {baseline_text} may be nothing (95 % CI {min_gain:.3f} to {max_gain:.3f})"
 
 
 def _span_of_gain(measure: Measure) -> tuple[float, float]:
@@ -143,8 +145,8 @@ def _above(compared: Measure) -> str:
     side, bound = ("below", compared.high) if lower else ("above", compared.low)
     if bound is not None and (bound < baseline if lower else bound > baseline):
         return f"95 % CI {side} the image-blind baseline ({baseline:.3f})"
-    least, most = _span_of_gain(compared)
-    return f"paired gain on the image-blind baseline ({baseline:.3f}) {least:.3f} to {most:.3f} (95 % CI)"
+    min_gain, max_gain = _span_of_gain(compared)
+    return f"paired gain on the image-blind baseline ({baseline:.3f}) {min_gain:.3f} to {max_gain:.3f} (95 % CI)"
 
 
 def _alongside(scores: Scores, which: Sequence[str]) -> list[Measure]:
@@ -163,18 +165,18 @@ def _caveats(scores: Scores) -> Iterator[str]:
             f"answers change by {change:.2f} on average where a test image is cut a little narrower, as those of a table of "
             "images by their look do, and of a model that was never trained on such crops"
         )
-    known = table(scores.task)
-    for other in _alongside(scores, (*known.alongside, *known.remarked)):
-        baseline = other.baseline or 0.0
-        worse = other.value > baseline if lower_is_better(other.name) else other.value < baseline
+    task_metrics = table(scores.task)
+    for measure in _alongside(scores, (*task_metrics.alongside, *task_metrics.remarked)):
+        baseline = measure.baseline or 0.0
+        worse = measure.value > baseline if lower_is_better(measure.name) else measure.value < baseline
         if worse:
-            yield f"{other.name} {other.value:.3f} is worse than the image-blind baseline ({baseline:.3f})"
+            yield f"{measure.name} {measure.value:.3f} is worse than the image-blind baseline ({baseline:.3f})"
 
 
 def _change(scores: Scores, way: str) -> float:
     """How far answers to altered copies of test images are from those to the images; 0 where none were tried."""
-    tried = (scores.details.get("control") or {}).get(way) or {}
-    return float(tried.get("change", 0.0))
+    control_result = (scores.details.get("control") or {}).get(way) or {}
+    return float(control_result.get("change", 0.0))
 
 
 def _looked_up(scores: Scores) -> str:

@@ -163,13 +163,15 @@ def metric_names(task: str | None = None) -> dict[str, str]:
     Raises:
         ValueError: an unknown task.
     """
-    known = [one.names for one in (tables() if task is None else [table(task)])]
-    names = {name: name for one in known for name in one}
-    folded = {_folded(name) for name in names}
-    for one in known:
-        fresh = {alias: name for name, aliases in one.items() for alias in aliases if _folded(alias) not in folded}
-        names.update(fresh)
-        folded.update(_folded(alias) for alias in fresh)
+    vocabularies = [vocabulary.names for vocabulary in (tables() if task is None else [table(task)])]
+    names = {name: name for vocabulary in vocabularies for name in vocabulary}
+    normalised = {_folded(name) for name in names}
+    for vocabulary in vocabularies:
+        new_aliases = {
+            alias: name for name, aliases in vocabulary.items() for alias in aliases if _folded(alias) not in normalised
+        }
+        names.update(new_aliases)
+        normalised.update(_folded(alias) for alias in new_aliases)
     return names
 
 
@@ -179,10 +181,10 @@ def canonical_metric(name: str, task: str | None = None) -> str:
     Raises:
         ValueError: a name that is not in the vocabulary (of the task); the message lists those that are.
     """
-    known = {_folded(alias): canonical for alias, canonical in metric_names(task).items()}
-    found = known.get(_folded(name))
-    if found is None:
+    canonical_by_alias = {_folded(alias): canonical for alias, canonical in metric_names(task).items()}
+    match = canonical_by_alias.get(_folded(name))
+    if match is None:
         names = dict.fromkeys(metric_names(task).values())
         model = "a model" if task is None else f"a {task} model"
         raise ValueError(f"unknown metric {name!r}; {model} is measured by one of: {', '.join(names)}")
-    return found
+    return match

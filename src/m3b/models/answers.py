@@ -34,22 +34,25 @@ def _diagnosis(where: str, item: Item, promise: Promise) -> dict[str, Any]:
     total = math.fsum(probabilities.values())
     if not promise.multi_label and abs(total - 1) > _SUM_TOLERANCE:
         raise ModelError(f"{where}: the probabilities sum to {total:.4g}, not 1")
-    ordered = {name: float(probabilities[name]) for name in classes}
-    return {"probabilities": ordered, "prediction": _decision(where, item, ordered, promise.multi_label)}
+    ordered_probabilities = {name: float(probabilities[name]) for name in classes}
+    return {
+        "probabilities": ordered_probabilities,
+        "prediction": _decision(where, item, ordered_probabilities, promise.multi_label),
+    }
 
 
 def _decision(where: str, item: Item, probabilities: Mapping[str, float], multi_label: bool) -> tuple[str, ...]:
-    given = item.get("prediction")
-    if given is None:
+    decision = item.get("prediction")
+    if decision is None:
         if multi_label:
             return tuple(name for name, value in probabilities.items() if value >= 0.5)
         return (max(probabilities, key=lambda name: probabilities[name]),)
-    chosen = [given] if isinstance(given, str) else given
-    if not isinstance(chosen, list) or any(name not in probabilities for name in chosen):
-        raise ModelError(f"{where}: `prediction` is {given!r}; the classes are {list(probabilities)}")
-    if not multi_label and len(chosen) != 1:
-        raise ModelError(f"{where}: `prediction` names {len(chosen)} classes where exactly one is possible")
-    return tuple(chosen)
+    decided_classes = [decision] if isinstance(decision, str) else decision
+    if not isinstance(decided_classes, list) or any(name not in probabilities for name in decided_classes):
+        raise ModelError(f"{where}: `prediction` is {decision!r}; the classes are {list(probabilities)}")
+    if not multi_label and len(decided_classes) != 1:
+        raise ModelError(f"{where}: `prediction` names {len(decided_classes)} classes where exactly one is possible")
+    return tuple(decided_classes)
 
 
 def _segmentation(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
@@ -63,8 +66,10 @@ def _segmentation(where: str, item: Item, promise: Promise, folder: Path | None)
 def _masks(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Path]:
     masks = item["masks"]
     if not isinstance(masks, dict) or set(masks) != set(promise.classes):
-        found = sorted(masks) if isinstance(masks, dict) else masks
-        raise ModelError(f"{where}: `masks` must name one file for each of {sorted(promise.classes)}; found {found!r}")
+        mask_names = sorted(masks) if isinstance(masks, dict) else masks
+        raise ModelError(
+            f"{where}: `masks` must name one file for each of {sorted(promise.classes)}; found {mask_names!r}"
+        )
     return {name: _file(where, masks[name], folder) for name in promise.classes}
 
 
@@ -75,8 +80,8 @@ def _file(where: str, name: Any, folder: Path | None) -> Path:
     if folder is None:
         return Path(name)
     file = folder / name
-    inside = file.resolve().is_relative_to(folder.resolve())
-    if not inside or file.is_symlink() or not file.is_file():
+    is_below_folder = file.resolve().is_relative_to(folder.resolve())
+    if not is_below_folder or file.is_symlink() or not file.is_file():
         raise ModelError(f"{where}: the mask {name!r} is not a file below the folder of the output")
     if file.stat().st_size > MAX_MASK_BYTES:
         raise ModelError(f"{where}: the mask {name!r} has {file.stat().st_size} bytes, more than {MAX_MASK_BYTES}")
@@ -110,8 +115,8 @@ def _box(where: str, box: Any, promise: Promise) -> BoxAnswer:
     corners, score = box.get("box"), box.get("score")
     if not isinstance(corners, list) or len(corners) not in (4, 6) or not all(map(_number, corners)):
         raise ModelError(f"{where}: `box` must be 4 or 6 numbers, lower corner then upper; found {corners!r}")
-    half = len(corners) // 2
-    if any(high < low for low, high in zip(corners[:half], corners[half:], strict=True)):
+    dims = len(corners) // 2
+    if any(high < low for low, high in zip(corners[:dims], corners[dims:], strict=True)):
         raise ModelError(f"{where}: the upper corner of {corners} lies below the lower one")
     if not _number(score):
         raise ModelError(f"{where}: `score` is {score!r}, not a number")
@@ -238,7 +243,7 @@ def of(task: str) -> AnswerKind:
     Raises:
         ModelError: there is no such task.
     """
-    found = _ANSWERS.get(task)
-    if found is None:
+    answer_format = _ANSWERS.get(task)
+    if answer_format is None:
         raise ModelError(f"there is no task {task!r}; known are {', '.join(names())}")
-    return found
+    return answer_format

@@ -26,14 +26,16 @@ def parted_case(
     """
     if not rules:
         return case, {}
-    whole = isinstance(case, Mapping) and RESERVED in case
-    image, given = (case[RESERVED], {k: v for k, v in case.items() if k != RESERVED}) if whole else (case, {})
-    faults = [fault for rule in rules if (fault := _fault(rule, given))]
+    has_covariates = isinstance(case, Mapping) and RESERVED in case
+    image, values = (case[RESERVED], {k: v for k, v in case.items() if k != RESERVED}) if has_covariates else (case, {})
+    problems = [problem for rule in rules if (problem := _fault(rule, values))]
     names = [str(rule["name"]) for rule in rules]
-    faults += [f"the model is not given {name}" for name in given if name not in names]
-    if faults and strict:
-        raise ModelError(f"case {number}: {'; '.join(faults)}. A case is {sample(rules)}, None where one is not known")
-    return image, {str(name): value for name, value in given.items()}
+    problems += [f"the model is not given {name}" for name in values if name not in names]
+    if problems and strict:
+        raise ModelError(
+            f"case {number}: {'; '.join(problems)}. A case is {sample(rules)}, None where one is not known"
+        )
+    return image, {str(name): value for name, value in values.items()}
 
 
 def _fault(rule: Mapping[str, Any], given: Mapping[str, Any]) -> str:
@@ -44,8 +46,8 @@ def _fault(rule: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     if rule["kind"] == "number":
-        fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return "" if fine else f"its {name} must be a number, it is {value!r}"
+        is_valid = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return "" if is_valid else f"its {name} must be a number, it is {value!r}"
     return (
         "" if value in rule["values"] else f"its {name} is {value!r}, and the model knows {', '.join(rule['values'])}"
     )
@@ -53,5 +55,7 @@ def _fault(rule: Mapping[str, Any], given: Mapping[str, Any]) -> str:
 
 def sample(rules: Sequence[Mapping[str, Any]]) -> str:
     """What a case looks like."""
-    shown = {str(rule["name"]): rule["values"][0] if rule["kind"] == "category" else rule["centre"] for rule in rules}
-    return "{'image': path, " + ", ".join(f"{name!r}: {value!r}" for name, value in shown.items()) + "}"
+    example_values = {
+        str(rule["name"]): rule["values"][0] if rule["kind"] == "category" else rule["centre"] for rule in rules
+    }
+    return "{'image': path, " + ", ".join(f"{name!r}: {value!r}" for name, value in example_values.items()) + "}"

@@ -62,22 +62,28 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     if not metrics:
         return []
     rows = [
-        (name, number(one.get("value")), _span(one), number(one.get("baseline")))
-        for name, one in metrics.items()
-        if one.get("value") is not None or one.get("baseline") is not None
+        (name, number(measure.get("value")), _span(measure), number(measure.get("baseline")))
+        for name, measure in metrics.items()
+        if measure.get("value") is not None or measure.get("baseline") is not None
     ]
-    known = scores.get("patients_known", True)
-    about = (
-        f"{scores.get('n_cases', '?')} test cases{_of_whom(scores) if known else ''} that training never saw, measured by "
-        f"m3b on the predictions of this folder{'' if known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
-        f"{'patients' if known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}"
+    patients_known = scores.get("patients_known", True)
+    introduction = (
+        f"{scores.get('n_cases', '?')} test cases{_of_whom(scores) if patients_known else ''} that training never saw, measured by "
+        f"m3b on the predictions of this folder{'' if patients_known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
+        f"{'patients' if patients_known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}"
         f"{_OR_ALONE if (scores.get('details') or {}).get('covariates_alone') else ''}."
     )
-    lower = [name for name in metrics if name in less_is_better]
-    notes = [f"Of {', '.join(map(escaped, lower))} less is better."] if lower else []
+    lower_is_better = [name for name in metrics if name in less_is_better]
+    notes = [f"Of {', '.join(map(escaped, lower_is_better))} less is better."] if lower_is_better else []
     unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
     notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []
-    lines = ["## Measured", "", about, "", *table(("metric", "value", "95 % interval", "image-blind baseline"), rows)]
+    lines = [
+        "## Measured",
+        "",
+        introduction,
+        "",
+        *table(("metric", "value", "95 % interval", "image-blind baseline"), rows),
+    ]
     return [
         *lines,
         *([" ".join(notes), ""] if notes else []),
@@ -93,14 +99,16 @@ def _of_whom(scores: Mapping[str, Any]) -> str:
 
 def _each(scores: Mapping[str, Any]) -> list[str]:
     """One row a label (or class), one column a metric; diagnosis has AUROC alone."""
-    labels = [(one.get("name"), one.get("n"), one.get("metrics") or {}) for one in scores.get("per_label") or ()]
+    labels = [
+        (entry.get("name"), entry.get("n"), entry.get("metrics") or {}) for entry in scores.get("per_label") or ()
+    ]
     if not labels:
         classes = scores.get("per_class") or ()
         if len(classes) < 3 and not scores.get("multi_label"):
             return []
-        labels = [(one.get("name"), one.get("n"), {"auroc": one.get("auroc") or {}}) for one in classes]
+        labels = [(entry.get("name"), entry.get("n"), {"auroc": entry.get("auroc") or {}}) for entry in classes]
     names = list(dict.fromkeys(name for _, _, metrics in labels for name in metrics))
-    rows = [(name, n, *(_cell(metrics.get(one) or {}) for one in names)) for name, n, metrics in labels]
+    rows = [(name, n, *(_cell(metrics.get(entry) or {}) for entry in names)) for name, n, metrics in labels]
     return ["### Each label", "", *table(("label", "cases", *map(escaped, names)), rows)] if names else []
 
 
@@ -108,9 +116,14 @@ def _subgroups(scores: Mapping[str, Any]) -> list[str]:
     """The primary metric by sex, age and what else the data says of its cases."""
     groups, name = (scores.get("details") or {}).get("subgroups") or {}, (scores.get("primary") or {}).get("name", "")
     rows = [
-        (attribute, one["group"], one["n"], _cell(one["measure"]) if one["measure"] else "too few, or not defined")
-        for attribute, some in groups.items()
-        for one in some
+        (
+            attribute,
+            subgroup["group"],
+            subgroup["n"],
+            _cell(subgroup["measure"]) if subgroup["measure"] else "too few, or not defined",
+        )
+        for attribute, subgroups in groups.items()
+        for subgroup in subgroups
     ]
     return ["### Subgroups", "", *table(("attribute", "group", "cases", escaped(name)), rows)] if rows else []
 
@@ -124,16 +137,16 @@ def external_sets(sets: Sequence[Mapping[str, Any]]) -> list[str]:
     if not sets:
         return []
     rows = [
-        (one["name"], one["cases"] or "-", "unknown" if one["patients"] is None else one["patients"],
-         (one.get("primary") or {}).get("name", "-"), _cell(one.get("primary") or {}),
-         number((one.get("primary") or {}).get("baseline")))
-        for one in sets
+        (test_set["name"], test_set["cases"] or "-", "unknown" if test_set["patients"] is None else test_set["patients"],
+         (test_set.get("primary") or {}).get("name", "-"), _cell(test_set.get("primary") or {}),
+         number((test_set.get("primary") or {}).get("baseline")))
+        for test_set in sets
     ]  # fmt: skip
-    notes = [f"- {escaped(one['name'])}: {escaped(' '.join(told))}" for one in sets
-             if (told := [text for text in (one["reason"] and f"not measured: {one['reason']}", *one["notes"]) if text])]  # fmt: skip
-    about = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
+    notes = [f"- {escaped(test_set['name'])}: {escaped(' '.join(remarks))}" for test_set in sets
+             if (remarks := [text for text in (test_set["reason"] and f"not measured: {test_set['reason']}", *test_set["notes"]) if text])]  # fmt: skip
+    introduction = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
     head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
-    return ["### External test sets", "", about, "", *table(head, rows), *([*notes, ""] if notes else [])]
+    return ["### External test sets", "", introduction, "", *table(head, rows), *([*notes, ""] if notes else [])]
 
 
 def _cell(measure: Mapping[str, Any]) -> str:
@@ -143,48 +156,50 @@ def _cell(measure: Mapping[str, Any]) -> str:
 
 def _counted(details: Mapping[str, Any]) -> list[str]:
     """Lesions found and missed, labels missed and invented, different texts: plain sentences."""
-    found = []
+    lines = []
     for name, counts in (details.get("lesions") or {}).items():
         if isinstance(counts, Mapping):
-            found.append(f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in counts.items()))
-    words = {"missed": "missed altogether in", "invented": "marked where there is none in"}
-    for key, text in words.items():
+            lines.append(f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in counts.items()))
+    phrases = {"missed": "missed altogether in", "invented": "marked where there is none in"}
+    for key, text in phrases.items():
         for name, count in (details.get(key) or {}).items():
             if count:
-                found.append(f"{name}: {text} {count} of the test cases")
-    found += [*_agreement(details), *_doubts(details)]
+                lines.append(f"{name}: {text} {count} of the test cases")
+    lines += [*_agreement(details), *_doubts(details)]
     if isinstance(details.get("distinct"), int):
-        found.append(f"{details['distinct']} different texts")
+        lines.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
-        found.append(f"image-blind baseline of masks: {details['baseline']}")
-    return [*(f"- {escaped(line)}" for line in found), ""] if found else []
+        lines.append(f"image-blind baseline of masks: {details['baseline']}")
+    return [*(f"- {escaped(line)}" for line in lines), ""] if lines else []
 
 
 def _agreement(details: Mapping[str, Any]) -> list[str]:
     """Bias, limits of agreement and how often intervals hold, of predicted numbers."""
-    told, limits, spans = [], details.get("limits_of_agreement"), details.get("intervals")
+    lines, limits, intervals = [], details.get("limits_of_agreement"), details.get("intervals")
     if isinstance(limits, list) and len(limits) == 2:
-        ends = f"{number(limits[0])} to {number(limits[1])}"
-        told.append(f"bias (mean of predicted minus true) {number(details.get('bias'))}, limits of agreement {ends}")
-    if isinstance(spans, Mapping):
-        told.append(
-            f"{spans['promised']:.0%} intervals hold the true number in {spans['held']:.0%} of the test cases, "
-            f"{number(spans.get('mean_width'))} wide on average"
+        limits_text = f"{number(limits[0])} to {number(limits[1])}"
+        lines.append(
+            f"bias (mean of predicted minus true) {number(details.get('bias'))}, limits of agreement {limits_text}"
         )
-    return told
+    if isinstance(intervals, Mapping):
+        lines.append(
+            f"{intervals['promised']:.0%} intervals hold the true number in {intervals['held']:.0%} of the test cases, "
+            f"{number(intervals.get('mean_width'))} wide on average"
+        )
+    return lines
 
 
 def _doubts(details: Mapping[str, Any]) -> list[str]:
     """How many test images were flagged as unlike the training ones, and how often prediction sets hold the truth."""
-    told, unlike, sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
-    if isinstance(unlike, Mapping):
-        told.append(f"{unlike['flagged']} of {unlike['n']} test images are flagged as unlike the training images")
-    if isinstance(sets, Mapping) and sets.get("held") is not None:
-        told.append(
-            f"{sets['promised']:.0%} prediction sets hold {sets['held']:.0%} of the true labels of the test cases, with "
-            f"{sets['mean_size']:.2f} classes on average; the model abstains from {sets['abstained']} of {sets['n']}"
+    lines, ood, prediction_sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
+    if isinstance(ood, Mapping):
+        lines.append(f"{ood['flagged']} of {ood['n']} test images are flagged as unlike the training images")
+    if isinstance(prediction_sets, Mapping) and prediction_sets.get("held") is not None:
+        lines.append(
+            f"{prediction_sets['promised']:.0%} prediction sets hold {prediction_sets['held']:.0%} of the true labels of the test cases, with "
+            f"{prediction_sets['mean_size']:.2f} classes on average; the model abstains from {prediction_sets['abstained']} of {prediction_sets['n']}"
         )
-    return told
+    return lines
 
 
 def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[str]:
@@ -192,21 +207,21 @@ def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[
 
     The bound is the exact (Clopper-Pearson) one for a failure that was never seen: 1 - 0.05^(1/n).
     """
-    found = []
-    known = scores.get("patients_known", True)
-    tested, word = (scores.get("n_patients"), "patient") if known else (scores.get("n_groups"), "case")
-    if isinstance(tested, int) and 0 < tested < FEW_PATIENTS:
-        unseen = 1 - 0.05 ** (1 / tested)
-        noun = f"1 test {word}" if tested == 1 else f"{tested} test {word}s"
-        found.append(
-            f"{noun} cannot show how well the model works: a failure that happens in {unseen:.0%} of all {word}s may "
-            f"well not have happened in any of {'one' if tested == 1 else tested}. Read the figures as a sign that the "
+    caveats = []
+    patients_known = scores.get("patients_known", True)
+    n_tested, unit = (scores.get("n_patients"), "patient") if patients_known else (scores.get("n_groups"), "case")
+    if isinstance(n_tested, int) and 0 < n_tested < FEW_PATIENTS:
+        undetected_rate = 1 - 0.05 ** (1 / n_tested)
+        noun = f"1 test {unit}" if n_tested == 1 else f"{n_tested} test {unit}s"
+        caveats.append(
+            f"{noun} cannot show how well the model works: a failure that happens in {undetected_rate:.0%} of all {unit}s may "
+            f"well not have happened in any of {'one' if n_tested == 1 else n_tested}. Read the figures as a sign that the "
             "model runs, not as its quality."
         )
     if isinstance(train_patients, int) and 0 < train_patients < FEW_PATIENTS:
         noun = "1 patient" if train_patients == 1 else f"{train_patients} patients"
-        found.append(
+        caveats.append(
             f"Trained on {noun}: what differs from patient to patient was hardly seen, so expect it to be worse on the "
             "next one."
         )
-    return found
+    return caveats

@@ -90,11 +90,11 @@ _BESIDE = (
 def _use(info: Mapping[str, Any]) -> str:
     names = [str(name) for name in info.get("channels") or ()]
     images = " ".join(f"{escaped(name)}=IMAGE" for name in names) if names else "IMAGE..."
-    beside = [str(name).split(" (")[0] for name in info.get("given beside the image") or ()]
-    images += " --with " + " ".join(f"{escaped(name)}=VALUE" for name in beside) if beside else ""
-    how = _NAMED.format(number=len(names), first=escaped(names[0])) if names else ""
-    how += _BESIDE.format(names=escaped(", ".join(beside))) if beside else ""
-    return _USE.replace("{images}", images).replace("{answer}", how + answers_of(info.get("task")).use)
+    covariate_names = [str(name).split(" (")[0] for name in info.get("given beside the image") or ()]
+    images += " --with " + " ".join(f"{escaped(name)}=VALUE" for name in covariate_names) if covariate_names else ""
+    input_notes = _NAMED.format(number=len(names), first=escaped(names[0])) if names else ""
+    input_notes += _BESIDE.format(names=escaped(", ".join(covariate_names))) if covariate_names else ""
+    return _USE.replace("{images}", images).replace("{answer}", input_notes + answers_of(info.get("task")).use)
 
 
 def _patients_in(info: Mapping[str, Any], part: str) -> int | None:
@@ -123,8 +123,8 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
         lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]
     if info.get("verdict"):
         lines += [f"Verdict: {escaped(info['verdict'])}", ""]
-    few = worth(info.get("scores") or {}, _patients_in(info, "train"))
-    limits = [*few, *(info.get("limits") or ()), *_LIMITS]
+    caveats = worth(info.get("scores") or {}, _patients_in(info, "train"))
+    limits = [*caveats, *(info.get("limits") or ()), *_LIMITS]
     lines += [_use(info), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
     replace_text(folder / "README.md", "\n".join(lines))
     return folder / "README.md"
@@ -143,7 +143,9 @@ def write_provenance(folder: Path, info: Mapping[str, Any]) -> Path:
     Raises:
         ValueError: `info` holds NaN or infinity, which JSON cannot.
     """
-    own = folder / MANIFEST
+    provenance_file = folder / MANIFEST
     content = {**info, "files": hashes_of(folder)}
-    replace_text(own, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
-    return own
+    replace_text(
+        provenance_file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    )
+    return provenance_file

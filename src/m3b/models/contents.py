@@ -78,8 +78,8 @@ def problem(file: Path, name: str) -> str:
         text = "\0"
     if "\0" in text:
         return f"{name} is neither text nor safetensors; {_REMEDY['file']}"
-    found = "" if file.suffix == ".py" else cases_in(text)
-    return f"{name} {found}" if found else ""
+    case_listing = "" if file.suffix == ".py" else cases_in(text)
+    return f"{name} {case_listing}" if case_listing else ""
 
 
 def _kind(head: bytes) -> str:
@@ -111,10 +111,10 @@ def is_pickle(content: bytes) -> bool:
         return False
     count = 0
     try:
-        for opcode, _, place in pickletools.genops(io.BytesIO(content)):
+        for opcode, _, offset in pickletools.genops(io.BytesIO(content)):
             count += 1
             if opcode.name == "STOP":
-                return count > 2 and place is not None and not content[place + 1 :].strip()
+                return count > 2 and offset is not None and not content[offset + 1 :].strip()
     except (ValueError, IndexError, KeyError, OverflowError, struct.error):  # text that is no pickle
         return False
     return False
@@ -135,33 +135,35 @@ def cases_in(text: str) -> str:
 
 def _rows(text: str) -> str:
     lines = [line for line in text[: 2**20].splitlines() if line.strip()][:_LOOKED_AT]
-    for mark in ",;\t|":
-        rows = [[cell.strip().strip("\"'") for cell in line.split(mark)] for line in lines]
-        alike = [row for row in rows if len(row) == len(rows[0])] if rows else []
-        if not rows or len(rows[0]) < 2 or len(alike) < max(_MANY + 1, len(rows) // 2):
+    for delimiter in ",;\t|":
+        rows = [[cell.strip().strip("\"'") for cell in line.split(delimiter)] for line in lines]
+        aligned_rows = [row for row in rows if len(row) == len(rows[0])] if rows else []
+        if not rows or len(rows[0]) < 2 or len(aligned_rows) < max(_MANY + 1, len(rows) // 2):
             continue
-        named = [cell for cell in rows[0] if _COLUMN.fullmatch(cell)]
-        if named:
-            return f"is a table with a row for each case ({', '.join(named[:3])}); {_REMEDY['table']}"
-        if any(sum(bool(_DATE.fullmatch(row[place])) for row in alike) >= _MANY for place in range(len(rows[0]))):
+        identifying_columns = [cell for cell in rows[0] if _COLUMN.fullmatch(cell)]
+        if identifying_columns:
+            return f"is a table with a row for each case ({', '.join(identifying_columns[:3])}); {_REMEDY['table']}"
+        if any(
+            sum(bool(_DATE.fullmatch(row[column])) for row in aligned_rows) >= _MANY for column in range(len(rows[0]))
+        ):
             return f"is a table with a date in each row; {_REMEDY['table']}"
     return ""
 
 
 def _objects(text: str) -> str:
-    values = _parsed(text)
-    seen = 0
-    while values and seen < _MAX_NODES:
-        value = values.pop()
-        seen += 1
+    stack = _parsed(text)
+    n_visited = 0
+    while stack and n_visited < _MAX_NODES:
+        value = stack.pop()
+        n_visited += 1
         if not isinstance(value, dict | list):
             continue
-        inner: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else value
-        keys = [_KEYS & {str(key).lower() for key in one} for one in inner if isinstance(one, Mapping)]
-        told = [found for found in keys if found]
-        if len(told) >= _MANY:
-            return f"lists cases one by one ({', '.join(sorted(told[0])[:3])}); {_REMEDY['table']}"
-        values.extend(inner)
+        children: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else value
+        matches = [_KEYS & {str(key).lower() for key in child} for child in children if isinstance(child, Mapping)]
+        nonempty_matches = [matched for matched in matches if matched]
+        if len(nonempty_matches) >= _MANY:
+            return f"lists cases one by one ({', '.join(sorted(nonempty_matches[0])[:3])}); {_REMEDY['table']}"
+        stack.extend(children)
     return ""
 
 

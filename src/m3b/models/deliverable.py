@@ -57,10 +57,10 @@ def check_deliverable(folder: Path) -> list[str]:
             problems.append(str(error).replace(str(folder) + "/", ""))
     files = sorted(folder.rglob("*"))
     problems.extend(problem for file in files for problem in _file_problems(file, folder))
-    plain = [file for file in files if file.is_file() and not file.is_symlink()]
-    if len(plain) > MAX_FILES:
-        problems.append(f"{len(plain)} files, more than {MAX_FILES}; deliver only what predict.py needs")
-    size = sum(file.stat().st_size for file in plain)
+    regular_files = [file for file in files if file.is_file() and not file.is_symlink()]
+    if len(regular_files) > MAX_FILES:
+        problems.append(f"{len(regular_files)} files, more than {MAX_FILES}; deliver only what predict.py needs")
+    size = sum(file.stat().st_size for file in regular_files)
     if size > MAX_BYTES:
         problems.append(
             f"{size / 2**30:.1f} GiB, more than {MAX_BYTES / 2**30:.0f} GiB; deliver fewer or smaller weights"
@@ -90,8 +90,8 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
         return  # never delivered
     elif file.stat().st_size > MAX_TEXT:
         yield f"{name} has more than {MAX_TEXT:,} bytes; deliver weights as safetensors and short texts only"
-    elif found := contents.problem(file, name):
-        yield found
+    elif content_problem := contents.problem(file, name):
+        yield content_problem
     elif suffix in _TEXT:
         yield from _text_problems(file, name)
 
@@ -100,9 +100,9 @@ def _weights_problems(file: Path, name: str) -> Iterator[str]:
     """The layout of safetensors: 8 bytes little-endian header length, that many bytes of JSON, the data."""
     with untrusted.open_file(file.parent, file.name) as stream:
         length = int.from_bytes(stream.read(8), "little")
-        sound = 2 <= length <= min(file.stat().st_size - 8, 100_000_000)
+        is_plausible = 2 <= length <= min(file.stat().st_size - 8, 100_000_000)
         try:
-            header = json.loads(stream.read(length)) if sound else None
+            header = json.loads(stream.read(length)) if is_plausible else None
         except (ValueError, RecursionError):
             header = None
     if not isinstance(header, dict):
@@ -116,7 +116,7 @@ def _weights_problems(file: Path, name: str) -> Iterator[str]:
 def _last(header: dict[str, Any]) -> int:
     """Where the last tensor ends, in bytes after the header; -1 where the header does not say."""
     try:
-        return max(int(one["data_offsets"][1]) for key, one in header.items() if key != "__metadata__")
+        return max(int(tensor["data_offsets"][1]) for key, tensor in header.items() if key != "__metadata__")
     except (KeyError, TypeError, ValueError, IndexError):
         return -1
 
@@ -125,28 +125,28 @@ def _text_problems(file: Path, name: str) -> Iterator[str]:
     text = untrusted.read_text(file.parent, file.name, MAX_TEXT)
     if file.suffix == ".py" and _USES_M3B.search(text):
         yield f"{name} imports m3b; the model must run without it"
-    own = None if name in _WRITTEN_BY_M3B else _OWN_PATH.search(text)
-    if own:
-        yield f"{name} names a path of this machine ({own.group()[:80]}); load relative to predict.py's folder"
+    local_path = None if name in _WRITTEN_BY_M3B else _OWN_PATH.search(text)
+    if local_path:
+        yield f"{name} names a path of this machine ({local_path.group()[:80]}); load relative to predict.py's folder"
     if name not in _WRITTEN_BY_M3B and file.suffix in (".json", ".csv", ".txt", ".yaml", ".yml"):
-        image = _image_path(text)
-        if image:
-            yield f"{name} names a case of the data ({image[-80:]}); the names of cases may not be delivered"
+        case_path = _image_path(text)
+        if case_path:
+            yield f"{name} names a case of the data ({case_path[-80:]}); the names of cases may not be delivered"
 
 
 def _image_path(text: str) -> str:
     """The first path of an image, or of an item of an archive, that a text holds."""
-    for pattern, inside in ((_IMAGE_END, r"[\w.\-]/"), (_ITEM_END, r"\.\w+$")):
-        for end in pattern.finditer(text):
-            tail = _tail(text, end.start())
-            if re.search(inside, tail):
-                return tail.strip() + end.group()
+    for pattern, required_context in ((_IMAGE_END, r"[\w.\-]/"), (_ITEM_END, r"\.\w+$")):
+        for match in pattern.finditer(text):
+            tail = _tail(text, match.start())
+            if re.search(required_context, tail):
+                return tail.strip() + match.group()
     return ""
 
 
 def _tail(text: str, end: int) -> str:
-    piece = text[max(0, end - _BEFORE) : end]
-    kept = len(piece)
-    while kept and (piece[kept - 1].isalnum() or piece[kept - 1] in "_.-/ "):
-        kept -= 1
-    return piece[kept:]
+    window = text[max(0, end - _BEFORE) : end]
+    start = len(window)
+    while start and (window[start - 1].isalnum() or window[start - 1] in "_.-/ "):
+        start -= 1
+    return window[start:]

@@ -21,21 +21,25 @@ def doubts_of(where: str, item: Item, promise: Promise) -> dict[str, Any]:
     Raises:
         ModelError: one that cannot be right; the message names it.
     """
-    found: dict[str, Any] = {}
-    unlike = item.get("out_of_distribution")
-    if unlike is not None:
-        if not isinstance(unlike, bool):
-            raise ModelError(f"{where}: `out_of_distribution` must be true or false, it is {unlike!r}")
-        found |= {"out_of_distribution": unlike, "why": str(item.get("why") or "")[:MAX_WHY] if unlike else ""}
+    fields: dict[str, Any] = {}
+    is_ood = item.get("out_of_distribution")
+    if is_ood is not None:
+        if not isinstance(is_ood, bool):
+            raise ModelError(f"{where}: `out_of_distribution` must be true or false, it is {is_ood!r}")
+        fields |= {"out_of_distribution": is_ood, "why": str(item.get("why") or "")[:MAX_WHY] if is_ood else ""}
     if item.get("prediction_set") is not None:
-        found |= _set(where, item, promise)
-    return found
+        fields |= _set(where, item, promise)
+    return fields
 
 
 def _set(where: str, item: Item, promise: Promise) -> dict[str, Any]:
-    some, level = item["prediction_set"], item.get("set_level")
-    if not isinstance(some, list) or any(name not in promise.classes for name in some) or len(set(some)) != len(some):
-        raise ModelError(f"{where}: `prediction_set` is {some!r}; the classes are {list(promise.classes)}")
+    set_classes, level = item["prediction_set"], item.get("set_level")
+    if (
+        not isinstance(set_classes, list)
+        or any(name not in promise.classes for name in set_classes)
+        or len(set(set_classes)) != len(set_classes)
+    ):
+        raise ModelError(f"{where}: `prediction_set` is {set_classes!r}; the classes are {list(promise.classes)}")
     if not finite(level) or not 0 < level < 1:
         raise ModelError(f"{where}: `set_level` must be a share between 0 and 1, it is {level!r}")
-    return {"prediction_set": tuple(some), "set_level": float(level), "abstains": bool(item.get("abstains"))}
+    return {"prediction_set": tuple(set_classes), "set_level": float(level), "abstains": bool(item.get("abstains"))}

@@ -31,9 +31,9 @@ MAX_TEXT = 600
 def draw(asked: ToDraw) -> Examples:
     """Inside the reader: the examples of an index. Raises DataError."""
     index = read_index(asked.work, asked.task)
-    cases = tuple(_example(record, side, index, asked.work) for side, record in chosen(index))
-    drawn = index.masked or any(record.boxes for record in (*index.train, *index.test))
-    return Examples(cases, _legend(index.classes) if drawn else ())
+    cases = tuple(_example(record, split, index, asked.work) for split, record in chosen(index))
+    has_marks = index.masked or any(record.boxes for record in (*index.train, *index.test))
+    return Examples(cases, _legend(index.classes) if has_marks else ())
 
 
 def _legend(classes: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -42,14 +42,14 @@ def _legend(classes: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def chosen(index: Index) -> list[tuple[str, Record]]:
     """Some cases of every class and of both parts, in the order of the index: side and record."""
-    by: dict[tuple[str, str], list[Record]] = {}
-    for side, records in (("training", index.train), ("testing", index.test)):
+    records_by_group: dict[tuple[str, str], list[Record]] = {}
+    for split, records in (("training", index.train), ("testing", index.test)):
         for record in records:
-            by.setdefault((_kind(record), side), []).append(record)
-    each = max(1, MAX_EXAMPLES // max(1, len(by)))
-    found = [(side, some[at * len(some) // min(each, len(some))]) for (_, side), some in by.items()
-             for at in range(min(each, len(some)))]  # fmt: skip
-    return found[:MAX_EXAMPLES]
+            records_by_group.setdefault((_kind(record), split), []).append(record)
+    n_per_group = max(1, MAX_EXAMPLES // max(1, len(records_by_group)))
+    examples = [(split, group_records[position * len(group_records) // min(n_per_group, len(group_records))]) for (_, split), group_records in records_by_group.items()
+             for position in range(min(n_per_group, len(group_records)))]  # fmt: skip
+    return examples[:MAX_EXAMPLES]
 
 
 def _kind(record: Record) -> str:
@@ -64,8 +64,8 @@ def _example(record: Record, side: str, index: Index, work: Path) -> Example:
     text = record.report.text[:MAX_TEXT] if record.report is not None else ""
     try:
         png, error = _png(_panels(record, index, str(work))), ""
-    except (DataError, ValueError) as fault:
-        png, error = "", str(fault)[:300]
+    except (DataError, ValueError) as cause:
+        png, error = "", str(cause)[:300]
     return Example(_name(record), side, _said(record), text, png, error)
 
 
@@ -75,7 +75,7 @@ def _name(record: Record) -> str:
 
 def _said(record: Record) -> str:
     if record.boxes is not None:
-        names = [one.label for one in record.boxes]
+        names = [box.label for box in record.boxes]
         return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "nothing marked"
     return ", ".join(record.labels)
 
@@ -91,22 +91,24 @@ def _panels(record: Record, index: Index, base: str) -> list[Panel]:
     else:
         masks = np.zeros((0, *picture.shape[:-1]), bool)
     boxes = [
-        DrawnBox(boxes_to_array(one.box, path, base), index.classes.index(one.label)) for one in record.boxes or ()
+        DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label)) for box in record.boxes or ()
     ]
-    named = image.array.ndim == 4 and isinstance(path, str) and geometry(path, base).affine is not None
-    return panels(picture, masks, boxes, image.spacing, named)
+    has_orientation = image.array.ndim == 4 and isinstance(path, str) and geometry(path, base).affine is not None
+    return panels(picture, masks, boxes, image.spacing, has_orientation)
 
 
 def _png(some: Sequence[Panel]) -> str:
     from PIL import Image
 
     widest = max(extent(panel) for panel in some)
-    drawn = [paint(panel, SIDE / widest) for panel in some]
-    canvas = Image.new("RGB", (sum(one.width + 4 for one in drawn) - 4, max(one.height for one in drawn)))
-    across = 0
-    for one in drawn:
-        canvas.paste(one, (across, 0))
-        across += one.width + 4
+    pictures = [paint(panel, SIDE / widest) for panel in some]
+    canvas = Image.new(
+        "RGB", (sum(picture.width + 4 for picture in pictures) - 4, max(picture.height for picture in pictures))
+    )
+    x_offset = 0
+    for picture in pictures:
+        canvas.paste(picture, (x_offset, 0))
+        x_offset += picture.width + 4
     stream = io.BytesIO()
     canvas.save(stream, "PNG")
     return base64.b64encode(stream.getvalue()).decode()

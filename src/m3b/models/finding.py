@@ -29,16 +29,16 @@ def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = Fals
         flat: whether the model takes 2D images.
         studies: whether the pictures of one folder are the views of one study, in natural order.
     """
-    found = FoundModel()
+    listing = FoundModel()
     for path in paths:
         if Path(path).is_dir():
-            before = len(found.images)
-            _open(Path(path), flat, studies, found)
-            if len(found.images) == before:
-                found.notes.append(f"{path}: no image in this folder")
+            n_before = len(listing.images)
+            _open(Path(path), flat, studies, listing)
+            if len(listing.images) == n_before:
+                listing.notes.append(f"{path}: no image in this folder")
         else:
-            found.images.append(str(path))
-    return found
+            listing.images.append(str(path))
+    return listing
 
 
 def _open(folder: Path, flat: bool, studies: bool, found: FoundModel) -> None:
@@ -47,24 +47,26 @@ def _open(folder: Path, flat: bool, studies: bool, found: FoundModel) -> None:
         (item for item in folder.iterdir() if not item.name.startswith(".")),
         key=lambda item: images.natural_key(item.name),
     )
-    kinds: dict[str, list[Path]] = {}
+    files_by_kind: dict[str, list[Path]] = {}
     for item in entries:
         if item.is_file() and item.name.upper() != "DICOMDIR":
-            kinds.setdefault(images.kind_of(item), []).append(item)
-    other = kinds.pop("", [])
-    if other:
-        names = ", ".join(item.name for item in other[:3]) + (", ..." if len(other) > 3 else "")
-        found.notes.append(f"{folder}: {len(other)} file(s) passed over that are no images: {names}")
-    slices = {kind: kinds.pop(kind, []) for kind in ("picture", "dicom")}
-    single = [item for items in kinds.values() for item in items]
+            files_by_kind.setdefault(images.kind_of(item), []).append(item)
+    other_files = files_by_kind.pop("", [])
+    if other_files:
+        names = ", ".join(item.name for item in other_files[:3]) + (", ..." if len(other_files) > 3 else "")
+        found.notes.append(f"{folder}: {len(other_files)} file(s) passed over that are no images: {names}")
+    slices = {kind: files_by_kind.pop(kind, []) for kind in ("picture", "dicom")}
+    single_files = [item for items in files_by_kind.values() for item in items]
     for kind, items in slices.items():
         if not flat and len(items) > 1:
-            _stack(folder, kind, items, alone=not single and not (kind == "picture" and slices["dicom"]), found=found)
+            _stack(
+                folder, kind, items, alone=not single_files and not (kind == "picture" and slices["dicom"]), found=found
+            )
         elif studies and len(items) > 1:
             found.images.append([str(item) for item in items])
         else:
-            single += items
-    found.images += [str(item) for item in sorted(single, key=lambda item: images.natural_key(item.name))]
+            single_files += items
+    found.images += [str(item) for item in sorted(single_files, key=lambda item: images.natural_key(item.name))]
     for item in entries:
         if item.is_dir():
             _open(item, flat, studies, found)
@@ -72,10 +74,10 @@ def _open(folder: Path, flat: bool, studies: bool, found: FoundModel) -> None:
 
 def _stack(folder: Path, kind: str, items: list[Path], *, alone: bool, found: FoundModel) -> None:
     if kind == "dicom":
-        series = _series(items)
-        if series > 1:
+        n_series = _series(items)
+        if n_series > 1:
             found.notes.append(
-                f"{folder}: {series} DICOM series in one folder, of which only the longest is read; give each a folder"
+                f"{folder}: {n_series} DICOM series in one folder, of which only the longest is read; give each a folder"
             )
     if alone:
         found.images.append(str(folder))
@@ -88,12 +90,12 @@ def _series(items: list[Path]) -> int:
     import pydicom
     from pydicom.errors import InvalidDicomError
 
-    found = set()
+    series_uids = set()
     for item in items:
         opening(item)
         try:
             header = pydicom.dcmread(item, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
         except (InvalidDicomError, OSError):
             continue  # who opens it will say what is wrong with it
-        found.add(str(header.get("SeriesInstanceUID", "")))
-    return len(found)
+        series_uids.add(str(header.get("SeriesInstanceUID", "")))
+    return len(series_uids)

@@ -52,21 +52,21 @@ def freeze(source: Path, target: Path) -> Frozen:
     """
     if not is_folder(source.parent, source.name):
         raise NotADirectoryError(errno.ENOTDIR, "no folder", str(source))
-    part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    copying = _Copying(source, part)
+    partial = target.with_name(f".{target.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    progress = _Copying(source, partial)
     try:
-        for found in walk(source.parent, source.name, leave=(_CACHES,), deepest=MAX_DEPTH, most=4 * MAX_FILES):
-            if not copying.take(found):
+        for entry in walk(source.parent, source.name, leave=(_CACHES,), deepest=MAX_DEPTH, most=4 * MAX_FILES):
+            if not progress.take(entry):
                 break
     except Unsafe as error:
-        copying.refused.append(f"{error.strerror}; deliver a flat folder with only what predict.py needs")
+        progress.refused.append(f"{error.strerror}; deliver a flat folder with only what predict.py needs")
     shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
+    partial.rename(target)
     for folder in (target, *(p for p in target.rglob("*") if p.is_dir()), target.parent):
         _sync(folder)
-    return Frozen(target, dict(sorted(copying.hashes.items())), tuple(copying.refused[:_ENOUGH]))
+    return Frozen(target, dict(sorted(progress.hashes.items())), tuple(progress.refused[:_ENOUGH]))
 
 
 @dataclass
@@ -81,8 +81,8 @@ class _Copying:
 
     def take(self, found: TreeEntry) -> bool:
         """Copy or refuse one entry; False where it makes no sense to go on."""
-        if why := _unfit(found):
-            self.refused.append(f"{found.name if found.name.isprintable() else ascii(found.name)} {why}")
+        if reason := _unfit(found):
+            self.refused.append(f"{found.name if found.name.isprintable() else ascii(found.name)} {reason}")
         elif found.kind == "folder":
             (self.target / found.name).mkdir(parents=True, exist_ok=True)
         elif not found.name.endswith(".pyc"):

@@ -26,17 +26,19 @@ def names_patients(folder: Path, patients: Iterable[str]) -> list[str]:
     Args:
         patients: as the index has them.
     """
-    wanted = {one for one in (patient.strip().casefold() for patient in patients) if _distinctive(one)}
-    if not wanted:
+    identifiers = {
+        identifier for identifier in (patient.strip().casefold() for patient in patients) if _distinctive(identifier)
+    }
+    if not identifiers:
         return []
-    found = []
+    problems = []
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
-        if _hits(name, wanted):
-            found.append("the name of a file holds a patient's identifier; deliver no names of cases")
-        elif file.is_file() and not file.is_symlink() and any(_hits(text, wanted) for text in _texts(file)):
-            found.append(f"{name} holds a patient's identifier; no identifier may be delivered")
-    return found
+        if _hits(name, identifiers):
+            problems.append("the name of a file holds a patient's identifier; deliver no names of cases")
+        elif file.is_file() and not file.is_symlink() and any(_hits(text, identifiers) for text in _texts(file)):
+            problems.append(f"{name} holds a patient's identifier; no identifier may be delivered")
+    return problems
 
 
 def _distinctive(patient: str) -> bool:
@@ -51,8 +53,8 @@ def _hits(text: str, wanted: set[str]) -> bool:
         token = match.group()
         if token in wanted or any(part in wanted for part in _PARTS.findall(token)):
             return True
-    spaced = [one for one in wanted if not _TOKEN.fullmatch(one)]
-    return any(one in text.casefold() for one in spaced)
+    multiword = [identifier for identifier in wanted if not _TOKEN.fullmatch(identifier)]
+    return any(identifier in text.casefold() for identifier in multiword)
 
 
 def _texts(file: Path) -> Iterator[str]:

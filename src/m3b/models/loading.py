@@ -55,13 +55,13 @@ class Model:
     _worker: PredictWorker | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        told = figure(self.metrics.get("primary"))
-        return f"<Model {self.task}: {short(', '.join(self.classes))}{f'; {told}' if told else ''}; {self.folder}>"
+        primary_metric = figure(self.metrics.get("primary"))
+        return f"<Model {self.task}: {short(', '.join(self.classes))}{f'; {primary_metric}' if primary_metric else ''}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        several = " (several may apply)" if self.multi_label else ""
+        multi_label_note = " (several may apply)" if self.multi_label else ""
         rows = [
-            ("classes", f"{', '.join(self.classes)}{several}"),
+            ("classes", f"{', '.join(self.classes)}{multi_label_note}"),
             ("channels", ", ".join(self.channels)),
             ("given beside the image", ", ".join(str(rule["name"]) for rule in self.covariates)),
             ("test figure", figure(self.metrics.get("primary"))),
@@ -90,24 +90,32 @@ class Model:
             ModelError: predict.py fails or predicts nonsense, or a case lacks a channel or a covariate (with `strict`).
             SandboxError: no sandbox works on this machine; the message says why, and how to do without.
         """
-        here = Path.cwd()
+        working_dir = Path.cwd()
         cases = [paths] if isinstance(paths, str | Path | Mapping) else list(paths)
-        parted = [
+        split_cases = [
             parted_case(case, self.covariates, number, strict=strict) for number, case in enumerate(cases, start=1)
         ]
-        asked = [frozen(_texts(image)) for image, _ in parted]
+        images = [frozen(_texts(image)) for image, _ in split_cases]
         if strict:
-            self._whole(asked)
-        full = [relocated(case, lambda path: str(here / path)) for case in asked]
-        keep = None if out is None else Path(out)
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-        given = [known for _, known in parted]
+            self._whole(images)
+        absolute_images = [relocated(case, lambda path: str(working_dir / path)) for case in images]
+        output_dir = None if out is None else Path(out)
+        if output_dir is not None:
+            output_dir.mkdir(parents=True, exist_ok=True)
+        covariates = [values for _, values in split_cases]
         if self._worker is None:
-            found = run_predict(self.folder, here, full, run_plain, strict=strict, keep=keep, covariates=given)
+            predictions = run_predict(
+                self.folder,
+                working_dir,
+                absolute_images,
+                run_plain,
+                strict=strict,
+                keep=output_dir,
+                covariates=covariates,
+            )
         else:
-            found = self._worker.predict(full, given, strict=strict, keep=keep)
-        return [replace(item, image=case) for case, item in zip(asked, found, strict=True)]
+            predictions = self._worker.predict(absolute_images, covariates, strict=strict, keep=output_dir)
+        return [replace(prediction, image=case) for case, prediction in zip(images, predictions, strict=True)]
 
     def close(self) -> None:
         """End the model's process; the next prediction starts another one."""
@@ -136,10 +144,10 @@ class Model:
 
     def _whole(self, cases: Sequence[Reference]) -> None:
         """Raises ModelError for a case whose channels are not the model's, before anything is loaded."""
-        arranged = shared_channels().arranged
+        arrange = shared_channels().arranged
         for number, case in enumerate(cases, start=1):
             try:
-                arranged(plain(case), list(self.channels))
+                arrange(plain(case), list(self.channels))
             except shared().ImageError as error:
                 raise ModelError(f"case {number}: {error}") from error
 
@@ -147,7 +155,11 @@ class Model:
 def _texts(case: Case) -> Reference:
     if isinstance(case, str | Path):
         return str(case)
-    return {name: str(path) for name, path in case.items()} if isinstance(case, Mapping) else [str(one) for one in case]
+    return (
+        {name: str(path) for name, path in case.items()}
+        if isinstance(case, Mapping)
+        else [str(slice_path) for slice_path in case]
+    )
 
 
 def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
@@ -168,14 +180,14 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
     if not (path / "predict.py").is_file():
         raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
     verify(path)
-    promise = read_promise(path)
+    model_info = read_promise(path)
     config = read_json(path, "config.json")
     text = read_start(path, "README.md", MAX_CARD_BYTES) if is_file(path, "README.md") else ""
     return Model(
         path,
-        promise.classes,
-        promise.multi_label,
-        promise.task,
+        model_info.classes,
+        model_info.multi_label,
+        model_info.task,
         config,
         text,
         _metrics(path / "metrics.json"),
@@ -186,9 +198,9 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
 
 def _metrics(file: Path) -> Mapping[str, Any]:
     try:
-        raw = read_json(file.parent, file.name)
+        metrics = read_json(file.parent, file.name)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON: {error}") from error
-    return raw if isinstance(raw, dict) else {}
+    return metrics if isinstance(metrics, dict) else {}

@@ -39,17 +39,21 @@ def changes(folder: Path, hashes: Mapping[str, str], free: Sequence[str] = FREE)
     Python's caches are removed first: they would be executed in place of what is compared here. Files in `free` may
     differ. Of files that are not in the list only those count that would be loaded or executed.
     """
-    found = _caches(folder)
+    differences = _caches(folder)
     for name, expected in hashes.items():
         file = folder / name
         if name in free:
             continue
         if file.is_symlink() or not file.is_file():
-            found.append(f"{name} is missing" if not os.path.lexists(file) else f"{name} is no plain file any more")
+            differences.append(
+                f"{name} is missing" if not os.path.lexists(file) else f"{name} is no plain file any more"
+            )
         elif sha256_of(file) != expected:
-            found.append(f"{name} was changed")
-    new = (name for name in sorted(_files(folder)) if name not in hashes)
-    return found + [f"{name} was added" for name in new if name.endswith(_LOADED) or (folder / name).is_symlink()]
+            differences.append(f"{name} was changed")
+    added_names = (name for name in sorted(_files(folder)) if name not in hashes)
+    return differences + [
+        f"{name} was added" for name in added_names if name.endswith(_LOADED) or (folder / name).is_symlink()
+    ]
 
 
 def verify(folder: Path) -> None:
@@ -58,35 +62,37 @@ def verify(folder: Path) -> None:
     Raises:
         IntegrityError: the list cannot be read, or files differ from it; the message names them.
     """
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
+    provenance_file = folder / MANIFEST
+    if not provenance_file.is_file():
         return
     try:
-        raw = untrusted.read_json(folder, MANIFEST)
-        hashes = {str(name): str(value) for name, value in raw.get("files", {}).items()}
+        provenance = untrusted.read_json(folder, MANIFEST)
+        hashes = {str(name): str(value) for name, value in provenance.get("files", {}).items()}
     except (OSError, ValueError, AttributeError) as error:
-        raise IntegrityError(f"{manifest} cannot be read ({error}); take a fresh copy of the model folder") from error
-    if found := changes(folder, hashes):
-        some = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         raise IntegrityError(
-            f"{folder} is not the model that m3b measured and delivered: {some}. Take a fresh copy of it. If you made "
+            f"{provenance_file} cannot be read ({error}); take a fresh copy of the model folder"
+        ) from error
+    if differences := changes(folder, hashes):
+        summary = ", ".join(differences[:5]) + (f" and {len(differences) - 5} more" if len(differences) > 5 else "")
+        raise IntegrityError(
+            f"{folder} is not the model that m3b measured and delivered: {summary}. Take a fresh copy of it. If you made "
             f"these changes yourself, delete {MANIFEST}: its figures speak of another model."
         )
 
 
 def _caches(folder: Path) -> list[str]:
     """Remove Python's caches, which are loaded instead of the code that was hashed; say which would not go."""
-    left = []
+    remaining = []
     for cache in sorted(folder.rglob(_CACHES)):
         shutil.rmtree(cache, ignore_errors=True)
         if os.path.lexists(cache):
-            left.append(f"{cache.relative_to(folder)} holds bytecode that nobody checked")
-    return left
+            remaining.append(f"{cache.relative_to(folder)} holds bytecode that nobody checked")
+    return remaining
 
 
 def _files(folder: Path) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name != _CACHES]
-        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
         for name in (*files, *links):
-            yield os.path.relpath(os.path.join(place, name), folder)
+            yield os.path.relpath(os.path.join(root, name), folder)

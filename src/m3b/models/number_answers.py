@@ -31,15 +31,15 @@ class RegressionAnswers(AnswerKind):
         value, interval, level = item.get("value"), item.get("interval"), item.get("interval_level")
         if not finite(value):
             raise ModelError(f"{where}: `value` must be a finite number, it is {value!r}")
-        extra: dict[str, Any] = {"value": float(value)}
+        fields: dict[str, Any] = {"value": float(value)}
         if interval is not None:
             if not isinstance(interval, list) or len(interval) != 2 or not all(map(finite, interval)):
                 raise ModelError(f"{where}: `interval` must be two finite numbers, it is {interval!r}")
             if interval[0] > interval[1]:
                 raise ModelError(f"{where}: the upper end of the interval {interval} lies below the lower one")
-            extra["interval"] = [float(end) for end in interval]
+            fields["interval"] = [float(end) for end in interval]
         if level is not None:
             if not finite(level) or not 0 < level < 1:
                 raise ModelError(f"{where}: `interval_level` must lie between 0 and 1, it is {level!r}")
-            extra["interval_level"] = float(level)
-        return {"extra": extra}
+            fields["interval_level"] = float(level)
+        return {"extra": fields}

@@ -97,28 +97,28 @@ def found_in(paths: Iterable[str | Path], *, flat: bool, studies: bool = False) 
         DataError: a folder that ends it.
         OSError: a folder that cannot be read.
     """
-    given = list(map(str, paths))
-    folders = [path for path in given if Path(path).is_dir()]
-    found = FoundModel()
+    path_names = list(map(str, paths))
+    folders = [path for path in path_names if Path(path).is_dir()]
+    listing = FoundModel()
     if not folders:
-        return find_images(given, flat=flat, studies=studies)
+        return find_images(path_names, flat=flat, studies=studies)
     with reading(map(Path, folders)) as reader:
-        for path in given:
-            one = _searched(reader, path, flat, studies) if path in folders else FoundModel([path])
-            found.images += one.images
-            found.notes += one.notes
-    return found
+        for path in path_names:
+            part = _searched(reader, path, flat, studies) if path in folders else FoundModel([path])
+            listing.images += part.images
+            listing.notes += part.notes
+    return listing
 
 
 def _searched(reader: Reader, path: str, flat: bool, studies: bool) -> FoundModel:
     """The names count from the folder as the user gave it."""
-    seen = str(Path(path).resolve())
-    answer = reader.ask(FIND, ToFind(Path(seen), flat, studies))
+    resolved = str(Path(path).resolve())
+    answer = reader.ask(FIND, ToFind(Path(resolved), flat, studies))
 
     def told(name: str) -> str:
-        return path.rstrip("/") + name.removeprefix(seen) if name.startswith(seen) else name
+        return path.rstrip("/") + name.removeprefix(resolved) if name.startswith(resolved) else name
 
-    images = [told(one) if isinstance(one, str) else [told(name) for name in one] for one in answer.images]
+    images = [told(image) if isinstance(image, str) else [told(name) for name in image] for image in answer.images]
     return FoundModel(images, [told(note) for note in answer.notes])
 
 
@@ -139,9 +139,9 @@ class Painter:
 
 def places_of(predictions: Iterable[Prediction]) -> list[Path]:
     """What a reader has to see to draw these: the images, and the mask files."""
-    places: dict[Path, None] = {}
-    for one in predictions:
-        if not one.error:
-            masks = [file for file in (one.mask, *one.masks.values()) if file is not None]
-            places |= dict.fromkeys([*(file_of(placed(path)) for path in paths_of(one.image)), *masks])
-    return list(places)
+    mounts: dict[Path, None] = {}
+    for prediction in predictions:
+        if not prediction.error:
+            masks = [file for file in (prediction.mask, *prediction.masks.values()) if file is not None]
+            mounts |= dict.fromkeys([*(file_of(placed(path)) for path in paths_of(prediction.image)), *masks])
+    return list(mounts)

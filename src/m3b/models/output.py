@@ -31,12 +31,14 @@ def read_output(file: Path, log: str = "") -> list[Any]:
     if file.stat().st_size > MAX_BYTES:
         raise ModelError(f"predict.py wrote {file.stat().st_size} bytes of output, more than {MAX_BYTES}")
     try:
-        raw = untrusted.read_json(file.parent, file.name, MAX_BYTES)
+        raw_predictions = untrusted.read_json(file.parent, file.name, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise ModelError(f"the output of predict.py is no JSON: {error}{tail}") from error
-    if not isinstance(raw, list):
-        raise ModelError(f"the output of predict.py must be a JSON list, it is a {type(raw).__name__}{tail}")
-    return raw
+    if not isinstance(raw_predictions, list):
+        raise ModelError(
+            f"the output of predict.py must be a JSON list, it is a {type(raw_predictions).__name__}{tail}"
+        )
+    return raw_predictions
 
 
 def check_output(
@@ -64,31 +66,31 @@ def check_output(
         promise = Promise(DEFAULT, tuple(promise), multi_label)
     if len(raw) != len(paths):
         raise ModelError(f"predict.py gave {len(raw)} predictions for {len(paths)} images")
-    kind = of(promise.task)
-    checked = [
-        _entry(f"prediction {number} ({_shown(path)})", item, path, promise, folder, kind)
+    answer_format = of(promise.task)
+    predictions = [
+        _entry(f"prediction {number} ({_shown(path)})", item, path, promise, folder, answer_format)
         for number, (item, path) in enumerate(zip(raw, paths, strict=True))
     ]
-    failed = [item for item in checked if item.error]
+    failed = [item for item in predictions if item.error]
     if strict and failed:
         first = failed[0]
         raise ModelError(
             f"{len(failed)} of {len(paths)} images got no prediction; {_shown(first.image)}: {first.error}"
         )
-    return checked
+    return predictions
 
 
 def _shown(path: Reference) -> str:
     if isinstance(path, Mapping):
-        return ", ".join(f"{name} {one}" for name, one in path.items())
+        return ", ".join(f"{name} {channel_path}" for name, channel_path in path.items())
     return path if isinstance(path, str) else f"{path[0]} and {len(path) - 1} more slices"
 
 
 def _same(given: Any, path: Reference) -> bool:
     if isinstance(path, str | Mapping):
         return bool(given == plain(path))
-    several = list(path)
-    return given in (several, several[0], "|".join(several), str(several))
+    slices = list(path)
+    return given in (slices, slices[0], "|".join(slices), str(slices))
 
 
 def _entry(

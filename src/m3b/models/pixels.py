@@ -108,8 +108,8 @@ def show(asked: ToShow) -> WrittenShape:
         labels = np.asarray(read_mask(asked.path).array)
         array = (labels > 0 if asked.value is None else labels == asked.value).astype(np.uint8)
     else:
-        opened = read_image(asked.path)
-        array = shown(opened.array, opened.modality)
+        image = read_image(asked.path)
+        array = shown(image.array, image.modality)
     np.ascontiguousarray(array).tofile(asked.folder / _NAME)
     return WrittenShape(array.shape)
 
@@ -128,26 +128,28 @@ def mark(asked: ToMark) -> MarkedCase:
 
     from .overlays.planes import shown
 
-    base, given = str(asked.base), asked.record.mask
-    opened = read_image(plain(asked.record.image), base)
-    picture = shown(opened.array, opened.modality)
-    named: Any = given if isinstance(given, str | Mapping) or given is None else list(given)
-    masks = np.asarray(read_masks(named, asked.values, base, picture.shape[:-1]))
+    base, mask_reference = str(asked.base), asked.record.mask
+    image = read_image(plain(asked.record.image), base)
+    picture = shown(image.array, image.modality)
+    mask_files: Any = (
+        mask_reference if isinstance(mask_reference, str | Mapping) or mask_reference is None else list(mask_reference)
+    )
+    masks = np.asarray(read_masks(mask_files, asked.values, base, picture.shape[:-1]))
     if masks.shape[1:] != picture.shape[:-1]:
         return MarkedCase(fault="the mask is of another shape than the image")
-    found = MarkedCase((int(picture.shape[0]), int(picture.shape[1])))
+    target_planes = MarkedCase((int(picture.shape[0]), int(picture.shape[1])))
     planes: dict[int | None, int] = {}
     for name, mask in zip(asked.values, masks, strict=True):
         index = int(mask.sum(axis=(0, 1)).argmax()) if mask.ndim == 3 else None
-        truth = mask if index is None else mask[:, :, index]
-        found.sizes[name] = int(truth.sum())
-        if found.sizes[name] < MIN_PIXELS:
+        plane_mask = mask if index is None else mask[:, :, index]
+        target_planes.sizes[name] = int(plane_mask.sum())
+        if target_planes.sizes[name] < MIN_PIXELS:
             continue
         if index not in planes:
-            planes[index] = len(found.pictures)
-            found.pictures.append((picture if index is None else picture[:, :, index]).tobytes())
-        found.parts.append(MaskPlane(name, planes[index], index, truth.astype(np.uint8).tobytes()))
-    return found
+            planes[index] = len(target_planes.pictures)
+            target_planes.pictures.append((picture if index is None else picture[:, :, index]).tobytes())
+        target_planes.parts.append(MaskPlane(name, planes[index], index, plane_mask.astype(np.uint8).tobytes()))
+    return target_planes
 
 
 class Opener:
@@ -202,8 +204,8 @@ def opener(path: str | None) -> Iterator[Opener]:
     Args:
         path: of a file, folder or item of an archive; None where nothing but masks is opened.
     """
-    with TemporaryFolder("pixels") as place:
-        folder = place.resolve()
-        seen = [] if path is None else [file_of(placed(path))]
-        with reading([*seen, folder], write=[folder]) as reader:
+    with TemporaryFolder("pixels") as scratch:
+        folder = scratch.resolve()
+        mounts = [] if path is None else [file_of(placed(path))]
+        with reading([*mounts, folder], write=[folder]) as reader:
             yield Opener(reader, folder)

@@ -97,34 +97,34 @@ class Prediction:
         """What the answer is, each part short; of many classes the likeliest."""
         if self.error:
             return [f"error: {short(self.error)}"]
-        unlike = [f"OUT OF DISTRIBUTION, {short(self.why)}"] if self.out_of_distribution else []
-        likely = sorted(self.probabilities.items(), key=lambda item: -item[1])[:SHOWN]
-        parts = unlike + ([", ".join(self.prediction) or "none of the classes"] if self.probabilities else [])
-        parts += [", ".join(f"{name} {value:.3f}" for name, value in likely)] if likely else []
+        ood_note = [f"OUT OF DISTRIBUTION, {short(self.why)}"] if self.out_of_distribution else []
+        ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])[:SHOWN]
+        parts = ood_note + ([", ".join(self.prediction) or "none of the classes"] if self.probabilities else [])
+        parts += [", ".join(f"{name} {value:.3f}" for name, value in ranked)] if ranked else []
         parts += [f"mask {short(self.mask)}"] if self.mask is not None else []
         parts += [f"masks of {short(', '.join(self.masks))}"] if self.masks else []
         if self.boxes is not None:
-            best = max(self.boxes, key=lambda box: box.score, default=None)
-            surest = f", the surest {best.label} {best.score:.3f}" if best else ""
-            parts.append(f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}{surest}")
+            top_box = max(self.boxes, key=lambda box: box.score, default=None)
+            top_box_text = f", the surest {top_box.label} {top_box.score:.3f}" if top_box else ""
+            parts.append(f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}{top_box_text}")
         parts += [] if self.anomaly_score is None else [f"anomaly score {self.anomaly_score:.3f}"]
         parts += [f"{name} {short(value)}" for name, value in self.extra.items()]
         return [*parts, *([f'"{short(self.text)}"'] if self.text else [])]
 
     def _doubts(self) -> dict[str, Any]:
         """What the model says of how far to trust it, as JSON values; only what is set."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.out_of_distribution is not None:
-            told["out_of_distribution"] = self.out_of_distribution
+            fields["out_of_distribution"] = self.out_of_distribution
         if self.why:
-            told["why"] = self.why
+            fields["why"] = self.why
         if self.prediction_set is not None:
-            told |= {
+            fields |= {
                 "prediction_set": list(self.prediction_set),
                 "set_level": self.set_level,
                 "abstains": self.abstains,
             }
-        return told
+        return fields
 
     @property
     def text(self) -> str:

@@ -39,8 +39,8 @@ def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_
     Raises:
         ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
     """
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    env = kept | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    passed = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    env = passed | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
@@ -78,26 +78,26 @@ def read_promise(model_dir: Path) -> Promise:
         config = untrusted.read_json(model_dir, "config.json")
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON: {error}") from error
-    layers = (
+    config_layers = (
         [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
     )
-    task = _first(layers, "task") or DEFAULT
+    task = _first(config_layers, "task") or DEFAULT
     if task not in names():
         raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(names())}")
-    classes = _first(layers, "classes") or []
-    listed = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    if not listed or len(set(classes)) != len(classes) or not (classes or not of(task).needs_classes):
+    classes = _first(config_layers, "classes") or []
+    is_name_list = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if not is_name_list or len(set(classes)) != len(classes) or not (classes or not of(task).needs_classes):
         raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
-    labels = _first(layers, "labels")
-    numbers = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
-    return Promise(task, tuple(classes), bool(_first(layers, "multi_label")), numbers)
+    labels = _first(config_layers, "labels")
+    label_values = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
+    return Promise(task, tuple(classes), bool(_first(config_layers, "multi_label")), label_values)
 
 
 def _cases(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:
     """What predict.py is asked: paths, or objects that hold the image and what is known beside it."""
     if not any(covariates):
         return [plain(path) for path in paths]
-    return [{"image": plain(path), **known} for path, known in zip(paths, covariates, strict=True)]
+    return [{"image": plain(path), **values} for path, values in zip(paths, covariates, strict=True)]
 
 
 def _first(layers: Sequence[dict[str, Any]], key: str) -> Any:
@@ -110,8 +110,8 @@ def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
     Raises:
         ModelError: as `read_promise`.
     """
-    promise = read_promise(model_dir)
-    return promise.classes, promise.multi_label
+    model_info = read_promise(model_dir)
+    return model_info.classes, model_info.multi_label
 
 
 def run_predict(
@@ -142,29 +142,33 @@ def run_predict(
     script = model_dir.resolve() / "predict.py"
     if not script.is_file():
         raise ModelError(f"{model_dir} holds no predict.py; is it the folder of a delivered model?")
-    promise = read_promise(model_dir)
+    model_info = read_promise(model_dir)
     if not paths:
         return []
-    unkept = keep is None
+    discard_files = keep is None
     with contextlib.ExitStack() as stack:
         if keep is None:
-            if of(promise.task).needs_folder:
-                raise ModelError(f"a {promise.task} model writes mask files; say in which folder they shall stay")
+            if of(model_info.task).needs_folder:
+                raise ModelError(f"a {model_info.task} model writes mask files; say in which folder they shall stay")
             keep = stack.enter_context(untrusted.TemporaryFolder("predict"))
         out = keep.resolve() / "predictions.json"
         handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
-        asked = Path(name)
-        stack.callback(asked.unlink, missing_ok=True)
+        list_file = Path(name)
+        stack.callback(list_file.unlink, missing_ok=True)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(_cases(paths, covariates), stream)
-        argv = [sys.executable, "-B", str(script), "--list", str(asked), "-o", str(out)]
-        if of(promise.task).takes_masks:
+        argv = [sys.executable, "-B", str(script), "--list", str(list_file), "-o", str(out)]
+        if of(model_info.task).takes_masks:
             argv += ["--masks", str(out.parent / "masks")]
         status, log = run(argv, staged_folder.resolve(), out)
         if status not in (0, 1) or not out.exists():
             raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
-        raw = read_output(out, log)
-        predictions = check_output(raw, paths, promise, folder=out.parent, strict=strict)
-    if status == 1 and not any(item.error for item in predictions):
+        raw_predictions = read_output(out, log)
+        predictions = check_output(raw_predictions, paths, model_info, folder=out.parent, strict=strict)
+    if status == 1 and not any(prediction.error for prediction in predictions):
         raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
-    return [replace(item, masks={}, anomaly_map=None) for item in predictions] if unkept else predictions
+    return (
+        [replace(prediction, masks={}, anomaly_map=None) for prediction in predictions]
+        if discard_files
+        else predictions
+    )

@@ -61,8 +61,8 @@ class Staged:
         """
         if len(results) != len(self.order):
             raise ModelError(f"{len(results)} results for {len(self.order)} staged cases")
-        placed = dict(zip(self.order, results, strict=True))
-        return [placed[index] for index in range(len(results))]
+        results_by_index = dict(zip(self.order, results, strict=True))
+        return [results_by_index[index] for index in range(len(results))]
 
 
 def stage_cases(
@@ -93,7 +93,7 @@ def stage_cases(
         ModelError: an image that is missing or cannot be staged, that is a link out of `base` and of the raw data to
             which `base/data` leads, or a folder that is not empty.
     """
-    inside = Inside(roots_of(base)) if base else None
+    data_roots = Inside(roots_of(base)) if base else None
     base = base or Path.cwd()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -106,8 +106,8 @@ def stage_cases(
     link = _linker(links if later else None, link_from or LINK_FROM_BYTES) if confined else _not_linked
     for number, index in enumerate(order, start=1):
         try:
-            if inside:
-                _stays(cases[index], base, inside)
+            if data_roots:
+                _stays(cases[index], base, data_roots)
             paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, link))
         except (OSError, ValueError, DataError) as error:
             raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
@@ -141,17 +141,17 @@ def place_links(staged: Staged, base: Path) -> None:
         ModelError: a source outside of the data to which `base` leads, or a target outside of the staged folder.
         OSError: a file that cannot be copied.
     """
-    inside, top = Inside(roots_of(base)), Path(os.path.realpath(staged.folder))
-    costly = sum(real.stat().st_size for real, _ in staged.links) > _room(top)
+    data_roots, staging_root = Inside(roots_of(base)), Path(os.path.realpath(staged.folder))
+    exceeds_budget = sum(real.stat().st_size for real, _ in staged.links) > _room(staging_root)
     for real, target in staged.links:
-        if str(real) not in inside or not Path(os.path.realpath(target.parent)).is_relative_to(top):
+        if str(real) not in data_roots or not Path(os.path.realpath(target.parent)).is_relative_to(staging_root):
             raise ModelError(f"{real} cannot be staged as {target}: it lies outside of the data.")
-        source = Path(inside.real(str(real)))
+        source = Path(data_roots.real(str(real)))
         if clone(source, target):
             _forget_time(target)
             continue
         target.unlink(missing_ok=True)
-        if not costly or not _linked(source, target):
+        if not exceeds_budget or not _linked(source, target):
             _copy_plain(source, target)
 
 
@@ -162,8 +162,8 @@ def _room(folder: Path) -> int:
 
 def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
     for path in paths_of(case):
-        if found := out_of(path, base, inside):
-            raise ValueError(f"{found[0]} is a link that leads out of the data. {WHAT_TO_DO}")
+        if outside_link := out_of(path, base, inside):
+            raise ValueError(f"{outside_link[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
 def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> Staging:
@@ -187,11 +187,11 @@ def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> S
     if clip is not None and not source.exists():
         return f"{_copy(base / clip[0], folder, name, link)}#frames={clip[1]}"
     if source.is_dir():
-        natural = shared().natural_key
+        natural_key = shared().natural_key
         files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]
         if not files:
             raise ValueError("no file in this folder")
-        _stage_slices(sorted(files, key=lambda item: natural(item.name)), folder, name, link)
+        _stage_slices(sorted(files, key=lambda item: natural_key(item.name)), folder, name, link)
         return name
     return _copy(source, folder, name, link)
 
@@ -210,15 +210,15 @@ def _stage_item(array: Any, folder: Path, name: str) -> str:
 
 
 def _copy(source: Path, folder: Path, stem: str, link: Link) -> str:
-    found = _SUFFIX.search(source.name)
-    suffix = found.group(1) if found else ""
+    suffix_match = _SUFFIX.search(source.name)
+    suffix = suffix_match.group(1) if suffix_match else ""
     real, target = source.resolve(strict=True), folder / f"{stem}{suffix}"
     headers = shared().headers
     opening(real)
     headers.check(real)
-    names = headers.companions(real)
-    if names:
-        _copy_detached(real, names[0], target, link)
+    companion_names = headers.companions(real)
+    if companion_names:
+        _copy_detached(real, companion_names[0], target, link)
     elif not link(real, target):
         _copy_plain(real, target)
     return target.name
@@ -232,13 +232,13 @@ def _copy_plain(real: Path, target: Path) -> None:
 def _copy_detached(header: Path, named: str, target: Path, link: Link) -> None:
     """A header with the file of its voxels beside it, renamed alike and named in it so."""
     suffix = Path(named).suffix
-    data = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
-    beside = header.parent / named
-    if not link(beside, data):
-        _copy_plain(beside, data)
+    data_target = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
+    data_file = header.parent / named
+    if not link(data_file, data_target):
+        _copy_plain(data_file, data_target)
     if header.stat().st_size > LARGEST_HEADER:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")
-    target.write_bytes(shared().headers.renamed(header, data.name))
+    target.write_bytes(shared().headers.renamed(header, data_target.name))
     _forget_time(target)
 
 

@@ -30,17 +30,23 @@ class SurvivalAnswers(AnswerKind):
         risk, curve, median = item.get("risk"), item.get("survival"), item.get("median")
         if not finite(risk):
             raise ModelError(f"{where}: `risk` must be a finite number, it is {risk!r}")
-        pairs = isinstance(curve, list) and bool(curve)
-        if not pairs or not all(
-            isinstance(one, list) and len(one) == 2 and all(map(finite, one)) for one in curve or ()
+        is_nonempty_list = isinstance(curve, list) and bool(curve)
+        if not is_nonempty_list or not all(
+            isinstance(point, list) and len(point) == 2 and all(map(finite, point)) for point in curve or ()
         ):
             raise ModelError(f"{where}: `survival` must be a list of [time, probability], it is {str(curve)[:80]}")
-        points = [(float(time), float(share)) for time, share in curve or ()]
+        points = [(float(time), float(probability)) for time, probability in curve or ()]
         if any(b[0] <= a[0] or b[1] > a[1] + SLACK for a, b in pairwise(points)):
             raise ModelError(f"{where}: times of `survival` must rise, and its probabilities must not")
-        if not all(-SLACK <= share <= 1 + SLACK for _, share in points):
+        if not all(-SLACK <= probability <= 1 + SLACK for _, probability in points):
             raise ModelError(f"{where}: `survival` has probabilities outside [0, 1]")
         if median is not None and not finite(median):
             raise ModelError(f"{where}: `median` must be a time or null, it is {median!r}")
-        kept = [[time, min(max(share, 0.0), 1.0)] for time, share in points]
-        return {"extra": {"risk": float(risk), "survival": kept, "median": None if median is None else float(median)}}
+        clipped_curve = [[time, min(max(probability, 0.0), 1.0)] for time, probability in points]
+        return {
+            "extra": {
+                "risk": float(risk),
+                "survival": clipped_curve,
+                "median": None if median is None else float(median),
+            }
+        }

@@ -97,22 +97,24 @@ class Reader:
             SandboxError: it cannot be started.
             Cancelled: the user stopped the run.
         """
-        patience = request.patience_s if patience_s is None else patience_s
+        timeout_s = request.patience_s if patience_s is None else patience_s
         broken: dict[str, str] = {}
-        alone = not request.parallel
+        one_by_one = not request.parallel
         with self._lock:
             while True:
-                live = self._running()
+                process = self._running()
                 try:
-                    with undo_on_error(self._drop_if_asked, live):
-                        told = (opening, progress)
-                        return cast(A, self._once(live, request, question, (broken, alone), patience, told))
+                    with undo_on_error(self._drop_if_asked, process):
+                        callbacks = (opening, progress)
+                        return cast(
+                            A, self._once(process, request, question, (broken, one_by_one), timeout_s, callbacks)
+                        )
                 except _Ended as ended:
                     self._drop()
-                    if not ended.file and live.answered:
+                    if not ended.file and process.answered:
                         continue  # something from outside ended it while it was idle
-                    if not alone:
-                        alone = True
+                    if not one_by_one:
+                        one_by_one = True
                         continue
                     if not ended.file or ended.file in broken or len(broken) >= MAX_LOST:
                         raise ReaderFault(ended.words()) from None
@@ -163,28 +165,28 @@ class Reader:
         live.put({"id": self._number, "name": request.name, "broken": care[0], "alone": care[1],
                   "question": wire.dump(request.asks, question)})  # fmt: skip
         while True:
-            found = live.get(patience, self.cancelled)
-            if found.get("id") != self._number:
+            message = live.get(patience, self.cancelled)
+            if message.get("id") != self._number:
                 continue  # `ready`, or of a question that was given up
-            if isinstance(name := found.get("opening"), str):
+            if isinstance(name := message.get("opening"), str):
                 live.file = name
                 if told[0] is not None:
                     told[0](name)
                 continue
-            match found.get("progress"):
+            match message.get("progress"):
                 case [int(done), int(total)]:
                     if told[1] is not None:
                         told[1](done, total)
                     continue
             live.asked, live.answered = False, True
-            held = found.get("held")
-            self.held = held if isinstance(held, int) else 0
+            held_bytes = message.get("held")
+            self.held = held_bytes if isinstance(held_bytes, int) else 0
             if not 0 < self.held <= _RENEWED:
                 self._drop()
-            if "answer" not in found:
-                raise unpack(found.get("error"), request.name.partition(":")[2].replace("_", " "))
+            if "answer" not in message:
+                raise unpack(message.get("error"), request.name.partition(":")[2].replace("_", " "))
             try:
-                return wire.load(request.answers, found["answer"])
+                return wire.load(request.answers, message["answer"])
             except wire.Garbled as error:
                 self._drop()
                 raise ReaderFault(f"The reader gave an answer that cannot be right ({error}). Try again.") from None
@@ -207,13 +209,17 @@ def _start(question_end: int, answer_end: int) -> str:
 def libraries() -> tuple[Path, ...]:
     """Folders that m3b's libraries come from although this interpreter would not look there by itself: of PYTHONPATH for
     instance."""
-    own = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
-    found: dict[Path, None] = {}
+    site_folders = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
+    folders: dict[Path, None] = {}
     for name in LIBRARIES:
         spec = PathFinder.find_spec(name)  # looks, and loads nothing
-        if spec is not None and spec.origin and (folder := Path(spec.origin).resolve().parent.parent) not in own:
-            found[folder] = None
-    return tuple(found)
+        if (
+            spec is not None
+            and spec.origin
+            and (folder := Path(spec.origin).resolve().parent.parent) not in site_folders
+        ):
+            folders[folder] = None
+    return tuple(folders)
 
 
 class _Ended(Exception):
@@ -223,9 +229,9 @@ class _Ended(Exception):
         self.file, self.why = file, why
 
     def words(self) -> str:
-        where = f"{self.file}: reading it" if self.file else "Reading"
-        what = "Leave this file out, or replace it by a sound copy." if self.file else "Look at less at a time."
-        return f"{where} ended m3b's reader ({self.why}). {what}"
+        subject = f"{self.file}: reading it" if self.file else "Reading"
+        remedy = "Leave this file out, or replace it by a sound copy." if self.file else "Look at less at a time."
+        return f"{subject} ended m3b's reader ({self.why}). {remedy}"
 
 
 class _Live:
@@ -234,17 +240,17 @@ class _Live:
     def __init__(self, sandbox: Sandbox, mounts: Mounts, limits: Limits) -> None:
         self.file, self.asked, self.answered, self._limits = "", False, False, limits
         self._place = TemporaryFolder("reader")
-        inside, empty = self._place.path / "inside", self._place.path / "output"
-        inside.mkdir()
+        working_dir, output_file = self._place.path / "inside", self._place.path / "output"
+        working_dir.mkdir()
         question_end, self._to = os.pipe()
         self._from, answer_end = os.pipe()
         try:
             with undo_on_error(self._place.close), undo_on_error(self._hang_up):
                 self._process: Process = sandbox.start(
                     [sys.executable, "-P", "-c", _start(question_end, answer_end)],
-                    cwd=inside,
-                    mounts=replace(mounts, read=(*mounts.read, *libraries(), inside)),
-                    output=empty,
+                    cwd=working_dir,
+                    mounts=replace(mounts, read=(*mounts.read, *libraries(), working_dir)),
+                    output=output_file,
                     limits=limits,
                     env={},
                     keep=(question_end, answer_end),
@@ -252,7 +258,7 @@ class _Live:
         finally:
             os.close(question_end)
             os.close(answer_end)
-        self._output, self._inlet = empty, wire.Inlet(self._from)
+        self._output, self._inlet = output_file, wire.Inlet(self._from)
 
     def put(self, message: dict[str, Any]) -> None:
         """Send a question. Raises _Ended."""
@@ -279,15 +285,15 @@ class _Live:
                 raise _Ended(self.file, f"it sent {error}") from None
 
     def _ended(self) -> _Ended:
-        end = self._process.wait(10.0) or self._process.stop()
-        if end.reason == "memory":
+        exit_status = self._process.wait(10.0) or self._process.stop()
+        if exit_status.reason == "memory":
             return _Ended(self.file, f"more than {self._limits.memory_mib:,} MiB of memory")
-        if end.reason != "exit":
-            return _Ended(self.file, end.reason.replace("_", " "))
-        if end.code > 128:
-            return _Ended(self.file, f"a crash, signal {end.code - 128}")
-        said = self._output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return _Ended(self.file, f"exit code {end.code}{': ' + said[-1][:300] if said else ''}")
+        if exit_status.reason != "exit":
+            return _Ended(self.file, exit_status.reason.replace("_", " "))
+        if exit_status.code > 128:
+            return _Ended(self.file, f"a crash, signal {exit_status.code - 128}")
+        output_lines = self._output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return _Ended(self.file, f"exit code {exit_status.code}{': ' + output_lines[-1][:300] if output_lines else ''}")
 
     def _hang_up(self) -> None:
         for end in (self._to, self._from):

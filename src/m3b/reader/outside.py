@@ -37,8 +37,8 @@ class Here(Reader):
         progress: Callable[[int, int], None] | None = None,
     ) -> A:
         """As `Reader.ask`, with whatever the function raises; nothing ends a file that hangs."""
-        watch = current.Watch(opening or _unheard, progress or _unheard)
-        with current.watched(watch):
+        file_watch = current.Watch(opening or _unheard, progress or _unheard)
+        with current.watched(file_watch):
             answer: A = answering(request.name)[0](question)
         return answer
 
@@ -80,17 +80,19 @@ def _sandbox() -> Sandbox:
 
 def _seen(places: Iterable[Path]) -> tuple[Path, ...]:
     """Folders in which all of these lie, links resolved; of one that lies directly below `/`, the file alone."""
-    found = dict.fromkeys(spot for place in places for spot in (_own(place), _own(place.resolve())) if spot.exists())
-    if len(found) > MAX_PLACES:
-        common = Path(os.path.commonpath(list(found)))
+    folders = dict.fromkeys(
+        folder for path in places for folder in (_own(path), _own(path.resolve())) if folder.exists()
+    )
+    if len(folders) > MAX_PLACES:
+        common = Path(os.path.commonpath(list(folders)))
         if common != Path("/"):
             return (common,)
-    return tuple(found)
+    return tuple(folders)
 
 
 def _own(place: Path) -> Path:
-    whole = Path(os.path.realpath(place.parent), place.name)
-    return whole if place.is_dir() or whole.parent == Path("/") else whole.parent
+    resolved = Path(os.path.realpath(place.parent), place.name)
+    return resolved if place.is_dir() or resolved.parent == Path("/") else resolved.parent
 
 
 def placed(path: str) -> str:
@@ -99,11 +101,11 @@ def placed(path: str) -> str:
     Args:
         path: of a file or folder, or of an item of an archive (`scans.npz#images[3]`).
     """
-    name, mark, item = path, "", ""
+    name, separator, item = path, "", ""
     if not os.path.lexists(path):
-        name, mark, item = path.partition("#")
-    above, last = os.path.split(os.path.abspath(name))
-    return f"{os.path.join(os.path.realpath(above), last)}{mark}{item}"
+        name, separator, item = path.partition("#")
+    parent, file_name = os.path.split(os.path.abspath(name))
+    return f"{os.path.join(os.path.realpath(parent), file_name)}{separator}{item}"
 
 
 def file_of(path: str) -> Path:

@@ -44,9 +44,9 @@ def answering(name: str) -> tuple[Callable[[Any], Any], Any, Any]:
     module, _, function = name.partition(":")
     if not module.startswith(_OWN):
         raise ValueError(f"{name!r} is no function of m3b's own")
-    found = getattr(importlib.import_module(module), function)
-    hints = get_type_hints(found)
+    job_function = getattr(importlib.import_module(module), function)
+    hints = get_type_hints(job_function)
     answer = hints.pop("return")
     if len(hints) != 1:
         raise ValueError(f"{name!r} must take one annotated argument, the question")
-    return found, next(iter(hints.values())), answer
+    return job_function, next(iter(hints.values())), answer

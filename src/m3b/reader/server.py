@@ -15,14 +15,14 @@ from m3b.untrusted import current
 
 def main(incoming: int, outgoing: int) -> None:
     """Serve until the other side closes its end."""
-    inlet = wire.Inlet(incoming)
+    receiver = wire.Inlet(incoming)
     wire.send(outgoing, {"ready": os.getpid()})
     while True:
         try:
-            asked = inlet.next()
+            request = receiver.next()
         except wire.Closed:
             return
-        wire.send(outgoing, {**_answer(asked, outgoing), "id": asked["id"], "held": held()})
+        wire.send(outgoing, {**_answer(request, outgoing), "id": request["id"], "held": held()})
 
 
 def _answer(asked: dict[str, Any], outgoing: int) -> dict[str, Any]:
@@ -32,16 +32,16 @@ def _answer(asked: dict[str, Any], outgoing: int) -> dict[str, Any]:
         with lock:
             wire.send(outgoing, {what: found, "id": asked["id"]})
 
-    watch = current.Watch(
+    file_watch = current.Watch(
         lambda path: tell("opening", path),
         lambda done, total: tell("progress", [done, total]),
         asked["broken"],
         asked["alone"],
     )
     try:
-        with current.watched(watch):
-            function, asks, answers = answering(asked["name"])
-            return {"answer": wire.dump(answers, function(wire.load(asks, asked["question"])))}
+        with current.watched(file_watch):
+            function, input_type, output_type = answering(asked["name"])
+            return {"answer": wire.dump(output_type, function(wire.load(input_type, asked["question"])))}
     except wire.Closed:
         sys.exit(0)
     except RecursionError:

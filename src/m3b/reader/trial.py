@@ -64,28 +64,30 @@ def probe(mode: str = "auto") -> Probe:
     from m3b.reader.client import Reader
     from m3b.sandbox import Mounts, Probe, choose
 
-    with TemporaryFolder("probe") as place:
-        seen, unseen = place / "seen", place / "unseen"
-        for folder in (seen, unseen):
+    with TemporaryFolder("probe") as scratch:
+        visible, hidden = scratch / "seen", scratch / "unseen"
+        for folder in (visible, hidden):
             folder.mkdir()
             (folder / "file").write_bytes(b"")
         try:
             sandbox = choose(mode)
-            with Reader(sandbox, Mounts(read=(seen,))) as reader:
-                began = time.monotonic()
-                found = reader.ask(TRIAL, EscapeTrial(files=(seen / "file", unseen / "file"), folders=(seen, unseen)))
-                took = time.monotonic() - began
+            with Reader(sandbox, Mounts(read=(visible,))) as reader:
+                started_at = time.monotonic()
+                report = reader.ask(
+                    TRIAL, EscapeTrial(files=(visible / "file", hidden / "file"), folders=(visible, hidden))
+                )
+                startup_s = time.monotonic() - started_at
         except M3bError as error:
             return Probe("reader", False, str(error))
-    open_ways = [f"it reads {path}" for path in found.opened if path.parent == unseen]
-    open_ways += [f"it writes to {path}" for path in found.written] + ["it reaches the network"] * found.network
+    open_ways = [f"it reads {path}" for path in report.opened if path.parent == hidden]
+    open_ways += [f"it writes to {path}" for path in report.written] + ["it reaches the network"] * report.network
     if sandbox.name == "off":
-        return Probe("reader", True, f"started in {took:.1f} s; NOT confined, a process of its own with limits")
-    if found.opened[:1] != (seen / "file",):
+        return Probe("reader", True, f"started in {startup_s:.1f} s; NOT confined, a process of its own with limits")
+    if report.opened[:1] != (visible / "file",):
         return Probe("reader", False, f"under {sandbox.name} it cannot read the data that it is shown")
     if open_ways:
         return Probe("reader", False, f"under {sandbox.name} {' and '.join(open_ways)}")
-    return Probe("reader", True, f"opens data under {sandbox.name}, without network; started in {took:.1f} s")
+    return Probe("reader", True, f"opens data under {sandbox.name}, without network; started in {startup_s:.1f} s")
 
 
 def _works(trial: Callable[[], object]) -> bool:
@@ -97,23 +99,23 @@ def _works(trial: Callable[[], object]) -> bool:
 
 
 def _connect() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.connect(("192.0.2.1", 9))  # TEST-NET-1: a route is looked up, nothing is sent
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
+        connection.connect(("192.0.2.1", 9))  # TEST-NET-1: a route is looked up, nothing is sent
 
 
 def _accident(asked: EscapeTrial) -> TrialReport:
     from m3b.errors import DataError
 
-    refused: list[str] = []
+    refusals: list[str] = []
     for path in asked.files:
         try:
             opening(path)
         except DataError as error:
-            refused.append(str(error))
+            refusals.append(str(error))
             continue
         if path.read_bytes().startswith(b"bad"):
             _happen(asked.do)
-    return TrialReport(opened=asked.files, refused=tuple(refused))
+    return TrialReport(opened=asked.files, refused=tuple(refusals))
 
 
 def _happen(what: str) -> None:
@@ -123,9 +125,9 @@ def _happen(what: str) -> None:
         for descriptor in range(3, 64):
             _works(partial(os.write, descriptor, b"\xff" * 64))
         os._exit(0)
-    kept = []
+    allocated = []
     while True:
         if what == "fill":
-            kept.append(bytearray(os.urandom(1 << 20) * 16))
+            allocated.append(bytearray(os.urandom(1 << 20) * 16))
         else:
             time.sleep(60)

@@ -73,8 +73,8 @@ def load(of: Any, content: Any) -> Any:
         return adapter(of).validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise Garbled(f"{place or 'the answer'}: {first['msg']}") from None
+        location = ".".join(map(str, first["loc"]))
+        raise Garbled(f"{location or 'the answer'}: {first['msg']}") from None
 
 
 def send(descriptor: int, message: object) -> None:
@@ -87,10 +87,10 @@ def send(descriptor: int, message: object) -> None:
     content = json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(content) > MAX_MESSAGE:
         raise ValueError(f"{len(content):,} bytes are more than one message may hold ({MAX_MESSAGE:,})")
-    left = memoryview(len(content).to_bytes(_LENGTH, "big") + content)
-    while left:
+    unsent = memoryview(len(content).to_bytes(_LENGTH, "big") + content)
+    while unsent:
         try:
-            left = left[os.write(descriptor, left) :]
+            unsent = unsent[os.write(descriptor, unsent) :]
         except BrokenPipeError:
             raise Closed from None
 
@@ -121,12 +121,12 @@ class Inlet:
         if length > MAX_MESSAGE:
             raise Garbled(f"a message of {length:,} bytes")
         try:
-            found = json.loads(self._exactly(length, deadline).decode())
+            message = json.loads(self._exactly(length, deadline).decode())
         except (ValueError, RecursionError) as error:
             raise Garbled(f"no JSON ({error})") from None
-        if not isinstance(found, dict):
+        if not isinstance(message, dict):
             raise Garbled("no JSON object")
-        return found
+        return message
 
     def _ready(self, wait_s: float | None) -> bool:
         return bool(self._poll.poll(None if wait_s is None else max(0, int(wait_s * 1000))))

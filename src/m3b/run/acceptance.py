@@ -89,9 +89,9 @@ class Inspector:
     def watch(self, card: Card) -> None:
         """Remember what the raw data looks like before any script has run."""
         file = self.run.locked / "raw.json"
-        kept = _kept(file)
-        if kept:
-            self.raw, self._change_times = str(kept["fingerprint"]), bool(kept.get("change_times", True))
+        stored = _kept(file)
+        if stored:
+            self.raw, self._change_times = str(stored["fingerprint"]), bool(stored.get("change_times", True))
         elif card.path:
             self.raw = self.raw_now(card)
             replace_text(file, json.dumps({"fingerprint": self.raw, "change_times": self._change_times}))
@@ -111,107 +111,111 @@ class Inspector:
     def _check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
         if self.labelling is not None:
             self.labelling.settle()
-        if refused := self.readings.execute(selection, card):
-            return refused
+        if rejection := self.readings.execute(selection, card):
+            return rejection
         self.emit(StageBegun("auditing the data"))
-        tick = lambda done, total: self.emit(Output(0, f"audit: {done} of {total} images"))  # noqa: E731
+        on_progress = lambda done, total: self.emit(Output(0, f"audit: {done} of {total} images"))  # noqa: E731
         frozen = self.run.folder / FROZEN / INDEX
         try:
             notes = freeze(self.run.work, frozen, self.raw_roots, selection.task)
         except DataError as error:
             return rejected(str(error))
-        verdict = check_index(frozen, selection, request=self.request, said=said, tick=tick, reader=self.reader())
+        check_result = check_index(
+            frozen, selection, request=self.request, said=said, tick=on_progress, reader=self.reader()
+        )
         self._publish(frozen)
-        if not verdict.accepted:
-            return verdict
+        if not check_result.accepted:
+            return check_result
         index = read_index(frozen, selection.task)
-        if refused := self.readings.compare(selection, card, index, frozen, said):
-            return refused
-        if both := _on_both_sides(frozen, selection.task):
-            return rejected(both)
+        if rejection := self.readings.compare(selection, card, index, frozen, said):
+            return rejection
+        if shared_files_problem := _on_both_sides(frozen, selection.task):
+            return rejected(shared_files_problem)
         if self.labelling is not None and (
-            prompted := self.labelling.refused(index, frozen, scripted=self.readings.origin == SCRIPT)
+            labelling_problem := self.labelling.refused(index, frozen, scripted=self.readings.origin == SCRIPT)
         ):
-            return rejected(prompted)
+            return rejected(labelling_problem)
         for note in notes:
             self.emit(Noted(note))
         hashes = lock(frozen, self.run.locked, selection.task)
         save_hashes(self.run.locked, hashes, self.raw)
-        read = (*self.readings.told(said), *(self.labelling.told(index) if self.labelling is not None else ()))
-        for line in read:
+        provenance = (*self.readings.told(said), *(self.labelling.told(index) if self.labelling is not None else ()))
+        for line in provenance:
             self.emit(Noted(line))
-        told = (*verdict.artifact.notes, *read)
-        grouped = str(self.readings.facts.get("grouped_by", ""))[:MAX_GROUPING]
-        made = replace(
-            verdict.artifact,
+        all_notes = (*check_result.artifact.notes, *provenance)
+        grouped_by = str(self.readings.facts.get("grouped_by", ""))[:MAX_GROUPING]
+        artifact = replace(
+            check_result.artifact,
             hashes=hashes,
-            notes=told,
-            grouped_by=grouped,
+            notes=all_notes,
+            grouped_by=grouped_by,
             origin=self.readings.origin,
-            read=read,
+            read=provenance,
             weak=self.readings.weak(),
         )
         self._show(selection)
-        return replace(verdict, artifact=made)
+        return replace(check_result, artifact=artifact)
 
     def read_again(self, selection: Selection, card: Card, given: Given) -> Verdict:
         """The index as another reading makes it, locked in place of the one at hand; where that is not accepted, the one
         at hand stays."""
-        audit, before = self.run.folder / AUDIT, self.readings.given
-        kept = audit.read_bytes() if audit.is_file() else None
+        audit_file, previous_overrides = self.run.folder / AUDIT, self.readings.given
+        previous_audit = audit_file.read_bytes() if audit_file.is_file() else None
         self.readings.given = given
-        verdict = self.check_index(selection, card, "")
-        if not verdict.accepted:
-            self.readings.given = before
-            if kept is not None:
-                audit.write_bytes(kept)
-                found = json.loads(kept)
-                self.emit(_audited(found))
-        return verdict
+        check_result = self.check_index(selection, card, "")
+        if not check_result.accepted:
+            self.readings.given = previous_overrides
+            if previous_audit is not None:
+                audit_file.write_bytes(previous_audit)
+                audit_values = json.loads(previous_audit)
+                self.emit(_audited(audit_values))
+        return check_result
 
     def _show(self, selection: Selection) -> None:
         """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
         try:
-            drawn = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task))
+            examples = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task))
         except DataError:
-            drawn = None
-        readings = self.readings.shown()
-        plan = {"task": selection.task, "readings": readings, "counted": self.readings.facts}
-        _keep_readings(self.run.folder, self.readings.facts.get("spec"), readings)
-        replace_text(self.run.folder / PAGE, plan_page(self.request, plan, drawn), errors="replace")
+            examples = None
+        proposals = self.readings.shown()
+        page_facts = {"task": selection.task, "readings": proposals, "counted": self.readings.facts}
+        _keep_readings(self.run.folder, self.readings.facts.get("spec"), proposals)
+        replace_text(self.run.folder / PAGE, plan_page(self.request, page_facts, examples), errors="replace")
         self.emit(Noted(f"How the data is read, with examples: {self.run.folder / PAGE} (shows patients)"))
 
     def _publish(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""
-        audit = frozen / AUDIT
-        if not audit.is_file():
+        audit_file = frozen / AUDIT
+        if not audit_file.is_file():
             with contextlib.suppress(OSError):
                 (self.run.work / AUDIT).unlink()  # an earlier one, or a script's
             return
-        found = json.loads(audit.read_text(encoding="utf-8"))
-        self.emit(_audited(found))
-        write_whole(self.run.work, AUDIT, audit.read_bytes())
-        rename(audit, self.run.folder / AUDIT)
+        audit_values = json.loads(audit_file.read_text(encoding="utf-8"))
+        self.emit(_audited(audit_values))
+        write_whole(self.run.work, AUDIT, audit_file.read_bytes())
+        rename(audit_file, self.run.folder / AUDIT)
 
     def label(self, data: DataIndex, card: Card) -> str:
         """What the end of the run finds of the raw data, the index and all that was locked."""
         index = read_index(self.run.locked, data.task)
-        paths = made_files(index.records)
-        made = digest_made(self.run.locked, paths) if paths else None
-        after = self.raw_now(card)
-        return integrity(self.run.work, self.run.locked, data.hashes, self.raw, after, data.task, made=made)
+        derived_files = made_files(index.records)
+        derived_digest = digest_made(self.run.locked, derived_files) if derived_files else None
+        raw_after = self.raw_now(card)
+        return integrity(
+            self.run.work, self.run.locked, data.hashes, self.raw, raw_after, data.task, made=derived_digest
+        )
 
     def check_model(self, selection: Selection, card: Card) -> Verdict:
         """Copy the deliverable, measure the copy, and keep it if it is accepted; a model that was accepted before stays
         the one to deliver until another is."""
-        before = self._last
-        if before:
+        previous = self._last
+        if previous:
             _set_aside(self.run)
-        verdict = self._measured(selection, card)
-        if before:
-            _settle(self.run, keep_earlier=not verdict.accepted)
-            self._last = self._last or before
-        return verdict
+        check_result = self._measured(selection, card)
+        if previous:
+            _settle(self.run, keep_earlier=not check_result.accepted)
+            self._last = self._last or previous
+        return check_result
 
     def _measured(self, selection: Selection, card: Card) -> Verdict:
         frozen = take(self.run.work, self.run.measured)
@@ -225,8 +229,8 @@ class Inspector:
             keep_trial(self.run, trial)
 
         index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
-        base = self.run.locked
-        verdict = check_model(
+        root = self.run.locked
+        check_result = check_model(
             self.run.work,
             frozen,
             selection,
@@ -234,14 +238,14 @@ class Inspector:
             self.predict,
             keep,
             acceptable,
-            base=base,
+            base=root,
             baseline=self.baseline,
         )
-        if verdict.accepted:
-            model = replace(verdict.artifact, answers=sha256(self.run.locked, PREDICTIONS))
-            verdict = replace(verdict, artifact=model)
-        self._last = (hashes, verdict) if verdict.accepted else None
-        return verdict
+        if check_result.accepted:
+            model = replace(check_result.artifact, answers=sha256(self.run.locked, PREDICTIONS))
+            check_result = replace(check_result, artifact=model)
+        self._last = (hashes, check_result) if check_result.accepted else None
+        return check_result
 
     def last_model(self, selection: Selection, card: Card) -> Verdict | None:
         """The verdict on what was accepted last, or else on the deliverable as it lies there; None where there is none."""
@@ -253,40 +257,42 @@ class Inspector:
 def _keep_readings(folder: Path, accepted: object, readings: Sequence[Mapping[str, Any]]) -> None:
     """The accepted reading as JSON; of an index that a script made, what was proposed, under a name that says so. What an
     earlier index left there goes."""
-    proposed = next((one["spec"] for one in readings if one.get("spec")), None) if accepted is None else None
-    for name, spec in ((READING, accepted), (NEAREST, proposed)):
-        if spec is None:
+    best_proposed = (
+        next((proposal["spec"] for proposal in readings if proposal.get("spec")), None) if accepted is None else None
+    )
+    for name, manifest in ((READING, accepted), (NEAREST, best_proposed)):
+        if manifest is None:
             (folder / name).unlink(missing_ok=True)
         else:
-            replace_text(folder / name, json.dumps(spec, indent=1, ensure_ascii=False) + "\n")
+            replace_text(folder / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def _aside(run: Run) -> tuple[tuple[Path, Path], ...]:
     """The accepted model and its measured answers, and where both lie while another is measured."""
-    answers = run.locked / PREDICTIONS
-    return (run.measured, run.locked / "model.accepted"), (answers, run.locked / f"{PREDICTIONS}.accepted")
+    test_predictions = run.locked / PREDICTIONS
+    return (run.measured, run.locked / "model.accepted"), (test_predictions, run.locked / f"{PREDICTIONS}.accepted")
 
 
 def _set_aside(run: Run) -> None:
-    for place, kept in _aside(run):
-        if place.exists():
-            _remove(kept)
-            rename(place, kept)
+    for current, backup in _aside(run):
+        if current.exists():
+            _remove(backup)
+            rename(current, backup)
 
 
 def _copy_answers(run: Run) -> None:
     """The same model was measured before: its answers stand."""
-    answers, kept = _aside(run)[1]
-    if kept.is_file():
-        answers.write_bytes(kept.read_bytes())
+    current, backup = _aside(run)[1]
+    if backup.is_file():
+        current.write_bytes(backup.read_bytes())
 
 
 def _settle(run: Run, *, keep_earlier: bool) -> None:
-    for place, kept in _aside(run):
-        if kept.exists() and keep_earlier:
-            _remove(place)
-            rename(kept, place)
-        _remove(kept)
+    for current, backup in _aside(run):
+        if backup.exists() and keep_earlier:
+            _remove(current)
+            rename(backup, current)
+        _remove(backup)
 
 
 def _remove(place: Path) -> None:
@@ -300,13 +306,13 @@ def _on_both_sides(frozen: Path, task: str) -> str:
     """Files of training cases that belong to test cases too, so that the one cannot be shown without the other."""
     index = read_index(frozen, task)
     try:
-        both = shared_files(wanted_by(index.train, frozen), wanted_by(index.test, frozen))
+        shared = shared_files(wanted_by(index.train, frozen), wanted_by(index.test, frozen))
     except DataError as error:
         return str(error)
-    if not both:
+    if not shared:
         return ""
     return (
-        f"{len(both)} files belong to training and to test cases at once, e.g. {both[0]}. Name the items of an archive "
+        f"{len(shared)} files belong to training and to test cases at once, e.g. {shared[0]}. Name the items of an archive "
         "one by one (file#key[3]), and leave no case inside the folder of another."
     )
 
@@ -315,9 +321,9 @@ def _kept(file: Path) -> dict[str, Any]:
     """What was remembered of the raw data; empty where nothing was, or where a power cut tore it as it was written,
     which is before the first script runs."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict) and "fingerprint" in found:
-            return found
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and "fingerprint" in record:
+            return record
     return {}
 
 
@@ -331,12 +337,12 @@ def _audited(found: Mapping[str, Any]) -> Audited:
 def _audit_line(found: Mapping[str, Any]) -> str:
     parts = []
     for split in ("train", "test"):
-        table = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
-        people = told_patients(found["patients"][split], known=found.get("patients_known", True))
-        parts.append(f"{split}: {table or str(found['split'][split]) + ' cases'}; {people}")
+        class_counts = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
+        patients_text = told_patients(found["patients"][split], known=found.get("patients_known", True))
+        parts.append(f"{split}: {class_counts or str(found['split'][split]) + ' cases'}; {patients_text}")
     shapes = ", ".join(
         f"{shape} ({count} image{'s' if count != 1 else ''})" for shape, count in list(found["shapes"].items())[:3]
     )
-    what = kinds.of(found.get("task") or kinds.DEFAULT).cases_word
-    opened = f"Opened {found['opened']} of {found['cases']} {what}"
-    return f"{'. '.join(parts)}. {opened}, most often of shape {shapes or 'unknown'}."
+    cases_word = kinds.of(found.get("task") or kinds.DEFAULT).cases_word
+    opened_text = f"Opened {found['opened']} of {found['cases']} {cases_word}"
+    return f"{'. '.join(parts)}. {opened_text}, most often of shape {shapes or 'unknown'}."

@@ -26,8 +26,8 @@ def accepted_reading(run: Run) -> tuple[IndexSpec, Path]:
     """
     from m3b.data.spec.given import spec_of
 
-    history = History.of(salvage(run.journal_file).events)
-    index, selection = history.index, history.selection
+    state = History.of(salvage(run.journal_file).events)
+    index, selection = state.index, state.selection
     if index is None or selection is None:
         raise WrongUse(f"The run {run.id} has no index that was accepted.")
     if index.origin == SCRIPT:

@@ -30,7 +30,9 @@ def guarded(name: str, function: Callable[P, R]) -> Callable[P, R]:
         except (RunEnd, ToolError):
             raise  # says on purpose how to go on
         except Exception as error:  # a function of the user's raises what it likes
-            said = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise CallbackFailed(f"`{name}`, which was given to m3b, raised {said}. Fix it, then resume.") from error
+            error_text = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise CallbackFailed(
+                f"`{name}`, which was given to m3b, raised {error_text}. Fix it, then resume."
+            ) from error
 
     return call

@@ -32,49 +32,54 @@ def confirm(run: RunContext, performer: Performer, stage: IndexStage) -> None:
     ask, data = run.hooks.ask, run.made(DataIndex)
     if data.confirmed or ask is None or not (run.options.confirm is True or (run.options.confirm and data.weak)):
         return
-    fault = ""
+    problem = ""
     for _ in range(MAX_ASKED):
-        said = (ask(question(run, run.made(Selection), run.made(DataIndex), fault)) or "").strip()
-        if said.casefold() in NO:
+        answer = (ask(question(run, run.made(Selection), run.made(DataIndex), problem)) or "").strip()
+        if answer.casefold() in NO:
             raise Declined(f"Nothing was trained: the reading of the data was declined. {_goes_on(run)}")
-        if said.casefold() in YES:
-            performer.keep(stage, accepted(replace(run.made(DataIndex), confirmed=said[:MAX_LINE])))
+        if answer.casefold() in YES:
+            performer.keep(stage, accepted(replace(run.made(DataIndex), confirmed=answer[:MAX_LINE])))
             return
         try:
-            _read_again(run, performer, stage, Path(said).expanduser() if said else None)
-            fault = ""
+            _read_again(run, performer, stage, Path(answer).expanduser() if answer else None)
+            problem = ""
         except WrongUse as error:
-            fault = str(error)
+            problem = str(error)
     raise Declined(f"Nothing was trained: nobody said whether the data is read rightly. {_goes_on(run)}")
 
 
 def question(run: RunContext, selection: Selection, data: DataIndex, fault: str = "") -> str:
     """What was read in some ten lines, where it can be seen and edited, and what may be answered."""
-    told = [fault, ""] if fault else []
-    told += ["Is the data read rightly?", *(f"  {line[:MAX_LINE]}" for line in read_lines(selection, data)[:MAX_LINES])]
+    lines = [fault, ""] if fault else []
+    lines += [
+        "Is the data read rightly?",
+        *(f"  {line[:MAX_LINE]}" for line in read_lines(selection, data)[:MAX_LINES]),
+    ]
     if data.weak:
-        told.append(f"To be decided: {data.weak}")
-    told.append(f"Page with examples: {run.folder.folder / PAGE}")
-    spec = _to_edit(run)
-    if spec is None:
-        told.append("The index was not made from a reading.")
-    elif spec.name == READING:
-        told.append(f"The reading as JSON: {spec}")
+        lines.append(f"To be decided: {data.weak}")
+    lines.append(f"Page with examples: {run.folder.folder / PAGE}")
+    manifest_file = _to_edit(run)
+    if manifest_file is None:
+        lines.append("The index was not made from a reading.")
+    elif manifest_file.name == READING:
+        lines.append(f"The reading as JSON: {manifest_file}")
     else:
-        told.append(f"A script made the index and no reading says the same; the best that was proposed: {spec}")
-    return "\n".join([*told, "Answer yes (train), no (end here), or the path of an edited reading."])
+        lines.append(
+            f"A script made the index and no reading says the same; the best that was proposed: {manifest_file}"
+        )
+    return "\n".join([*lines, "Answer yes (train), no (end here), or the path of an edited reading."])
 
 
 def read_lines(selection: Selection, data: DataIndex) -> list[str]:
     """Task, classes, cases, patients, and what became of the files."""
-    counts = {name: sum(part.get(name, 0) for part in data.counts.values()) for name in data.classes}
+    counts = {name: sum(split.get(name, 0) for split in data.counts.values()) for name in data.classes}
     classes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    parts = [
-        f"{data.cases.get(part, 0):,} cases for {word} ({told_patients(data.patients.get(part, 0), known=data.patients_known)})"
-        for part, word in (("train", "training"), ("test", "testing"))
+    split_lines = [
+        f"{data.cases.get(split, 0):,} cases for {word} ({told_patients(data.patients.get(split, 0), known=data.patients_known)})"
+        for split, word in (("train", "training"), ("test", "testing"))
     ]
-    grouped = [f"Kept together by {data.grouped_by}."] if data.grouped_by else []
-    return [f"{selection.task}: {classes or 'no classes'}", *parts, *grouped, *data.read]
+    grouping_lines = [f"Kept together by {data.grouped_by}."] if data.grouped_by else []
+    return [f"{selection.task}: {classes or 'no classes'}", *split_lines, *grouping_lines, *data.read]
 
 
 def _read_again(run: RunContext, performer: Performer, stage: IndexStage, file: Path | None) -> None:
@@ -88,30 +93,30 @@ def _read_again(run: RunContext, performer: Performer, stage: IndexStage, file: 
     selection, card = run.made(Selection), run.card
     if file is None or not file.is_file():
         raise WrongUse(f"{'An empty answer' if file is None else repr(str(file))} is neither yes nor no nor a file.")
-    given = given_from(file, None)
-    if given is None or given.index is None or card.path is None:
+    overrides = given_from(file, None)
+    if overrides is None or overrides.index is None or card.path is None:
         raise WrongUse("The data is not on this machine, so that no reading of it can be executed.")
-    if given.index.task != selection.task:
+    if overrides.index.task != selection.task:
         raise WrongUse(
-            f"{file} is for {given.index.task}; this run is for {selection.task}. Start another one for that."
+            f"{file} is for {overrides.index.task}; this run is for {selection.task}. Start another one for that."
         )
-    try_out(given, card.path, run.sandbox)
-    changed = replace(selection, classes=given.index.classes or selection.classes)
-    verdict = run.inspector.read_again(changed, card, given)
-    if not isinstance(verdict.artifact, DataIndex) or not verdict.accepted:
-        raise WrongUse(f"{file} is not accepted: {' '.join(verdict.reasons)}")
+    try_out(overrides, card.path, run.sandbox)
+    new_selection = replace(selection, classes=overrides.index.classes or selection.classes)
+    check_result = run.inspector.read_again(new_selection, card, overrides)
+    if not isinstance(check_result.artifact, DataIndex) or not check_result.accepted:
+        raise WrongUse(f"{file} is not accepted: {' '.join(check_result.reasons)}")
     run.emit(Noted(f"The user gave another reading of the data: {file}"))
-    if changed != selection:
-        run.emit(HandedOver(kind_of(Selection), to_json(changed)))
-    performer.keep(stage, accepted(verdict.artifact))
+    if new_selection != selection:
+        run.emit(HandedOver(kind_of(Selection), to_json(new_selection)))
+    performer.keep(stage, accepted(check_result.artifact))
 
 
 def _to_edit(run: RunContext) -> Path | None:
     """The accepted reading, or the nearest that was proposed; None where there is neither."""
-    places = (run.folder.folder / name for name in (READING, NEAREST))
-    return next((place for place in places if place.is_file()), None)
+    candidates = (run.folder.folder / name for name in (READING, NEAREST))
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def _goes_on(run: RunContext) -> str:
-    place = _to_edit(run) or "a reading (`m3b look -o` writes one)"
-    return f"Edit {place}; `{run.folder.command('resume')}` asks again and takes its path, and a new run takes it as --index."
+    manifest_file = _to_edit(run) or "a reading (`m3b look -o` writes one)"
+    return f"Edit {manifest_file}; `{run.folder.command('resume')}` asks again and takes its path, and a new run takes it as --index."

@@ -84,20 +84,20 @@ class RunContext:
         cards = [card for card in self.workspace.cards.values() if card.path]
         roots = lay_out(self.folder, cards, self.workspace.root, self.workspace.templates)
         self.raw = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
-        read = [*self.raw.values(), self.folder.resources]
+        readable_folders = [*self.raw.values(), self.folder.resources]
         self.labelling = labelling_of(self)
-        self.tools = toolbox(self, roots, read)
-        self.executor = Executor(self.sandbox, self.folder, read, self.cancel.is_set)
-        readings = Readings(self.folder, self.executor.job, self.emit, self.given)
-        confined = self.sandbox.name != "off"
+        self.tools = toolbox(self, roots, readable_folders)
+        self.executor = Executor(self.sandbox, self.folder, readable_folders, self.cancel.is_set)
+        manifests = Readings(self.folder, self.executor.job, self.emit, self.given)
+        is_confined = self.sandbox.name != "off"
         self.inspector = Inspector(
             self.folder,
             self.executor.predict,
             self.executor.baseline,
             self.executor.checking,
             self.emit,
-            readings,
-            confined=confined,
+            manifests,
+            confined=is_confined,
             raw_roots=self.raw,
             request=self.request,
             labelling=self.labelling,
@@ -127,10 +127,10 @@ class RunContext:
         Raises:
             LookupError: none did; a stage names in `needs` what it takes.
         """
-        found = self.state.made(of)
-        if found is None:
+        artifact = self.state.made(of)
+        if artifact is None:
             raise LookupError(f"no stage has handed over a {of.__name__} yet; a stage names in `needs` what it takes")
-        return found
+        return artifact
 
     @property
     def card(self) -> Card:
@@ -144,14 +144,14 @@ class RunContext:
     def asked(self, role: str) -> LLM:
         """The same, as it is asked: what it gets is written to the ledger, without the names of persons."""
         llm = self.llm(role)
-        metered = self.ledger.of(llm, role)
+        metered_llm = self.ledger.of(llm, role)
         if self.options.phi == "allow" or spec_of(llm) == RULES:
-            return metered
+            return metered_llm
         if self.names is None:
             self.names = Pseudonyms()
-            for place in self.raw.values():
-                self.names.learn(place)
-        return Veiled(metered, self.names)
+            for raw_folder in self.raw.values():
+                self.names.learn(raw_folder)
+        return Veiled(metered_llm, self.names)
 
     def look(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
         """A preview on m3b's own account: it costs the agents no action."""
@@ -167,9 +167,9 @@ class RunContext:
         self.tools.close()
         self.executor.close()
         link = self.sandbox.name != "off"
-        about = {"request": self.request, "modality": self.card.modality, "anatomy": self.card.anatomy}
+        image_facts = {"request": self.request, "modality": self.card.modality, "anatomy": self.card.anatomy}
         roots = begin_training(
-            self.folder, self.raw, dataset, task, link=link, tick=tick, reader=self.executor.reader, about=about
+            self.folder, self.raw, dataset, task, link=link, tick=tick, reader=self.executor.reader, about=image_facts
         )
         self.work_with(roots, [self.folder.folder / VIEW, self.folder.resources])
 

@@ -58,9 +58,9 @@ class PlanOptions:
 
     def words(self) -> list[str]:
         """The command line of plan.py."""
-        words = ["--device", self.device, "--minutes", f"{self.minutes:g}"]
-        words += ["--gpus", str(self.gpus)] if self.gpus else []
-        return [*words, *(["--set", *self.settings] if self.settings else [])]
+        arguments = ["--device", self.device, "--minutes", f"{self.minutes:g}"]
+        arguments += ["--gpus", str(self.gpus)] if self.gpus else []
+        return [*arguments, *(["--set", *self.settings] if self.settings else [])]
 
 
 def is_project(folder: Path) -> bool:
@@ -76,29 +76,31 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
         DataError: no reading of the data can be taken, or the plan cannot be made.
     """
     source = source.resolve()
-    with TemporaryFolder("plan") as place, TemporaryFolder("plans") as logs:
-        work = place / "work"
+    with TemporaryFolder("plan") as scratch, TemporaryFolder("plans") as logs:
+        work = scratch / "work"
         if is_project(source):
             _copy(source, work)
         else:
-            _assemble(source, work, place, (request, task))
+            _assemble(source, work, scratch, (request, task))
         process = sandbox.start(
             [sys.executable, "-B", "plan.py", *options.words()],
             cwd=work,
-            mounts=Mounts(read=(source, *_linked(source)), write=(place,)),
+            mounts=Mounts(read=(source, *_linked(source)), write=(scratch,)),
             output=logs / "output.txt",
             env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "")} if os.environ.get("OMP_NUM_THREADS") else {},
             limits=Limits(wall_s=PLAN_S, memory_mib=MEMORY_MIB),
         )
-        end = process.wait()
+        exit_status = process.wait()
         text = (logs / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
-        made = work / "plan.json"
-        if end is None or end.code or not made.is_file():
-            last = text.splitlines()[-1] if text else ""
-            if "--device" in last or "--gpus" in last or "--set" in last:
-                raise WrongUse(last)
-            raise DataError(f"The plan could not be made: {last or (end.reason if end else 'lost')}")
-        return DryPlan(_without_written(text), dict(json.loads(made.read_text(encoding="utf-8"))))
+        plan_file = work / "plan.json"
+        if exit_status is None or exit_status.code or not plan_file.is_file():
+            last_line = text.splitlines()[-1] if text else ""
+            if "--device" in last_line or "--gpus" in last_line or "--set" in last_line:
+                raise WrongUse(last_line)
+            raise DataError(
+                f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}"
+            )
+        return DryPlan(_without_written(text), dict(json.loads(plan_file.read_text(encoding="utf-8"))))
 
 
 def _without_written(text: str) -> str:
@@ -125,12 +127,12 @@ def _assemble(folder: Path, work: Path, place: Path, asked: tuple[str, str]) -> 
     request, task = asked
     if not request.strip() and not task:
         raise WrongUse(f"{folder} is raw data: say what the model shall do, or give --task.")
-    seen = look(folder, request, place, task=task)
-    if seen.chosen is None or not seen.counted:
-        raise DataError(seen.insufficient or f"{folder} cannot be read for this.")
-    shipped = resources_dir() / "templates"
-    name = serving(shipped, family(seen.task))[0]
-    put_template(shipped / name, work, shipped / SHARED)
+    preview = look(folder, request, place, task=task)
+    if preview.chosen is None or not preview.counted:
+        raise DataError(preview.insufficient or f"{folder} cannot be read for this.")
+    templates = resources_dir() / "templates"
+    template = serving(templates, family(preview.task))[0]
+    put_template(templates / template, work, templates / SHARED)
     (work / "Datapath" / "test.json").unlink(missing_ok=True)
     (work / "data").mkdir(exist_ok=True)
     if not (work / "data" / "data").exists():
@@ -140,4 +142,4 @@ def _assemble(folder: Path, work: Path, place: Path, asked: tuple[str, str]) -> 
 def _linked(source: Path) -> Sequence[Path]:
     """Where the links of a project's `data` lead."""
     links = [item for item in (source / "data").iterdir() if item.is_symlink()] if (source / "data").is_dir() else []
-    return tuple(found for item in links if (found := item.resolve()).exists())
+    return tuple(target for item in links if (target := item.resolve()).exists())

@@ -41,8 +41,8 @@ class Own:
 
     def named(self) -> dict[str, list[str]]:
         """What there is, by name, for run.json."""
-        found = {"tools": list(self.tools), "checks": list(self.checks), "metrics": list(self.metrics)}
-        return {what: names for what, names in found.items() if names}
+        names_by_kind = {"tools": list(self.tools), "checks": list(self.checks), "metrics": list(self.metrics)}
+        return {kind: names for kind, names in names_by_kind.items() if names}
 
     def asked(self, role: str, verdict: V, work: Path) -> V | Verdict:
         """The verdict, or the user's own on a hand-over that m3b accepts."""
@@ -50,9 +50,9 @@ class Own:
             return verdict
         from m3b.agents.verdict import rejected
 
-        faults = guarded(f"checks[{role!r}]", self.checks[role])(verdict.artifact, work)
-        faults = [faults] if isinstance(faults, str) else list(faults or ())
-        return rejected(*faults) if faults else verdict
+        messages = guarded(f"checks[{role!r}]", self.checks[role])(verdict.artifact, work)
+        messages = [messages] if isinstance(messages, str) else list(messages or ())
+        return rejected(*messages) if messages else verdict
 
 
 NOTHING = Own()
@@ -74,12 +74,12 @@ def own(
     """
     if unknown := sorted(set(checks) - set(roles)):
         raise WrongUse(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(roles)}.")
-    mine = {}
+    bound_tools = {}
     if tools:
         from m3b.tools.own import bound
 
-        mine = {name: guarded(f"tools: {name}", tool) for name, tool in bound(tools).items()}
-    return Own(mine, dict(checks), tuple(one.name for one in metrics))
+        bound_tools = {name: guarded(f"tools: {name}", tool) for name, tool in bound(tools).items()}
+    return Own(bound_tools, dict(checks), tuple(metric.name for metric in metrics))
 
 
 def add_metrics(metrics: Iterable[Metric]) -> None:
@@ -88,12 +88,12 @@ def add_metrics(metrics: Iterable[Metric]) -> None:
     Raises:
         WrongUse: something that is no metric, or one that cannot be added to its task.
     """
-    for one in metrics:
+    for metric in metrics:
         from m3b.tasks import Metric
 
-        if not isinstance(one, Metric):
-            raise WrongUse(f"`metrics` holds {one!r}; give m3b.Metric objects: Metric(name, task, of).")
+        if not isinstance(metric, Metric):
+            raise WrongUse(f"`metrics` holds {metric!r}; give m3b.Metric objects: Metric(name, task, of).")
         try:
-            one.register()
+            metric.register()
         except ValueError as error:
-            raise WrongUse(f"The metric {one.name!r} cannot be added: {error}") from error
+            raise WrongUse(f"The metric {metric.name!r} cannot be added: {error}") from error

@@ -40,23 +40,23 @@ def external_of(given: ExternalData | None) -> tuple[ExternalSource, ...]:
     Raises:
         WrongUse: a name that cannot be one, or a reading that is none.
     """
-    found = []
+    sources = []
     for name, value in (given or {}).items():
         if not NAME.fullmatch(name):
             raise WrongUse(
                 f"{name[:60]!r} cannot name an external set: letters, digits, `.`, `-` and `_` only, at most 40."
             )
-        place, reading = (value, None) if isinstance(value, str | Path) else [*value, None][:2]
-        folder = Path(place).expanduser().absolute()
-        found.append(ExternalSource(name, folder.resolve(), _spec(reading) if reading is not None else None))
-    return tuple(found)
+        folder_path, manifest = (value, None) if isinstance(value, str | Path) else [*value, None][:2]
+        folder = Path(folder_path).expanduser().absolute()
+        sources.append(ExternalSource(name, folder.resolve(), _spec(manifest) if manifest is not None else None))
+    return tuple(sources)
 
 
 def _spec(reading: Any) -> IndexSpec | None:
     from m3b.run.given import given_from  # pydantic, numpy: what an import of m3b does not need
 
-    given = given_from(reading, None)
-    return given.index if given is not None else None
+    overrides = given_from(reading, None)
+    return overrides.index if overrides is not None else None
 
 
 def told_apart(named: Iterable[str]) -> dict[str, tuple[Any, ...]]:
@@ -66,40 +66,49 @@ def told_apart(named: Iterable[str]) -> dict[str, tuple[Any, ...]]:
         WrongUse: no name, no folder for a reading, or a name given twice.
     """
     folders: dict[str, str] = {}
-    readings: dict[str, str] = {}
-    for one in named:
-        name, sign, place = one.partition("=")
-        if not sign or not name or not place:
-            raise WrongUse(f"--external takes NAME=DIR, and NAME=spec.json for its reading; found {one!r}.")
-        into = readings if Path(place).expanduser().is_file() else folders
-        if name in into:
+    manifests: dict[str, str] = {}
+    for argument in named:
+        name, separator, path = argument.partition("=")
+        if not separator or not name or not path:
+            raise WrongUse(f"--external takes NAME=DIR, and NAME=spec.json for its reading; found {argument!r}.")
+        target = manifests if Path(path).expanduser().is_file() else folders
+        if name in target:
             raise WrongUse(f"--external names {name} twice.")
-        into[name] = place
-    if bare := sorted(set(readings) - set(folders)):
-        raise WrongUse(f"--external {bare[0]}={readings[bare[0]]} is a reading; give the folder too: {bare[0]}=DIR.")
-    return {name: (folder, readings.get(name)) for name, folder in folders.items()}
+        target[name] = path
+    if orphans := sorted(set(manifests) - set(folders)):
+        raise WrongUse(
+            f"--external {orphans[0]}={manifests[orphans[0]]} is a reading; give the folder too: {orphans[0]}=DIR."
+        )
+    return {name: (folder, manifests.get(name)) for name, folder in folders.items()}
 
 
 def check_external(sets: Iterable[ExternalSource], cards: Iterable[Card], out: Path | None) -> None:
     """Raises WrongUse where an external set is no folder, or lies in data for training or in the run folder, or holds them."""
     roots = [card.path.resolve() for card in cards if card.path]
-    place = out.expanduser().absolute().resolve() if out is not None else None
-    for one in sets:
-        if not one.folder.is_dir():
-            raise WrongUse(f"The external set {one.name} names {one.folder}, which is no folder.")
+    run_folder = out.expanduser().absolute().resolve() if out is not None else None
+    for source in sets:
+        if not source.folder.is_dir():
+            raise WrongUse(f"The external set {source.name} names {source.folder}, which is no folder.")
         for root in roots:
-            if one.folder.is_relative_to(root) or root.is_relative_to(one.folder):
+            if source.folder.is_relative_to(root) or root.is_relative_to(source.folder):
                 raise WrongUse(
-                    f"The external set {one.name} ({one.folder}) and the data {root} lie in each other; training would see it. "
+                    f"The external set {source.name} ({source.folder}) and the data {root} lie in each other; training would see it. "
                     "Give a folder of its own."
                 )
-        if place is not None and (place.is_relative_to(one.folder) or one.folder.is_relative_to(place)):
-            raise WrongUse(f"The external set {one.name} ({one.folder}) and the run folder {out} lie in each other.")
+        if run_folder is not None and (
+            run_folder.is_relative_to(source.folder) or source.folder.is_relative_to(run_folder)
+        ):
+            raise WrongUse(
+                f"The external set {source.name} ({source.folder}) and the run folder {out} lie in each other."
+            )
 
 
 def recorded(sets: Iterable[ExternalSource]) -> dict[str, list[Any]]:
     """As run.json holds them, which `external_of` reads again."""
     return {
-        one.name: [str(one.folder), one.index.model_dump(mode="json", exclude_defaults=True) if one.index else None]
-        for one in sets
+        source.name: [
+            str(source.folder),
+            source.index.model_dump(mode="json", exclude_defaults=True) if source.index else None,
+        ]
+        for source in sets
     }

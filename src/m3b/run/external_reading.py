@@ -65,23 +65,25 @@ def read_cases(run: RunContext, source: ExternalSource, root: str, place: Path) 
         facts = _executed(run, source, root, scratch)
         remove_tree(place)
         notes = [*account(facts), *freeze(scratch, place, {root: source.folder}, run.made(Selection).task)]
-        found = _fitted(run, place, root, scratch)
+        cases = _fitted(run, place, root, scratch)
     finally:
         remove_tree(scratch)
-    return ExternalCases(found.records, (*notes, *found.notes), str(facts.get("grouped_by", ""))[:200])
+    return ExternalCases(cases.records, (*notes, *cases.notes), str(facts.get("grouped_by", ""))[:200])
 
 
 def _executed(run: RunContext, source: ExternalSource, root: str, scratch: Path) -> dict[str, Any]:
     """Index files in `scratch`, by the reading that was given, the best that is proposed, or the one of the run's own data."""
-    faults: list[str] = []
-    for spec in _readings(run, source, scratch, faults):
-        job = {"do": "execute", "task": run.made(Selection).task, "name": root, "work": str(scratch), "spec": spec}
+    problems: list[str] = []
+    for manifest in _readings(run, source, scratch, problems):
+        job = {"do": "execute", "task": run.made(Selection).task, "name": root, "work": str(scratch), "spec": manifest}
         answer = _ask(run, source, scratch, job)
         if "error" not in answer:
             return answer
-        faults.append(str(answer["error"]))
-    told = faults[0] if faults else "no reading is proposed."
-    raise DataError(f"It cannot be read: {told} Give a reading of it; `m3b look DIR REQUEST -o spec.json` writes one.")
+        problems.append(str(answer["error"]))
+    problem = problems[0] if problems else "no reading is proposed."
+    raise DataError(
+        f"It cannot be read: {problem} Give a reading of it; `m3b look DIR REQUEST -o spec.json` writes one."
+    )
 
 
 def _readings(run: RunContext, source: ExternalSource, scratch: Path, faults: list[str]) -> Iterator[dict[str, Any]]:
@@ -99,9 +101,9 @@ def _readings(run: RunContext, source: ExternalSource, scratch: Path, faults: li
         faults.append(str(answer.get("error") or answer["insufficient"] or "no reading is proposed."))
     else:
         yield _undivided(answer["readings"][0]["spec"])
-    reading = run.folder.folder / READING
-    if reading.is_file():  # a hospital that exports as the first one did
-        yield _undivided(json.loads(reading.read_text(encoding="utf-8")))
+    manifest_file = run.folder.folder / READING
+    if manifest_file.is_file():  # a hospital that exports as the first one did
+        yield _undivided(json.loads(manifest_file.read_text(encoding="utf-8")))
 
 
 def _undivided(spec: dict[str, Any]) -> dict[str, Any]:
@@ -117,11 +119,11 @@ def _ask(run: RunContext, source: ExternalSource, scratch: Path, job: dict[str, 
 def _fitted(run: RunContext, place: Path, root: str, scratch: Path) -> ExternalCases:
     """The cases that lie in `place`, with paths that count from `locked/`."""
     task = run.made(Selection).task
-    theirs, model = read_index(place, task), read_index(run.folder.locked, task)
-    found = fitted(theirs.records, theirs.values, model)
-    records = found.records
-    if found.numbers:
-        records = _renumbered(run, place, records, found.numbers, scratch)
+    external_index, model_index = read_index(place, task), read_index(run.folder.locked, task)
+    fitted_cases = fitted(external_index.records, external_index.values, model_index)
+    records = fitted_cases.records
+    if fitted_cases.numbers:
+        records = _renumbered(run, place, records, fitted_cases.numbers, scratch)
     audit = run.executor.checking().ask(AUDIT, ToAudit(place, task, AUDIT_S))
     notes = _audited(audit)
     prefix = place.relative_to(run.folder.locked).as_posix()
@@ -129,7 +131,7 @@ def _fitted(run: RunContext, place: Path, root: str, scratch: Path) -> ExternalC
     def moved(path: str) -> str:
         return path if path.startswith(f"data/{root}/") else f"{prefix}/{path}"
 
-    return ExternalCases(tuple(_relocated(one, moved) for one in records), (*found.notes, *notes), "")
+    return ExternalCases(tuple(_relocated(record, moved) for record in records), (*fitted_cases.notes, *notes), "")
 
 
 def _relocated(record: Record, moved: Callable[[str], str]) -> Record:
@@ -145,27 +147,29 @@ def _renumbered(
     run: RunContext, place: Path, records: Sequence[Record], numbers: Sequence[tuple[int, int]], scratch: Path
 ) -> tuple[Record, ...]:
     """The records with masks in the model's numbers, copied to `place` from where the reader wrote them."""
-    made = scratch / "numbered"
-    made.mkdir()
-    raw = [path.resolve() for path in (place / "data").iterdir()]
-    reader = run.executor.readers.of((place, *raw), (made,))
-    names = reader.ask(RENUMBER, ToRenumber(list(records), place, made, list(numbers)))
-    found = []
-    for record, name in zip(records, names, strict=True):
+    output_folder = scratch / "numbered"
+    output_folder.mkdir()
+    raw_folders = [path.resolve() for path in (place / "data").iterdir()]
+    reader = run.executor.readers.of((place, *raw_folders), (output_folder,))
+    file_names = reader.ask(RENUMBER, ToRenumber(list(records), place, output_folder, list(numbers)))
+    renumbered = []
+    for record, name in zip(records, file_names, strict=True):
         if not name:
-            found.append(record)
+            renumbered.append(record)
             continue
         if Path(name).name != name:
             raise DataError(f"A mask was written as {name!r}, which is no plain name.")
         target = f"Datapath/numbered/{name}"
-        copy_file(made, name, place, target)
-        found.append(replace(record, mask=target))
-    return tuple(found)
+        copy_file(output_folder, name, place, target)
+        renumbered.append(replace(record, mask=target))
+    return tuple(renumbered)
 
 
 def _audited(audit: Audit) -> tuple[str, ...]:
     """What the audit warns of. Raises DataError for what makes a figure worthless."""
-    faults = [one for one in (*audit.of("reject"), *audit.of("fix")) if one.code not in OF_SPLITS]
-    if faults:
-        raise DataError(" ".join(one.told or one.message for one in faults[:3]))
-    return tuple(one.told or one.message for one in audit.of("warn") if one.code not in OF_SPLITS)
+    blocking_findings = [
+        finding for finding in (*audit.of("reject"), *audit.of("fix")) if finding.code not in OF_SPLITS
+    ]
+    if blocking_findings:
+        raise DataError(" ".join(finding.told or finding.message for finding in blocking_findings[:3]))
+    return tuple(finding.told or finding.message for finding in audit.of("warn") if finding.code not in OF_SPLITS)

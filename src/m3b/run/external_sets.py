@@ -35,33 +35,35 @@ CASES, ANSWERS = "cases.json", "predictions.json"
 
 def measure_sets(run: RunContext) -> dict[str, ExternalSet]:
     """The figures of every external set by its name; one that cannot be measured says why, and changes nothing else."""
-    found = {}
-    for one in run.external:
-        run.emit(StageBegun(f"measuring on the external set {one.name}"))
+    results = {}
+    for source in run.external:
+        run.emit(StageBegun(f"measuring on the external set {source.name}"))
         try:
-            made = _measured(run, one)
+            result = _measured(run, source)
         except (M3bError, OSError, ValueError) as error:
-            made = ExternalSet(one.name, reason=" ".join(str(error).split())[:600] or type(error).__name__)
-        run.emit(Noted(made.line))
-        found[one.name] = made
-    return found
+            result = ExternalSet(source.name, reason=" ".join(str(error).split())[:600] or type(error).__name__)
+        run.emit(Noted(result.line))
+        results[source.name] = result
+    return results
 
 
 def _measured(run: RunContext, source: ExternalSource) -> ExternalSet:
     if not source.folder.is_dir():
         raise DataError(f"{source.folder} is not there any more.")
-    root = f"{FOLDER}-{source.name}"
-    place = run.folder.locked / FOLDER / source.name
-    with _linked(run, root, source.folder):
-        cases = read_cases(run, source, root, place)
+    data_name = f"{FOLDER}-{source.name}"
+    set_folder = run.folder.locked / FOLDER / source.name
+    with _linked(run, data_name, source.folder):
+        cases = read_cases(run, source, data_name, set_folder)
         index = read_index(run.folder.locked, run.made(Selection).task)
         records, notes = _unseen(run, index, cases.records)
-        own = replace(index, test=tuple(records))
-        rows = run.executor.predict(run.folder.measured, own.test, own)
-        trivial = run.executor.baseline(index.train, own.test, own, run.folder.locked)
-    write_records(place / CASES, own.test, index.task)
-    replace_text(place / ANSWERS, json.dumps({"rows": rows, "trivial": trivial}))
-    scores = _scores(rows, own, run.made(Selection).metric, run.options.seed, trivial)
+        external_index = replace(index, test=tuple(records))
+        rows = run.executor.predict(run.folder.measured, external_index.test, external_index)
+        baseline_predictions = run.executor.baseline(
+            index.train, external_index.test, external_index, run.folder.locked
+        )
+    write_records(set_folder / CASES, external_index.test, index.task)
+    replace_text(set_folder / ANSWERS, json.dumps({"rows": rows, "trivial": baseline_predictions}))
+    scores = _scores(rows, external_index, run.made(Selection).metric, run.options.seed, baseline_predictions)
     return _told(source.name, scores, cases.grouped_by, (*cases.notes, *notes))
 
 
@@ -69,7 +71,7 @@ def _told(name: str, scores: Scores, grouped_by: str, notes: Sequence[str]) -> E
     return ExternalSet(
         name,
         primary=scores.primary,
-        metrics={one: measure.to_dict() for one, measure in scores.metrics.items()},
+        metrics={metric: measure.to_dict() for metric, measure in scores.metrics.items()},
         cases=scores.n_cases,
         patients=scores.n_patients if scores.patients_known else None,
         patients_known=scores.patients_known,
@@ -79,10 +81,12 @@ def _told(name: str, scores: Scores, grouped_by: str, notes: Sequence[str]) -> E
 
 
 def _scores(rows: Sequence[Row], index: Index, metric: str, seed: int, trivial: Any) -> Scores:
-    of_task = family(index.task)
-    scores = of_task.score_all(rows, index, primary=metric, trivial=trivial, seed=seed)
-    scores = with_subgroups(controlled(scores, rows, of_task), of_task, rows, index, seed=seed)
-    return replace(with_doubts_measured(scores, rows), patients_known=all(one.patient_known for one in index.test))
+    task_family = family(index.task)
+    scores = task_family.score_all(rows, index, primary=metric, trivial=trivial, seed=seed)
+    scores = with_subgroups(controlled(scores, rows, task_family), task_family, rows, index, seed=seed)
+    return replace(
+        with_doubts_measured(scores, rows), patients_known=all(record.patient_known for record in index.test)
+    )
 
 
 def measured_again(run: Run, name: str, selection: Selection, seed: int) -> Scores:
@@ -91,10 +95,10 @@ def measured_again(run: Run, name: str, selection: Selection, seed: int) -> Scor
     Raises:
         DataError, OSError, ValueError, KeyError: it cannot be read.
     """
-    place = run.locked / FOLDER / name
-    kept = json.loads((place / ANSWERS).read_text(encoding="utf-8"))
-    index = replace(read_index(run.locked, selection.task), test=read_records(place / CASES, selection.task))
-    return _scores(kept["rows"], index, selection.metric, seed, kept["trivial"])
+    set_folder = run.locked / FOLDER / name
+    stored = json.loads((set_folder / ANSWERS).read_text(encoding="utf-8"))
+    index = replace(read_index(run.locked, selection.task), test=read_records(set_folder / CASES, selection.task))
+    return _scores(stored["rows"], index, selection.metric, seed, stored["trivial"])
 
 
 @contextmanager
@@ -112,15 +116,15 @@ def _linked(run: RunContext, root: str, folder: Path) -> Iterator[None]:
 
 def _unseen(run: RunContext, index: Index, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
     """The records whose images training did not have; how many it had, and how many it nearly had, in words."""
-    found = run.executor.checking().ask(COMPARE, ToCompare(list(index.train), list(records), run.folder.locked))
-    same, notes = set(found.same), []
-    kept = [one for one in records if not ({one.key, *one.images} & same)]
-    if len(kept) < len(records):
-        notes.append(f"{len(records) - len(kept):,} cases are left out: training had the same pixels.")
-    if found.near:
-        notes.append(f"{found.near:,} images are nearly the same as training images; the figure may be too high.")
-    if not found.whole:
+    comparison = run.executor.checking().ask(COMPARE, ToCompare(list(index.train), list(records), run.folder.locked))
+    same_images, notes = set(comparison.same), []
+    remaining = [record for record in records if not ({record.key, *record.images} & same_images)]
+    if len(remaining) < len(records):
+        notes.append(f"{len(records) - len(remaining):,} cases are left out: training had the same pixels.")
+    if comparison.near:
+        notes.append(f"{comparison.near:,} images are nearly the same as training images; the figure may be too high.")
+    if not comparison.whole:
         notes.append("Not all images could be compared with those of training.")
-    if not kept:
+    if not remaining:
         raise DataError("Training had every image of it, pixel for pixel; it is no external set.")
-    return kept, notes
+    return remaining, notes

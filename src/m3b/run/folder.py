@@ -82,9 +82,9 @@ class Run:
                     f"You have no runs yet: {_registry_place()} lists none. Start one, or name a run's folder."
                 )
             return runs[-1]
-        place = Path(name).expanduser()
-        around = [place.absolute().parent] if (place / MODEL).is_file() else []  # the folder of a run's model
-        for folder in (place, *around):
+        path = Path(name).expanduser()
+        model_parents = [path.absolute().parent] if (path / MODEL).is_file() else []  # the folder of a run's model
+        for folder in (path, *model_parents):
             if (folder / "run.json").is_file():
                 refuse_inside_data(folder)
                 return cls(folder)
@@ -102,8 +102,10 @@ class Run:
         except OSError as error:
             raise WrongUse(f"The run folder {self.folder} cannot be locked or written: {error.strerror}.") from error
         if self._lock is None:
-            who = f" ({owner})" if (owner := locking.owner(file)) else ""
-            raise WrongUse(f"The run {self.id} is at work in another process{who}; wait for it, or stop that one.")
+            owner_note = f" ({owner})" if (owner := locking.owner(file)) else ""
+            raise WrongUse(
+                f"The run {self.id} is at work in another process{owner_note}; wait for it, or stop that one."
+            )
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -152,10 +154,10 @@ class Run:
             raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
         from m3b.journal import FORMAT  # brings the events along, which an import does without
 
-        written = record.get("format", FORMAT)
-        if not isinstance(written, int) or written > FORMAT:
+        format_version = record.get("format", FORMAT)
+        if not isinstance(format_version, int) or format_version > FORMAT:
             raise WrongUse(
-                f"The run {self.id} was written by a newer m3b (format {written}; this one reads {FORMAT}). "
+                f"The run {self.id} was written by a newer m3b (format {format_version}; this one reads {FORMAT}). "
                 "Update m3b (pip install -U m3b), or use the version that made it."
             )
         return _as_it_lies(record, self.folder)
@@ -180,11 +182,11 @@ class Run:
 
 def _nothing_in(folder: Path) -> bool:
     """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders, a token, a free lock."""
-    left = {place.name: place for place in folder.iterdir()}
-    lock = left.pop(LOCK, None)
-    left.pop(TOKEN_NAME, None)
-    empty = all(place.name in SKELETON and place.is_dir() and not any(place.iterdir()) for place in left.values())
-    return empty and (lock is None or not locking.held(lock))
+    entries = {entry.name: entry for entry in folder.iterdir()}
+    lock = entries.pop(LOCK, None)
+    entries.pop(TOKEN_NAME, None)
+    is_empty = all(entry.name in SKELETON and entry.is_dir() and not any(entry.iterdir()) for entry in entries.values())
+    return is_empty and (lock is None or not locking.held(lock))
 
 
 def runs_root() -> Path:
@@ -285,14 +287,14 @@ def find_model(name: str | Path) -> Path:
     Raises:
         WrongUse: there is neither, or the run has delivered no model.
     """
-    place = Path(name).expanduser()
+    path = Path(name).expanduser()
     if str(name) != LAST:
-        if (place / MODEL).is_file():
-            refuse_inside_data(place)
-            return place
-        if place.is_dir() and not (place / "run.json").is_file():
-            raise WrongUse(f"{place} holds neither a model ({MODEL}) nor a run (run.json).")
-        if not (place.exists() or (runs_root() / str(name)).exists() or read_registry().named(str(name))):
+        if (path / MODEL).is_file():
+            refuse_inside_data(path)
+            return path
+        if path.is_dir() and not (path / "run.json").is_file():
+            raise WrongUse(f"{path} holds neither a model ({MODEL}) nor a run (run.json).")
+        if not (path.exists() or (runs_root() / str(name)).exists() or read_registry().named(str(name))):
             raise WrongUse(f"There is no model and no run {name}. `m3b runs` lists your runs; a path works too.")
     run = Run.open(name)
     if not (run.model / MODEL).is_file():
@@ -315,9 +317,9 @@ def _as_it_lies(record: dict[str, Any], folder: Path) -> dict[str, Any]:
     if not old or old == new:
         return record
     result = record.get("result")
-    for place in (record, result if isinstance(result, dict) else {}):
+    for values in (record, result if isinstance(result, dict) else {}):
         for key in ("run_dir", "model_dir", "report"):
-            value = place.get(key)
+            value = values.get(key)
             if isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
-                place[key] = new + value[len(old) :]
+                values[key] = new + value[len(old) :]
     return record

@@ -51,8 +51,8 @@ def given_from(index: Any, reading: GivenReading | None) -> Given | None:
     from m3b.data.spec.given import Given  # pydantic, numpy: what an import of m3b does not need
 
     if index is not None and parts:
-        said = ", ".join("--" + name.replace("_", "-") for name in parts)
-        raise WrongUse(f"--index is a whole reading; leave out {said}, or edit the file.")
+        option_names = ", ".join("--" + name.replace("_", "-") for name in parts)
+        raise WrongUse(f"--index is a whole reading; leave out {option_names}, or edit the file.")
     if unknown := sorted(set(parts) - set(GivenReading.__annotations__)):
         raise WrongUse(f"`reading` has no part {unknown[0]!r}; parts: {', '.join(GivenReading.__annotations__)}.")
     if index is not None:
@@ -69,16 +69,16 @@ def _spec(index: Any) -> IndexSpec:
 
     if isinstance(index, IndexSpec):
         return index
-    where = "The index that was given" if isinstance(index, Mapping) else f"--index {index}"
+    source = "The index that was given" if isinstance(index, Mapping) else f"--index {index}"
     try:
         return spec_of(index if isinstance(index, Mapping) else _read(Path(index).expanduser()))
     except OSError as error:
-        raise WrongUse(f"{where} cannot be read: {error.strerror or error}.") from error
+        raise WrongUse(f"{source} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise WrongUse(f"{where} holds no JSON: {error}.") from error
+        raise WrongUse(f"{source} holds no JSON: {error}.") from error
     except DataError as error:
         raise WrongUse(
-            f'{where} is no reading of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
+            f'{source} is no reading of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
         ) from error
 
 
@@ -94,10 +94,10 @@ def settled(given: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[
     Raises:
         WrongUse: the data is not one folder, or something that was named is not there.
     """
-    mine = [card for card in cards.values() if card.own and card.path is not None]
-    if len(mine) != 1 or mine[0].path is None or not mine[0].path.is_dir():
-        raise WrongUse(f"A reading is of one data folder; --data names {len(mine)}.")
-    card, root = mine[0], mine[0].path
+    user_cards = [card for card in cards.values() if card.own and card.path is not None]
+    if len(user_cards) != 1 or user_cards[0].path is None or not user_cards[0].path.is_dir():
+        raise WrongUse(f"A reading is of one data folder; --data names {len(user_cards)}.")
+    card, root = user_cards[0], user_cards[0].path
     given = below(given, root)
     try_out(given, root, sandbox)
     if given.index is not None:
@@ -113,44 +113,44 @@ def kept_to(given: Given | None, check: Callable[[str], Verdict]) -> Callable[[s
     """A check of a selection that holds it to the task and classes of a whole reading that was given."""
     if given is None or given.index is None:
         return check
-    spec = given.index
+    manifest = given.index
 
     def held(text: str) -> Verdict:
-        verdict = check(text)
-        selection = verdict.artifact
+        check_result = check(text)
+        selection = check_result.artifact
         if selection is None:
-            return verdict
-        if selection.task != spec.task:
-            told = f"The user gave a reading of the data for {spec.task}; `task` is {selection.task!r}."
-            return rejected(Fault(f"{told} Choose {spec.task}, and one of its metrics.", told))
-        return replace(verdict, artifact=replace(selection, classes=spec.classes))
+            return check_result
+        if selection.task != manifest.task:
+            user_message = f"The user gave a reading of the data for {manifest.task}; `task` is {selection.task!r}."
+            return rejected(Fault(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
+        return replace(check_result, artifact=replace(selection, classes=manifest.classes))
 
     return held
 
 
 def below(given: Given, root: Path) -> Given:
     """Paths as they count from the data folder, however they were given."""
-    found = {name: _below(getattr(given, name), root) for name in ("labels", "masks", "split")}
-    return given.model_copy(update=found)
+    updates = {name: _below(getattr(given, name), root) for name in ("labels", "masks", "split")}
+    return given.model_copy(update=updates)
 
 
 def _below(text: str, root: Path) -> str:
-    place = Path(text).expanduser()
-    if not text or (not place.is_absolute() and (root / text).exists()) or not place.exists():
+    path = Path(text).expanduser()
+    if not text or (not path.is_absolute() and (root / text).exists()) or not path.exists():
         return text.rstrip("/")
-    place = place.resolve()
-    return place.relative_to(root.resolve()).as_posix() if place.is_relative_to(root.resolve()) else text
+    path = path.resolve()
+    return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else text
 
 
 def try_out(given: Given, root: Path, sandbox: Sandbox) -> None:
     """Raises WrongUse where what was given does not fit the folder."""
     job = {"do": "check", "given": given.model_dump(mode="json", exclude_defaults=True)}
-    with TemporaryFolder("given") as place, Reader(sandbox, Mounts(read=(root,), write=(place,))) as reader:
+    with TemporaryFolder("given") as scratch, Reader(sandbox, Mounts(read=(root,), write=(scratch,))) as reader:
         try:
-            outside(job, root, place, reader)
+            outside(job, root, scratch, reader)
         except DataError as error:
-            told = "The reading that was given does not fit the data: " if given.index is not None else ""
-            raise WrongUse(f"{told}{error}") from error
+            prefix = "The reading that was given does not fit the data: " if given.index is not None else ""
+            raise WrongUse(f"{prefix}{error}") from error
 
 
 def outside(job: Mapping[str, Any], root: Path, place: Path, reader: Reader) -> dict[str, Any]:

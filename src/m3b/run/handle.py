@@ -29,31 +29,31 @@ class Feed:
         with self._lock:
             if event.kept:
                 self._kept.append(event)
-            for reader in self._readers:
-                reader.put(event)
+            for subscriber in self._readers:
+                subscriber.put(event)
 
     def close(self) -> None:
         """No event follows."""
         with self._lock:
             self._closed = True
-            for reader in self._readers:
-                reader.put(None)
+            for subscriber in self._readers:
+                subscriber.put(None)
 
     def read(self) -> Iterator[Event]:
         """Every event until the last one."""
-        mine: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        subscriber: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         with self._lock:
             for event in self._kept:
-                mine.put(event)
+                subscriber.put(event)
             if self._closed:
-                mine.put(None)
-            self._readers.append(mine)
+                subscriber.put(None)
+            self._readers.append(subscriber)
         try:
-            while (event_or_end := mine.get()) is not None:
+            while (event_or_end := subscriber.get()) is not None:
                 yield event_or_end
         finally:
             with self._lock:
-                self._readers.remove(mine)
+                self._readers.remove(subscriber)
 
 
 class RunHandle:
@@ -116,12 +116,12 @@ class RunHandle:
         """The same for a task of asyncio. Cancelling the task cancels the run, and waits until that has ended."""
         import asyncio  # what only this needs
 
-        end = asyncio.wrap_future(self._end)
+        future = asyncio.wrap_future(self._end)
         try:
-            return await asyncio.shield(end)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
             self.cancel()
-            await end
+            await future
             raise
 
     def begin(self) -> None:

@@ -28,10 +28,10 @@ class Hooks:
 
 def hooks_of(ask: Ask | None, approve: Approve | None, on_event: OnEvent | None, feed: OnEvent) -> Hooks:
     """What a user gave, guarded, with m3b's own feed of events before it."""
-    told = guarded("on_event", on_event) if on_event else nobody
+    user_callback = guarded("on_event", on_event) if on_event else nobody
 
     def both(event: Event) -> None:
         feed(event)
-        told(event)
+        user_callback(event)
 
     return Hooks(guarded("ask", ask) if ask else None, guarded("approve", approve) if approve else None, both)

@@ -30,10 +30,10 @@ def options_of(options: Options | None, single: dict[str, Any]) -> Options:
     """
     unknown = sorted(set(single) - set(Options.__dataclass_fields__))
     if unknown:
-        known = ", ".join(Options.__dataclass_fields__)
-        close = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
-        mean = f" Did you mean {close[0]}?" if close else ""
-        raise WrongUse(f"There is no option {', '.join(unknown)}.{mean} Options: {known}.")
+        known_options = ", ".join(Options.__dataclass_fields__)
+        close_matches = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
+        suggestion = f" Did you mean {close_matches[0]}?" if close_matches else ""
+        raise WrongUse(f"There is no option {', '.join(unknown)}.{suggestion} Options: {known_options}.")
     if options is not None and single:
         raise WrongUse("Give either `options` or single options by name, not both.")
     return options or Options(**single)
@@ -42,8 +42,10 @@ def options_of(options: Options | None, single: dict[str, Any]) -> Options:
 def somebody_to_ask(options: Options, ask: object) -> None:
     """Raises WrongUse where a run is to ask before it trains, and nobody can be asked."""
     if options.confirm is True and ask is None:
-        told = "is to ask before it trains, and there is nobody to ask"
-        raise WrongUse(f"m3b {told}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out.")
+        problem = "is to ask before it trains, and there is nobody to ask"
+        raise WrongUse(
+            f"m3b {problem}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out."
+        )
 
 
 def given_of(index: str | Path | Mapping[str, Any] | IndexSpec | None, reading: GivenReading | None) -> Given | None:
@@ -88,13 +90,13 @@ def connect_of(
     """
     if not isinstance(llm, Mapping):
         return {"default": connect(llm, tools=tools, fallback=fallback, local=offline)}
-    known = {"default", *roles}
-    unknown = sorted(set(llm) - known)
+    known_roles = {"default", *roles}
+    unknown = sorted(set(llm) - known_roles)
     if unknown:
-        raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
-    opened = partial(connect, tools=tools, fallback=fallback, local=offline)
-    llms = {name: opened(model) for name, model in llm.items()}
-    llms.setdefault("default", next(iter(llms.values())) if llms else opened(None))
+        raise WrongUse(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known_roles))}.")
+    open_model = partial(connect, tools=tools, fallback=fallback, local=offline)
+    llms = {name: open_model(model) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else open_model(None))
     return llms
 
 

@@ -26,15 +26,19 @@ def told(run: Run, call: ToolCall) -> str:
 
 def going_on(run: Run, command: str) -> str:
     """How a training that was interrupted goes on, where it left a checkpoint."""
-    if not TRAINING.search(command) or not (last := _checkpoint(run)):
+    if not TRAINING.search(command) or not (checkpoint := _checkpoint(run)):
         return ""
-    again = command if "--resume" in command else TRAINING.sub(lambda found: f"{found[0]} --resume", command, count=1)
-    return f"A checkpoint is there ({last}): `{again}` goes on from it."
+    resume_command = (
+        command if "--resume" in command else TRAINING.sub(lambda match: f"{match[0]} --resume", command, count=1)
+    )
+    return f"A checkpoint is there ({checkpoint}): `{resume_command}` goes on from it."
 
 
 def _checkpoint(run: Run) -> str:
     try:
-        found = [one.name for one in walk(run.work, LOGOUT) if one.kind == "file" and WHOLE.search(one.name)]
+        checkpoints = [
+            entry.name for entry in walk(run.work, LOGOUT) if entry.kind == "file" and WHOLE.search(entry.name)
+        ]
     except (OSError, Unsafe):
         return ""
-    return f"{LOGOUT}/{found[-1].removesuffix('/complete.json')}" if found else ""
+    return f"{LOGOUT}/{checkpoints[-1].removesuffix('/complete.json')}" if checkpoints else ""

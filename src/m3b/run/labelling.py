@@ -81,10 +81,10 @@ class Labelling:
         if not target.strip():
             raise ToolError("label_images: the target is empty; name the class that is to be marked.")
         files = {image: self._file(image) for image in images}
-        known = {(row["image"], row["target"]) for row in self.rows()}
+        labelled = {(row["image"], row["target"]) for row in self.rows()}
         lines = []
         for image, file in files.items():
-            if (image, target) in known:
+            if (image, target) in labelled:
                 lines.append(f"{image}: labelled before")
                 continue
             self.run.budget.check()
@@ -101,22 +101,22 @@ class Labelling:
         """One episode; what came of it."""
         rows = self.rows()
         number = len(list(self.folder.glob("[0-9]*"))) + 1 if self.folder.is_dir() else 1
-        found = self._episode(file, target, self.folder / f"{number:05d}")
-        self.run.budget.spend(found.usage)
-        if found.mask_file is None or not found.mask.any():
-            return f"no mask ({found.status}{': ' + found.reason if found.reason else ''})"
-        if found.score < LEAST_IOU:
-            return f"no mask: the best has an expected IoU of {found.score:.2f}, and {LEAST_IOU:g} is the least"
-        name = f"{PROMPTED}/{number:05d}{''.join(found.mask_file.suffixes)}"
-        content = found.mask_file.read_bytes()
+        segmentation = self._episode(file, target, self.folder / f"{number:05d}")
+        self.run.budget.spend(segmentation.usage)
+        if segmentation.mask_file is None or not segmentation.mask.any():
+            return f"no mask ({segmentation.status}{': ' + segmentation.reason if segmentation.reason else ''})"
+        if segmentation.score < LEAST_IOU:
+            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}, and {LEAST_IOU:g} is the least"
+        name = f"{PROMPTED}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
+        content = segmentation.mask_file.read_bytes()
         write_whole(self.run.folder.work, name, content)
         row = {
             "image": image, "target": target, "file": name, "sha256": hashlib.sha256(content).hexdigest(),
-            "segmenter": found.segmenter,
-            "llm": found.llm, "expected_iou": round(found.score, 4), "turns": len(found.turns), "status": found.status,
+            "segmenter": segmentation.segmenter,
+            "llm": segmentation.llm, "expected_iou": round(segmentation.score, 4), "turns": len(segmentation.turns), "status": segmentation.status,
         }  # fmt: skip
         self._keep([*rows, row])
-        return f"mask of {found.mask.mean():.1%} of the image, expected IoU {found.score:.2f}, {len(found.turns)} turns"
+        return f"mask of {segmentation.mask.mean():.1%} of the image, expected IoU {segmentation.score:.2f}, {len(segmentation.turns)} turns"
 
     def _episode(self, file: Path, target: str, out: Path) -> SegmentationResult:
         from m3b.interactive import open_segmenter, segment
@@ -133,13 +133,13 @@ class Labelling:
     def rows(self) -> list[dict[str, Any]]:
         """The register: image, target, file below `work/`, and how each mask came about."""
         file = self.folder / REGISTER
-        found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-        return found
+        register: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+        return register
 
     def _keep(self, rows: Sequence[dict[str, Any]]) -> None:
         replace_text(self.folder / REGISTER, json.dumps(rows, indent=1, ensure_ascii=False))
-        listed = [{key: row[key] for key in ("image", "target", "file")} for row in rows]
-        write_whole(self.run.folder.work, f"{PROMPTED}/masks.json", json.dumps(listed, indent=1).encode())
+        mask_list = [{key: row[key] for key in ("image", "target", "file")} for row in rows]
+        write_whole(self.run.folder.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
 
     def settle(self) -> None:
         """Put the list of masks into `work/` as the register has it, whatever scripts have made of it."""
@@ -156,10 +156,10 @@ class Labelling:
         rows = self.rows()
         images, hashes = {row["image"] for row in rows}, {row["sha256"] for row in rows}
         for record in index.test:
-            made = [path for path in record.targets if not path.startswith("data/")]
-            prompted = any(path.startswith(f"{PROMPTED}/") or _hash(base, path) in hashes for path in made)
-            again = scripted and bool(made) and bool(set(record.files) & images)
-            if ORIGIN in record.extra or prompted or again:
+            derived_masks = [path for path in record.targets if not path.startswith("data/")]
+            is_prompted = any(path.startswith(f"{PROMPTED}/") or _hash(base, path) in hashes for path in derived_masks)
+            is_scripted_again = scripted and bool(derived_masks) and bool(set(record.files) & images)
+            if ORIGIN in record.extra or is_prompted or is_scripted_again:
                 return (
                     f"The mask of the test case {record.key} was prompted for in this run. Such masks teach and are no test truth: "
                     "leave the case out of the test part, or give it the mask of a person."
@@ -169,20 +169,20 @@ class Labelling:
     def told(self, index: Index) -> tuple[str, ...]:
         """What card and report say of prompted masks."""
         rows = {row["image"]: row for row in self.rows()}
-        mine = [rows[name] for record in index.train if (name := _labelled_name(record, rows))]
-        if not mine:
+        training_rows = [rows[name] for record in index.train if (name := _labelled_name(record, rows))]
+        if not training_rows:
             return ()
-        segmenters, models = ({str(row[key]) for row in mine} for key in ("segmenter", "llm"))
+        segmenters, models = ({str(row[key]) for row in training_rows} for key in ("segmenter", "llm"))
         return (
-            f"{len(mine)} of {len(index.train)} training masks were drawn by no person: {', '.join(sorted(models))} prompted "
+            f"{len(training_rows)} of {len(index.train)} training masks were drawn by no person: {', '.join(sorted(models))} prompted "
             f"{', '.join(sorted(segmenters))} for them, as the user approved. No test case has such a mask.",
         )
 
 
 def _labelled_name(record: Record, rows: dict[str, dict[str, Any]]) -> str:
     """The image of a record whose mask was prompted for; empty for another."""
-    raw = all(path.startswith("data/") for path in record.targets)
-    return "" if raw else next((path for path in record.files if path in rows), "")
+    has_only_raw_masks = all(path.startswith("data/") for path in record.targets)
+    return "" if has_only_raw_masks else next((path for path in record.files if path in rows), "")
 
 
 def _hash(base: Path, path: str) -> str:

@@ -35,12 +35,12 @@ def sweep(run: Run) -> None:
     """
     for folder, patterns in ((run.folder, IN_RUN), (run.locked, IN_LOCKED)):
         for pattern in patterns:
-            for left in folder.glob(pattern):
-                remove_tree(left)
+            for leftover in folder.glob(pattern):
+                remove_tree(leftover)
     for folder in _own(run):
-        for left in folder.glob(".*"):
-            if _REPLACED.fullmatch(left.name):
-                left.unlink(missing_ok=True)
+        for leftover in folder.glob(".*"):
+            if _REPLACED.fullmatch(leftover.name):
+                leftover.unlink(missing_ok=True)
     if not (run.folder / SCRATCH).is_dir():  # else it is whole, and about to take its place
         remove_tree(run.folder / WORK_PART)
     _sweep_work(run.work)
@@ -49,15 +49,19 @@ def sweep(run: Run) -> None:
 
 def _own(run: Run) -> list[Path]:
     """The run's folder, and those in it that no script writes to."""
-    others = {run.work.name, SCRATCH, WORK_PART}
-    within = [one for one in run.folder.iterdir() if one.name not in others and not one.is_symlink() and one.is_dir()]
-    return [run.folder, *within]
+    script_folders = {run.work.name, SCRATCH, WORK_PART}
+    subfolders = [
+        entry
+        for entry in run.folder.iterdir()
+        if entry.name not in script_folders and not entry.is_symlink() and entry.is_dir()
+    ]
+    return [run.folder, *subfolders]
 
 
 def _sweep_work(work: Path) -> None:
     if not is_folder(work.parent, work.name):
         return
     with contextlib.suppress(OSError, Unsafe):
-        for found in list(walk(work)):
-            if found.kind == "file" and _WRITTEN.fullmatch(found.name):
-                remove_tree(work / found.name)
+        for entry in list(walk(work)):
+            if entry.kind == "file" and _WRITTEN.fullmatch(entry.name):
+                remove_tree(work / entry.name)

@@ -59,12 +59,12 @@ TRACE = "error.txt"
 
 def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
     """How a run ends by an error, and the reason for people."""
-    goes_on = f"`{run.command('resume')}` goes on."
+    resume_hint = f"`{run.command('resume')}` goes on."
     match error:
         case Declined():
             return error.status, str(error)
         case KeyboardInterrupt() | Cancelled():
-            return "cancelled", f"Stopped on request. Everything made so far is kept; {goes_on}"
+            return "cancelled", f"Stopped on request. Everything made so far is kept; {resume_hint}"
         case RunEnd():
             if isinstance(error, CallbackFailed):
                 _keep_trace(run, error)
@@ -72,14 +72,14 @@ def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
         case M3bError():
             return "failed", str(error)
         case OSError():
-            where = f" ({error.filename})" if error.filename else ""
+            file_note = f" ({error.filename})" if error.filename else ""
             return (
                 "failed",
-                f"The system refused: {error.strerror or error}{where}. Fix that, then {goes_on[: -len(' goes on.')]}.",
+                f"The system refused: {error.strerror or error}{file_note}. Fix that, then {resume_hint[: -len(' goes on.')]}.",
             )
     _keep_trace(run, error)
-    told = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")
-    return "failed", f"{told}. {TRACE} in the run folder says where; please report it. {goes_on}"
+    message = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")
+    return "failed", f"{message}. {TRACE} in the run folder says where; please report it. {resume_hint}"
 
 
 def _keep_trace(run: Run, error: BaseException) -> None:

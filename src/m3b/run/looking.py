@@ -65,20 +65,20 @@ class FolderLook:
         """For people, some ten lines."""
         if not self.readings:
             return [self.insufficient]
-        best, *others = self.readings
-        told = [
+        best, *rivals = self.readings
+        output = [
             f"{self.task}: {best['title']} (score {best['score']:.2f})",
-            *(f"  + {one}" for one in best["evidence"]),
+            *(f"  + {item}" for item in best["evidence"]),
         ]
-        told += [f"  ? {one}" for one in best["doubts"]]
+        output += [f"  ? {item}" for item in best["doubts"]]
         if self.counted:
             patients = "patients known" if self.counted["patients"] == "known" else "patients unknown"
-            told.append(
+            output.append(
                 f"  = {self.counted['train']:,} cases for training, {self.counted['test']:,} for testing; {patients}"
             )
-            told += [f"    {line}" for line in account(self.counted)]
-        told += [f"not taken: {one['title']} (score {one['score']:.2f})" for one in others]
-        return [*told, *([self.insufficient] if self.insufficient else [])]
+            output += [f"    {line}" for line in account(self.counted)]
+        output += [f"not taken: {item['title']} (score {item['score']:.2f})" for item in rivals]
+        return [*output, *([self.insufficient] if self.insufficient else [])]
 
     def spec_text(self) -> str:
         """The best reading as JSON to edit."""
@@ -124,15 +124,15 @@ def _looked(
 ) -> FolderLook:
     assert card.path is not None
     folder = card.path
-    task, given, draw = asked_for
-    if given is not None and given.index is not None:
-        asked, insufficient = str(given.index.task), ""
-        readings: tuple[dict[str, Any], ...] = (as_reading(given.index),)
-        if task and task != asked:
-            raise WrongUse(f"The reading that was given is for {asked}; --task says {task}.")
+    task, overrides, with_examples = asked_for
+    if overrides is not None and overrides.index is not None:
+        used_task, insufficient = str(overrides.index.task), ""
+        proposals: tuple[dict[str, Any], ...] = (as_reading(overrides.index),)
+        if task and task != used_task:
+            raise WrongUse(f"The reading that was given is for {used_task}; --task says {task}.")
     else:
-        parts = given.model_dump(mode="json", exclude_defaults=True) if given is not None else {}
-        job = proposal_job(request, card, parts)
+        override_values = overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {}
+        job = proposal_job(request, card, override_values)
         chosen = choose_proposal(
             request,
             lambda name, boxes: outside({**job, "task": name, "boxes": boxes}, folder, place, reader),
@@ -140,21 +140,21 @@ def _looked(
         )
         if "error" in chosen.answer:
             raise DataError(str(chosen.answer["error"]))
-        asked = chosen.task
-        readings, insufficient = tuple(chosen.answer["readings"]), str(chosen.answer["insufficient"])
-    if not readings:
-        return FolderLook(asked, (), insufficient, request=request)
+        used_task = chosen.task
+        proposals, insufficient = tuple(chosen.answer["readings"]), str(chosen.answer["insufficient"])
+    if not proposals:
+        return FolderLook(used_task, (), insufficient, request=request)
     work = place / "work"
     (work / "Datapath").mkdir(parents=True)
-    job = {"do": "execute", "task": asked, "name": "data", "work": str(work), "spec": readings[0]["spec"]}
+    job = {"do": "execute", "task": used_task, "name": "data", "work": str(work), "spec": proposals[0]["spec"]}
     try:
-        counted = outside(job, folder, place, reader)
+        counts = outside(job, folder, place, reader)
     except DataError as error:
-        return FolderLook(asked, readings, insufficient or f"The best reading cannot be executed: {error}",
+        return FolderLook(used_task, proposals, insufficient or f"The best reading cannot be executed: {error}",
                     request=request)  # fmt: skip
-    drawn = _drawn(reader, folder, work, asked) if draw else None
-    shown = (drawn.cases, drawn.legend) if drawn else ()
-    return FolderLook(asked, readings, insufficient, counted, request, *shown)
+    examples = _drawn(reader, folder, work, used_task) if with_examples else None
+    example_fields = (examples.cases, examples.legend) if examples else ()
+    return FolderLook(used_task, proposals, insufficient, counts, request, *example_fields)
 
 
 def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> Examples | None:
@@ -176,9 +176,9 @@ def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: b
         WrongUse: there is none, or several.
         DataError: it cannot be surveyed.
     """
-    mine = [card for card in cards if card.own and card.path and card.path.is_dir()]
-    if len(mine) != 1 or mine[0].path is None:
-        raise WrongUse(f"A plan is of one data folder; there are {len(mine)}.")
-    with TemporaryFolder("plan") as place:
-        task = task_for_card(request, mine[0].task)
-        return look(mine[0].path, request, place, task=task, given=given, draw=draw, card=mine[0])
+    data_cards = [card for card in cards if card.own and card.path and card.path.is_dir()]
+    if len(data_cards) != 1 or data_cards[0].path is None:
+        raise WrongUse(f"A plan is of one data folder; there are {len(data_cards)}.")
+    with TemporaryFolder("plan") as scratch:
+        task = task_for_card(request, data_cards[0].task)
+        return look(data_cards[0].path, request, scratch, task=task, given=given, draw=draw, card=data_cards[0])

@@ -27,8 +27,8 @@ class Span:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         schema = handler(source)
-        whole = schema["type"] == "int"
-        return {**schema, "ge" if whole else "gt": self.low, "le": self.high}
+        is_integer = schema["type"] == "int"
+        return {**schema, "ge" if is_integer else "gt": self.low, "le": self.high}
 
 
 class SingleOptions(TypedDict, total=False):
@@ -109,11 +109,11 @@ class Options:
             value = getattr(self, name)
             raise WrongOption(_fault(name, value, flags=False), _fault(name, value, flags=True))
         if self.max_wall is not None and self.train_minutes * 60 >= self.max_wall:
-            minutes, whole = f"{self.train_minutes:g} minutes", f"{self.max_wall / 60:g}"
+            minutes, total_minutes = f"{self.train_minutes:g} minutes", f"{self.max_wall / 60:g}"
             raise WrongOption(
-                f"Training alone may take {minutes} (train_minutes), and the whole run only {whole}"
+                f"Training alone may take {minutes} (train_minutes), and the whole run only {total_minutes}"
                 f" (max_wall, {self.max_wall:g} seconds). Raise the one or lower the other.",
-                f"Training alone may take {minutes} (--train-minutes), and the whole run only {whole} (--max-wall)."
+                f"Training alone may take {minutes} (--train-minutes), and the whole run only {total_minutes} (--max-wall)."
                 " Raise the one or lower the other.",
             )
 
@@ -139,34 +139,38 @@ def _faults(given: dict[str, Any]) -> Iterator[str]:
     """The names of the options that are not what they must be."""
     from pydantic import ValidationError
 
-    for name, check in _checks().items():
+    for name, validator in _checks().items():
         try:
-            check.validate_python(given[name])
+            validator.validate_python(given[name])
         except ValidationError:
             yield name
 
 
 def _fault(name: str, value: Any, *, flags: bool) -> str:
     """What is wrong with an option; with `flags` in the command line's words and units."""
-    said, hint = _flag(name) if flags else name, _hints()[name]
+    option_name, hint = _flag(name) if flags else name, _hints()[name]
     if get_origin(hint) is Literal:
-        return f"{said} must be one of {', '.join(get_args(hint))}; it is {value!r}."
+        return f"{option_name} must be one of {', '.join(get_args(hint))}; it is {value!r}."
     if hint is bool:
-        return f"{said} must be True or False; it is {value!r}."
+        return f"{option_name} must be True or False; it is {value!r}."
     if hint == Confirm:
-        return f"{said} must be True, False or 'weak'; it is {value!r}."
-    counted = hint if get_origin(hint) is Annotated else get_args(hint)[0]
-    number, span = get_args(counted)
-    whole = number is int
-    kind = "a whole number" if whole else "a number"
-    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        return f"{said} must be {kind}; it is {value!r}."
-    high, unit = span.high, span.unit
+        return f"{option_name} must be True, False or 'weak'; it is {value!r}."
+    annotated_type = hint if get_origin(hint) is Annotated else get_args(hint)[0]
+    number_type, value_range = get_args(annotated_type)
+    is_integer = number_type is int
+    kind = "a whole number" if is_integer else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if is_integer else (int, float)):
+        return f"{option_name} must be {kind}; it is {value!r}."
+    high, unit = value_range.high, value_range.unit
     if flags and unit == "seconds":  # the command line counts minutes
         high, value, unit = high / 60, value / 60, "minutes"
-    bounds = f"from {span.low:,.0f} to {high:,.0f}" if whole else f"above {span.low:,.0f} and at most {high:,.0f}"
-    shown = f"{value:,.10g} {unit}" if unit else f"{value}"
-    return f"{said} must be {kind} {bounds}{' ' if unit else ''}{unit}; it is {shown}."
+    bounds = (
+        f"from {value_range.low:,.0f} to {high:,.0f}"
+        if is_integer
+        else f"above {value_range.low:,.0f} and at most {high:,.0f}"
+    )
+    value_text = f"{value:,.10g} {unit}" if unit else f"{value}"
+    return f"{option_name} must be {kind} {bounds}{' ' if unit else ''}{unit}; it is {value_text}."
 
 
 def _flag(name: str) -> str:

@@ -30,17 +30,17 @@ def work(run: RunContext) -> Delivered:
     Raises:
         RunEnd: why there is no model.
     """
-    performer = Performer(run)
+    stage_runner = Performer(run)
     check_site(list(run.workspace.cards.values()))
     for stage in run.stages:
-        _perform(run, performer, stage)
+        _perform(run, stage_runner, stage)
         match stage:
             case SelectionStage():
                 run.inspector.watch(run.card)  # before any script has run
             case IndexStage():
-                confirm(run, performer, stage)
+                confirm(run, stage_runner, stage)
                 selection = run.made(Selection)
-                run.show_training_only(run.card.root, selection.task, lambda done, of: _tell_view(run, done, of))
+                run.show_training_only(run.card.root, selection.task, lambda done, total: _tell_view(run, done, total))
     return _deliver(run)
 
 
@@ -48,10 +48,10 @@ def _perform(run: RunContext, performer: Performer, stage: Stage[Any]) -> None:
     """One stage; where the run can do without it, its failure is noted."""
     try:
         performer.perform(stage)
-    except (Failed, OutOfBudget, LLMError) as end:
+    except (Failed, OutOfBudget, LLMError) as error:
         if stage.required:
             raise
-        run.emit(Noted(f"The run goes on without {stage.role.title}: {end}"))
+        run.emit(Noted(f"The run goes on without {stage.role.title}: {error}"))
         run.role = ""
 
 
@@ -65,8 +65,8 @@ def _deliver(run: RunContext) -> Delivered:
     run.tools.close()
     data = run.made(DataIndex)
     external = measure_sets(run)
-    label = run.inspector.label(data, run.card)
-    facts = {
+    integrity = run.inspector.label(data, run.card)
+    run_facts = {
         "request": run.request,
         "run": run.folder.id,
         "seed": run.options.seed,
@@ -74,18 +74,18 @@ def _deliver(run: RunContext) -> Delivered:
         "options": run.options.to_json(),
         "sandboxes": list(run.state.sandboxes),
     }
-    made = deliver(
+    delivered = deliver(
         run.folder,
         selection=run.made(Selection),
         card=run.card,
         data=data,
         model=run.made(TrainedModel),
-        integrity=label,
-        facts=facts,
+        integrity=integrity,
+        facts=run_facts,
         baseline=run.executor.baseline,
         journal={"lines": run.journal.lines, "head": run.journal.head},
         external=external,
     )
-    own = sha256_of(run.folder.model / MANIFEST)
-    run.emit(ModelDelivered({**hashes_of(run.folder.model), MANIFEST: own}))
-    return replace(made, reason=f"{made.reason} {run.state.remark}".strip())
+    provenance_hash = sha256_of(run.folder.model / MANIFEST)
+    run.emit(ModelDelivered({**hashes_of(run.folder.model), MANIFEST: provenance_hash}))
+    return replace(delivered, reason=f"{delivered.reason} {run.state.remark}".strip())

@@ -27,21 +27,22 @@ MAX_REASON = 300
 
 def objection(compared: Mapping[str, Any], said: str) -> Verdict | None:
     """The rejection of an index that says something else than the archive, or leaves cases out, without a reason."""
-    faults = []
+    issues = []
     if compared["expected"] and not compared["fits"] and not reason(said, LABELS_FROM):
         differ, targets = compared["compared"] - compared["agreeing"], compared["what"]
-        what = (f"{differ:,} of {compared['compared']:,} cases of the index have other {targets} than {compared['source']}, e.g. "
+        user_message = (f"{differ:,} of {compared['compared']:,} cases of the index have other {targets} than {compared['source']}, e.g. "
                 f"{'; '.join(compared['differing'])}.")  # fmt: skip
-        faults.append(
+        issues.append(
             Fault(
-                f"{what} Take the {targets} from there. {_or_say(LABELS_FROM, 'where they come from, and why')}", what
+                f"{user_message} Take the {targets} from there. {_or_say(LABELS_FROM, 'where they come from, and why')}",
+                user_message,
             )
         )
     if compared["leaves_out"] and not reason(said, LEFT_OUT):
-        what = (f"{compared['missing']:,} of {compared['usable']:,} cases that can be used are not in the index, though their "
+        user_message = (f"{compared['missing']:,} of {compared['usable']:,} cases that can be used are not in the index, though their "
                 f"images open and are no copies, e.g. {', '.join(compared['absent'])}.")  # fmt: skip
-        faults.append(Fault(f"{what} Add them. {_or_say(LEFT_OUT, 'why they are left out')}", what))
-    return rejected(*faults) if faults else None
+        issues.append(Fault(f"{user_message} Add them. {_or_say(LEFT_OUT, 'why they are left out')}", user_message))
+    return rejected(*issues) if issues else None
 
 
 def _or_say(key: str, what: str) -> str:
@@ -50,29 +51,29 @@ def _or_say(key: str, what: str) -> str:
 
 def reason(said: str, key: str) -> str:
     """What the Data Engineer says for itself, if it does."""
-    found = find_object(said, key)
-    return " ".join(str(found[key] or "").split())[:MAX_REASON] if found else ""
+    reply_object = find_object(said, key)
+    return " ".join(str(reply_object[key] or "").split())[:MAX_REASON] if reply_object else ""
 
 
 def told(origin: str, compared: Mapping[str, Any], said: str) -> list[str]:
     """Origin, agreement with the archive and reasons, for people."""
     lines = [WORDS[origin]]
-    what = str(compared.get("what", "labels"))
+    targets_word = str(compared.get("what", "labels"))
     if compared.get("compared") and origin == SCRIPT:
-        word = "" if compared["fits"] else "only "
+        qualifier = "" if compared["fits"] else "only "
         lines.append(
-            f"Its {what} agree with {compared['source']} in {word}{compared['agreeing']:,} of {compared['compared']:,} cases."
+            f"Its {targets_word} agree with {compared['source']} in {qualifier}{compared['agreeing']:,} of {compared['compared']:,} cases."
         )
     elif origin == SCRIPT:
-        lines.append(f"Its {what} were not compared with the archive: nothing there could be joined with it.")
+        lines.append(f"Its {targets_word} were not compared with the archive: nothing there could be joined with it.")
     if compared.get("missing"):
         lines.append(f"{compared['missing']:,} of {compared['usable']:,} cases that could be used are not in it.")
-    for key, words in (
-        (LABELS_FROM, f"{what.capitalize()} are not those of the archive"),
+    for key, heading in (
+        (LABELS_FROM, f"{targets_word.capitalize()} are not those of the archive"),
         (LEFT_OUT, "Cases are left out"),
     ):
-        if why := reason(said, key):
-            lines.append(f"{words}, by the Data Engineer's word: {why}")
+        if given_reason := reason(said, key):
+            lines.append(f"{heading}, by the Data Engineer's word: {given_reason}")
     return lines
 
 

@@ -22,14 +22,14 @@ def overview(folder: Path, place: Path) -> FolderRead:
     Raises:
         DataError: the folder cannot be surveyed.
     """
-    asked = questions()
+    survey_questions = questions()
     job = {
         "do": "overview",
         "request": "",
         "classes": [],
         "notes": own_notes(folder),
         "seconds": SURVEY_S,
-        "asked": asked,
+        "asked": survey_questions,
     }
     with Reader(choose(), Mounts(read=(folder,), write=(place,))) as reader:
-        return folder_read(asked, outside(job, folder, place, reader))
+        return folder_read(survey_questions, outside(job, folder, place, reader))

@@ -105,15 +105,15 @@ def deliver(
     delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable, external)
     replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
     _copy(run, model)
-    sets = [_without_names(one) for one in external.values()]
-    write_metrics(run.model, {**scores.to_dict(), "external": sets} if sets else scores)
+    anonymous_results = [_without_names(external_result) for external_result in external.values()]
+    write_metrics(run.model, {**scores.to_dict(), "external": anonymous_results} if anonymous_results else scores)
     index = read_index(run.locked, selection.task)
-    about = _card_info(delivered, selection, card, data, model, facts) | {
+    card_info = _card_info(delivered, selection, card, data, model, facts) | {
         "channels": list(index.channels),
         "given beside the image": told_covariates(index.train),
-        "external": sets,
+        "external": anonymous_results,
     }
-    write_model_card(run.model, about)
+    write_model_card(run.model, card_info)
     write_provenance(run.model, {**_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
     return delivered
 
@@ -127,21 +127,25 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     Raises:
         DataError, OSError, ValueError: one of them cannot be read.
     """
-    trial = read_trial(run)
-    index, of_task = read_index(run.locked, selection.task), family(selection.task)
-    trivial = baseline(index.train, index.test, index, run.locked) if baseline else None
-    scores = of_task.score_all(trial.rows, index, primary=selection.metric, trivial=trivial, seed=seed)
-    scores = with_subgroups(controlled(scores, trial.rows, of_task), of_task, trial.rows, index, seed=seed)
-    return replace(with_doubts_measured(scores, trial.rows), patients_known=index.patients_known)
+    test_result = read_trial(run)
+    index, task_family = read_index(run.locked, selection.task), family(selection.task)
+    baseline_predictions = baseline(index.train, index.test, index, run.locked) if baseline else None
+    scores = task_family.score_all(
+        test_result.rows, index, primary=selection.metric, trivial=baseline_predictions, seed=seed
+    )
+    scores = with_subgroups(
+        controlled(scores, test_result.rows, task_family), task_family, test_result.rows, index, seed=seed
+    )
+    return replace(with_doubts_measured(scores, test_result.rows), patients_known=index.patients_known)
 
 
 def _verify(run: Run, model: TrainedModel) -> None:
     """What was measured must be what is there. Journals of early versions hold no hashes to compare with."""
-    found = changes(run.measured, model.hashes, free=()) if model.hashes else []
+    changed = changes(run.measured, model.hashes, free=()) if model.hashes else []
     if model.answers and sha256(run.locked, PREDICTIONS) != model.answers:
-        found.append(f"{PREDICTIONS}, the measured answers, was changed")
-    if found:
-        raise _tampered(found)
+        changed.append(f"{PREDICTIONS}, the measured answers, was changed")
+    if changed:
+        raise _tampered(changed)
 
 
 def _tampered(found: Sequence[str]) -> Failed:
@@ -170,11 +174,13 @@ def _card_info(
     model: TrainedModel,
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    limits = [without_names(note) for note in data.notes]
+    limitations = [without_names(note) for note in data.notes]
     if delivered.scores.n_patients < 100:
-        what = "patients" if data.patients_known else "cases"
-        limits.append(f"Measured on {delivered.scores.n_patients} {what} only: the interval is wide for that reason.")
-    limits += apart(delivered.scores.details.get("subgroups", {}))
+        counted_units = "patients" if data.patients_known else "cases"
+        limitations.append(
+            f"Measured on {delivered.scores.n_patients} {counted_units} only: the interval is wide for that reason."
+        )
+    limitations += apart(delivered.scores.details.get("subgroups", {}))
     return {
         "title": _title(selection, card, data),
         "request": facts["request"],
@@ -192,7 +198,7 @@ def _card_info(
         "less_is_better": sorted(table(selection.task).lower_is_better),
         "acceptable": delivered.acceptable,
         "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
-        "limits": limits,
+        "limits": limitations,
     }
 
 
@@ -204,22 +210,26 @@ def _without_names(one: ExternalSet) -> dict[str, Any]:
 def _trained(model: TrainedModel, metric: str) -> str:
     """The validation figure in words; of a refit that it is not of the delivered weights."""
     value = model.validation.get("value")
-    told = f"validation {metric} {value:.3f}" if isinstance(value, float) else ""
+    validation_text = f"validation {metric} {value:.3f}" if isinstance(value, float) else ""
     if not model.refit:
-        return told
-    own = "the delivered weights were trained on every training case and have no validation figure of their own"
-    return f"{own}; {told} is of networks like it, each on cases that it was trained without" if told else own
+        return validation_text
+    refit_text = "the delivered weights were trained on every training case and have no validation figure of their own"
+    return (
+        f"{refit_text}; {validation_text} is of networks like it, each on cases that it was trained without"
+        if validation_text
+        else refit_text
+    )
 
 
 def without_names(note: str) -> str:
     """A note of the audit without the files that it gives as examples: their names may be those of patients."""
-    short = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
-    return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", short)
+    shortened = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
+    return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", shortened)
 
 
 def _title(selection: Selection, card: Card, data: DataIndex) -> str:
-    joined = (" or " if family(selection.task).classes_joined == " or " else ", ").join(data.classes)
-    return f"{card.name}: {joined or selection.task}"
+    class_list = (" or " if family(selection.task).classes_joined == " or " else ", ").join(data.classes)
+    return f"{card.name}: {class_list or selection.task}"
 
 
 def _provenance(
@@ -245,10 +255,10 @@ def _provenance(
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run gives; missing ones are left out."""
-    found = {"python": platform.python_version()}
+    package_versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            package_versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return package_versions

@@ -43,13 +43,13 @@ class Performer:
         Raises:
             RunEnd: why nothing was accepted.
         """
-        done = self.run.state.made(stage.artifact)
-        if done is not None:
-            return done
+        artifact = self.run.state.made(stage.artifact)
+        if artifact is not None:
+            return artifact
         try:
             return self.keep(stage, self._work(stage))
-        except OutOfBudget as end:
-            return self.keep(stage, *self._rescued(stage, end))
+        except OutOfBudget as error:
+            return self.keep(stage, *self._rescued(stage, error))
 
     def _work(self, stage: Stage[A]) -> Verdict:
         """The agent at work, whatever becomes of it written down."""
@@ -58,11 +58,11 @@ class Performer:
         run.emit(RoleStarted(role.title, run.llm(role.name).name if stage.asks else PYTHON))
         status = "failed"
         try:
-            verdict = self._handed_over(stage)
+            check_result = self._handed_over(stage)
             status = "done"
-            return verdict
-        except RunEnd as end:
-            status = end.status
+            return check_result
+        except RunEnd as error:
+            status = error.status
             raise
         except KeyboardInterrupt:
             status = "cancelled"
@@ -73,48 +73,48 @@ class Performer:
     def _handed_over(self, stage: Stage[A]) -> Verdict:
         """The verdict that accepts what an agent made, or what Python alone did."""
         if stage.asks:
-            return self._agent(stage).run(lambda said: self._checked(stage, said), stage.role.duty)
-        verdict = self._checked(stage, "")
-        self.run.emit(Checked(verdict.accepted, verdict.faults, verdict.warnings, verdict.reasons))
-        if not verdict.accepted:
-            raise (verdict.end or Failed)(why(stage.role.duty, *verdict.reasons))
-        return verdict
+            return self._agent(stage).run(lambda closing_text: self._checked(stage, closing_text), stage.role.duty)
+        check_result = self._checked(stage, "")
+        self.run.emit(Checked(check_result.accepted, check_result.faults, check_result.warnings, check_result.reasons))
+        if not check_result.accepted:
+            raise (check_result.end or Failed)(why(stage.role.duty, *check_result.reasons))
+        return check_result
 
     def _checked(self, stage: Stage[A], said: str) -> Verdict:
         """The check of a hand-over, once no script of the run can change any more what it looks at."""
         run = self.run
-        stopped = run.tools.stop_scripts()
-        for text in stopped:
+        stopped_scripts = run.tools.stop_scripts()
+        for text in stopped_scripts:
             run.emit(Noted(text))
-        verdict = _guarded(stage, "check", stage.check)(run, said)
-        if not isinstance(verdict, Verdict):
-            what = f"The check of {stage.role.name} gave {verdict!r}"
-            raise CallbackFailed(f"{what}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
-        verdict = run.own.asked(run.role, verdict, run.folder.work)
-        return replace(verdict, warnings=(*verdict.warnings, *stopped))
+        check_result = _guarded(stage, "check", stage.check)(run, said)
+        if not isinstance(check_result, Verdict):
+            problem = f"The check of {stage.role.name} gave {check_result!r}"
+            raise CallbackFailed(f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
+        check_result = run.own.asked(run.role, check_result, run.folder.work)
+        return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 
     def _rescued(self, stage: Stage[A], end: OutOfBudget) -> tuple[Verdict, str]:
         """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `end`."""
         run = self.run
         run.role = stage.role.name
         run.tools.stop_scripts()
-        verdict = run.own.asked(run.role, _guarded(stage, "left", stage.left)(run), run.folder.work)
-        if verdict is None or not verdict.accepted:
+        check_result = run.own.asked(run.role, _guarded(stage, "left", stage.left)(run), run.folder.work)
+        if check_result is None or not check_result.accepted:
             raise end
         remark = f"The budget ended before the {stage.role.title} did ({end}); what it had exported was measured."
         run.emit(Noted(remark))
-        return verdict, remark
+        return check_result, remark
 
     def keep(self, stage: Stage[A], verdict: Verdict, remark: str = "") -> A:
         """What a check accepted, written down; of the same stage again it takes the place of what was there."""
-        made = verdict.artifact
-        if not isinstance(made, stage.artifact):
-            what = f"The check of {stage.role.name} accepted {made!r}, which is no {stage.artifact.__name__}"
-            raise CallbackFailed(f"{what}; let it give accepted({stage.artifact.__name__}(...)).")
-        hashes = made.hashes if isinstance(made, DataIndex | TrainedModel) else {}
-        self.run.emit(HandedOver(kind_of(stage.artifact), to_json(made), hashes, remark))
+        artifact = verdict.artifact
+        if not isinstance(artifact, stage.artifact):
+            problem = f"The check of {stage.role.name} accepted {artifact!r}, which is no {stage.artifact.__name__}"
+            raise CallbackFailed(f"{problem}; let it give accepted({stage.artifact.__name__}(...)).")
+        hashes = artifact.hashes if isinstance(artifact, DataIndex | TrainedModel) else {}
+        self.run.emit(HandedOver(kind_of(stage.artifact), to_json(artifact), hashes, remark))
         self.run.role = ""
-        return made
+        return artifact
 
     def _role_ended(self, status: str) -> None:
         """Said also when the journal itself is what failed; the first error is the one to be told."""
@@ -128,32 +128,32 @@ class Performer:
     def _agent(self, stage: Stage[A]) -> Agent:
         """A new agent with its briefing, or the one whose conversation the journal holds."""
         run, role = self.run, stage.role
-        single = run.options.roles == "single"
-        if single and self._single is not None:
+        is_single = run.options.roles == "single"
+        if is_single and self._single is not None:
             self._single.tools = run.tools
             self._brief(self._single, stage, system="")
             return self._single
-        agent = self._new(SINGLE if single else role, role)
-        mine = run.state.dialogue.get(role.name, [])
-        told = self._told() if single else mine
-        agent.conversation = Conversation.restore(told, still_open=bool(mine))
-        if not told:
-            self._brief(agent, stage, system=self._system(self._roles() if single else (role,)))
-        elif not mine:
+        agent = self._new(SINGLE if is_single else role, role)
+        role_events = run.state.dialogue.get(role.name, [])
+        past_events = self._told() if is_single else role_events
+        agent.conversation = Conversation.restore(past_events, still_open=bool(role_events))
+        if not past_events:
+            self._brief(agent, stage, system=self._system(self._roles() if is_single else (role,)))
+        elif not role_events:
             self._brief(agent, stage, system="")
-        if told:
-            self._take_up(agent, told, iterations=run.state.roles[role.name].iterations if mine else 0)
-        if single:
+        if past_events:
+            self._take_up(agent, past_events, iterations=run.state.roles[role.name].iterations if role_events else 0)
+        if is_single:
             self._single = agent
         return agent
 
     def _take_up(self, agent: Agent, told: Sequence[Event], *, iterations: int) -> None:
         run = self.run.folder
-        standing = Standing.of(told)
-        standing.iterations = max(standing.iterations, iterations)
-        agent.take_up(standing, lambda call: interrupted.told(run, call))
-        lost = {number: interrupted.going_on(run, command) for number, command in standing.lost.items()}
-        self.run.tools.remember_lost(lost)
+        state = Standing.of(told)
+        state.iterations = max(state.iterations, iterations)
+        agent.take_up(state, lambda call: interrupted.told(run, call))
+        lost_jobs = {job: interrupted.going_on(run, command) for job, command in state.lost.items()}
+        self.run.tools.remember_lost(lost_jobs)
 
     def _new(self, tools: Role, role: Role) -> Agent:
         run = self.run
@@ -177,11 +177,11 @@ class Performer:
         return [stage.role for stage in self.run.stages if stage.asks]
 
     def _brief(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
-        told = _guarded(stage, "briefing", stage.briefing)(self.run)
-        if isinstance(told, str):
-            told = Briefing(f"Stage: {stage.role.name}\n\n{told.strip()}")
-        text = f"{told.text}\n\n{self.run.budget.told()}"
-        event = Briefed(system, text, [told.facts.plain()] if told.facts else [])
+        briefing = _guarded(stage, "briefing", stage.briefing)(self.run)
+        if isinstance(briefing, str):
+            briefing = Briefing(f"Stage: {stage.role.name}\n\n{briefing.strip()}")
+        text = f"{briefing.text}\n\n{self.run.budget.told()}"
+        event = Briefed(system, text, [briefing.facts.plain()] if briefing.facts else [])
         self.run.emit(event)
         if system:
             agent.conversation = Conversation.restore([event])
@@ -190,8 +190,8 @@ class Performer:
 
     def _system(self, roles: Sequence[Role]) -> str:
         workspace = self.run.workspace
-        folder, examples = workspace.root / "prompts", self.run.options.examples
-        return prompts.system_prompt(folder, roles, examples=examples, added=workspace.prompts)
+        folder, with_examples = workspace.root / "prompts", self.run.options.examples
+        return prompts.system_prompt(folder, roles, examples=with_examples, added=workspace.prompts)
 
 
 def _guarded(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:

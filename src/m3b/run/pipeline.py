@@ -110,8 +110,8 @@ class Pipeline:
     ) -> None:
         if workspace is not None and templates is not None:
             raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
-        mode = {"tools": tools} if isinstance(tools, str) else {}
-        self.options = options_of(options, {**single_options, **mode})
+        tool_mode = {"tools": tools} if isinstance(tools, str) else {}
+        self.options = options_of(options, {**single_options, **tool_mode})
         check_offline(llm, fallback, self.options.offline, self.options.label_with)  # before any data is looked at
         self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
@@ -230,25 +230,25 @@ class Pipeline:
                 damaged, or something has to be given again. Nothing has been changed then.
             SandboxError: this machine has no sandbox that confines as much.
         """
-        place = Run.open(run)
-        record = place.load()
+        run_folder = Run.open(run)
+        record = run_folder.load()
         if record.get("status") in FINAL:
             return Result.from_json(record["result"])
         from m3b.run.record import must_be_given, recorded_options, same_stages, workspace_of
 
-        metrics, ordered = tuple(metrics), stages_of(stages)
-        same_stages(record, names_of(ordered))
-        must_be_given(record, own(tools, checks or {}, metrics, names_of(ordered)))
-        options = recorded_options(place, record, offline, sandbox)
+        metrics, stage_list = tuple(metrics), stages_of(stages)
+        same_stages(record, names_of(stage_list))
+        must_be_given(record, own(tools, checks or {}, metrics, names_of(stage_list)))
+        options = recorded_options(run_folder, record, offline, sandbox)
         check_offline(llm or record["llm"], None, options.offline)
-        given: dict[str, Any] = dict(record.get("given") or {})
+        recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
         pipeline = cls(
-            llm or record["llm"], workspace=workspace or workspace_of(record), out=place.folder, tools=tools,
+            llm or record["llm"], workspace=workspace or workspace_of(record), out=run_folder.folder, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
-            index=given.pop("index", None), reading=cast("GivenReading", given),
+            index=recorded_overrides.pop("index", None), reading=cast("GivenReading", recorded_overrides),
             external=record.get("external"), **hooks,
         )  # fmt: skip
-        return pipeline._again(place, record, sandbox).work()
+        return pipeline._again(run_folder, record, sandbox).work()
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
         """A JSON schema and a callable, for hosting m3b inside another agent system.
@@ -274,22 +274,22 @@ class Pipeline:
         from m3b.run.record import new_record
 
         somebody_to_ask(self.options, self.ask)
-        place = Path(out) if out is not None else self.out
+        run_path = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
-        check_places(cards, place, self.external)
-        sandbox, given, workspace = choose(self.options.sandbox), self.given, self.workspace
-        if given is not None:
+        check_places(cards, run_path, self.external)
+        sandbox, overrides, workspace = choose(self.options.sandbox), self.given, self.workspace
+        if overrides is not None:
             from m3b.run.given import settled
 
-            given, settled_cards = settled(given, workspace.cards, sandbox)
-            workspace = workspace.with_cards(settled_cards)
-        run = Run.create(place)
-        record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, given,
+            overrides, resolved_cards = settled(overrides, workspace.cards, sandbox)
+            workspace = workspace.with_cards(resolved_cards)
+        run = Run.create(run_path)
+        record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, overrides,
                             names_of(self.stages), self.external)  # fmt: skip
         run.lock()
         notes = self._register(run, record, sandbox)
-        return self._handle(run, record, None, workspace, sandbox, given, on_event, notes)
+        return self._handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
 
     def _again(self, run: Run, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """An earlier run, taken up.

@@ -32,15 +32,15 @@ def check_places(cards: Iterable[Card], out: Path | None, external: Iterable[Ext
     """Raises WrongUse where run folder and data would lie in each other: scripts may write to the one only. So do external
     sets, which training must not see."""
     check_external(external, cards, out)
-    place = (out if out is not None else runs_root()).expanduser().absolute().resolve()
-    whose = f"The run folder {out}" if out is not None else f"The folder for runs, {place},"
+    run_folder = (out if out is not None else runs_root()).expanduser().absolute().resolve()
+    subject = f"The run folder {out}" if out is not None else f"The folder for runs, {run_folder},"
     for card in cards:
         data = card.path.resolve() if card.path else None
-        if data and place.is_relative_to(data):
+        if data and run_folder.is_relative_to(data):
             raise WrongUse(
-                f"{whose} would lie inside the data {data}, which stays as it is. Give --out a folder outside of it."
+                f"{subject} would lie inside the data {data}, which stays as it is. Give --out a folder outside of it."
             )
-        if data and out is not None and data.is_relative_to(place):
+        if data and out is not None and data.is_relative_to(run_folder):
             raise WrongUse(f"The data {data} lies inside the run folder {out}. Give --out a folder of its own.")
 
 
@@ -62,8 +62,8 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
             f"The request asks for two tasks, {' and '.join(tasks)}; a run builds one model. Ask for one at a time. "
             "(Kinds of what is outlined are one task: 'segment benign and malignant lesions'.)"
         )
-    asked = plain(request)
-    if not any(re.search(subject, asked) for subject in SUBJECTS) or of_images(request):
+    plain_request = plain(request)
+    if not any(re.search(subject, plain_request) for subject in SUBJECTS) or of_images(request):
         return
     if not any((words(request) - STOP) & words(f"{card.name} {' '.join(card.classes)}") for card in cards if card.own):
         raise WrongUse(
@@ -76,18 +76,25 @@ def ordered_tasks(request: str) -> list[str]:
     """The tasks that a request orders in clauses of their own, in their order; alike ones count once."""
     from m3b.tasks import families
 
-    text, known = plain(" ".join(request.split())), {one.name: one for one in families()}
-    found = sorted(
-        (hit.start(), hit.end(), task)
-        for task, one in known.items()
-        for hit in (re.finditer(f"{_BEGIN}{one.ordered}", text) if one.ordered else ())
+    text, families_by_name = (
+        plain(" ".join(request.split())),
+        {task_family.name: task_family for task_family in families()},
+    )
+    mentions = sorted(
+        (match.start(), match.end(), task)
+        for task, task_family in families_by_name.items()
+        for match in (re.finditer(f"{_BEGIN}{task_family.ordered}", text) if task_family.ordered else ())
     )
     tasks: list[str] = []
-    ended, last = 0, ""
-    for start, end, task in found:
-        objects = last and known[last].marks_objects and known[task].marks_objects
-        shared = objects and not re.search(r"\w", text[ended:start])
-        if task not in tasks and not shared:  # "segment and classify nuclei": two words for what is done to one object
+    previous_end, previous_task = 0, ""
+    for start, end, task in mentions:
+        both_mark_objects = (
+            previous_task and families_by_name[previous_task].marks_objects and families_by_name[task].marks_objects
+        )
+        is_same_order = both_mark_objects and not re.search(r"\w", text[previous_end:start])
+        if (
+            task not in tasks and not is_same_order
+        ):  # "segment and classify nuclei": two words for what is done to one object
             tasks.append(task)
-        ended, last = end, task
+        previous_end, previous_task = end, task
     return tasks

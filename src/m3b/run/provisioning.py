@@ -59,29 +59,29 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
         OSError: the run folder cannot be written.
         WrongUse: the run folder lies inside a data folder, which scripts could then write to.
     """
-    read: dict[str, Path] = {}
+    readable_folders: dict[str, Path] = {}
     sweep(run)
     for folder in (run.work, run.locked):
         folder.mkdir(parents=True, exist_ok=True)
     plain_folder(run.work, "data")
-    known = list(cards)
-    for card in known:
+    card_list = list(cards)
+    for card in card_list:
         if card.path is None or not card.path.is_dir():
             continue
         if run.folder.resolve().is_relative_to(card.path.resolve()):
             raise WrongUse(f"The run folder {run.folder} lies inside the data {card.path}. Choose another --out.")
-        read[f"data/{card.root}"] = card.path
+        readable_folders[f"data/{card.root}"] = card.path
         lead(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
-            _snapshot(resources, templates, known, run.resources)
+            _snapshot(resources, templates, card_list, run.resources)
         except shutil.Error as error:
-            *_, target, why = error.args[0][0]  # the first of all files that could not be copied
-            raise OSError(f"{target} cannot be written: {why}") from error
-    read["resources"] = run.resources
+            *_, target, reason = error.args[0][0]  # the first of all files that could not be copied
+            raise OSError(f"{target} cannot be written: {reason}") from error
+    readable_folders["resources"] = run.resources
     lead(run.work / "resources", run.resources)
     plain_folder(run.work, "Logout")
-    return Roots(run.work, read)
+    return Roots(run.work, readable_folders)
 
 
 def plain_folder(work: Path, name: str) -> None:
@@ -101,25 +101,25 @@ def lead(link: Path, target: Path) -> None:
 
 
 def _snapshot(resources: Path, templates: Mapping[str, Path], cards: Sequence[Card], target: Path) -> None:
-    part = target.with_name(".resources.part")
-    shutil.rmtree(part, ignore_errors=True)
-    leave = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
-    part.mkdir(parents=True)
-    shutil.copytree(resources / "indexes", part / "indexes", ignore=leave)
-    _describe_indexes(part / "indexes")
-    (part / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
+    partial = target.with_name(".resources.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+    partial.mkdir(parents=True)
+    shutil.copytree(resources / "indexes", partial / "indexes", ignore=ignore)
+    _describe_indexes(partial / "indexes")
+    (partial / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
     shipped = resources / "templates"
-    for name, template in {**{one.name: one for one in sorted(shipped.iterdir())}, **templates}.items():
+    for name, template in {**{path.name: path for path in sorted(shipped.iterdir())}, **templates}.items():
         if template.is_dir() and name != SHARED and not name.startswith((".", "_")):
-            put_template(template, part / "templates" / name, shipped / SHARED)
-    rename(part, target)
+            put_template(template, partial / "templates" / name, shipped / SHARED)
+    rename(partial, target)
 
 
 def put_template(template: Path, place: Path, shared: Path) -> None:
     """A copy of a template, with the parts that all templates share below its own; what `place` holds besides stays."""
-    leave = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
-    shutil.copytree(shared, place / LOCAL, ignore=leave, dirs_exist_ok=True)
-    shutil.copytree(template, place, ignore=leave, dirs_exist_ok=True)
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+    shutil.copytree(shared, place / LOCAL, ignore=ignore, dirs_exist_ok=True)
+    shutil.copytree(template, place, ignore=ignore, dirs_exist_ok=True)
 
 
 def _describe_indexes(folder: Path) -> None:

@@ -47,18 +47,22 @@ def questions() -> list[tuple[str, bool | None]]:
     """Tasks that readings are proposed for, and boxes alone where a task can be measured by them."""
     from m3b.data.spec.model import Task
 
-    own = [one for one in families() if one.name in get_args(Task)]
-    return [(one.name, boxes) for one in own for boxes in ((None, True) if one.box_metrics else (None,))]
+    task_families = [task_family for task_family in families() if task_family.name in get_args(Task)]
+    return [
+        (task_family.name, boxes)
+        for task_family in task_families
+        for boxes in ((None, True) if task_family.box_metrics else (None,))
+    ]
 
 
 def folder_read(asked: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]) -> FolderRead:
     """What the job `overview` answered to `questions()`: the folder's lines, and the best reading of each question."""
-    found = [
-        _task_reading(task, boxes, one)
-        for (task, boxes), one in zip(asked, answer["proposed"], strict=True)
-        if one["readings"]
+    proposals = [
+        _task_reading(task, boxes, proposed)
+        for (task, boxes), proposed in zip(asked, answer["proposed"], strict=True)
+        if proposed["readings"]
     ]
-    return FolderRead(lines=tuple(answer["lines"]), readings=tuple(found))
+    return FolderRead(lines=tuple(answer["lines"]), readings=tuple(proposals))
 
 
 def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskReading:
@@ -83,8 +87,8 @@ def _target(task: str, spec: Mapping[str, Any]) -> str:
 
 def _counts(evidence: Sequence[str]) -> str:
     """The counts of classes in a reading's evidence; empty where it has no classes."""
-    told = next((one for one in evidence if one.startswith("labels from ")), "")
-    return f": {told.rpartition(': ')[2]}" if ": " in told else ""
+    label_evidence = next((sentence for sentence in evidence if sentence.startswith("labels from ")), "")
+    return f": {label_evidence.rpartition(': ')[2]}" if ": " in label_evidence else ""
 
 
 DoJob = Callable[[dict[str, Any], Path], dict[str, Any]]
@@ -129,17 +133,17 @@ class Readings:
         if card.path is None or not card.path.is_dir() or (self.given is not None and self.given.index is not None):
             return FolderRead()
         self.emit(StageBegun("surveying the data folder"))
-        job, asked = proposal_job(request, card, self._given_parts()), questions()
-        answer = self._ask({**job, "do": "overview", "asked": asked}, card.path)
+        job, survey_questions = proposal_job(request, card, self._given_parts()), questions()
+        answer = self._ask({**job, "do": "overview", "asked": survey_questions}, card.path)
         if "error" in answer and self.given is None:
             return FolderRead()
         if "error" in answer:  # what the user gave may fit one task alone
             return FolderRead(chosen=self._chosen(request, card))
-        self._known += [({**job, "task": task, "boxes": boxes}, one)
-                        for (task, boxes), one in zip(asked, answer["proposed"], strict=True)]  # fmt: skip
-        read = folder_read(asked, answer)
-        self.emit(Noted("\n".join([f"m3b read in data/{card.root}:", *read_lines(read)])))
-        return read.model_copy(update={"chosen": self._chosen(request, card)})
+        self._known += [({**job, "task": task, "boxes": boxes}, proposed)
+                        for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)]  # fmt: skip
+        summary = folder_read(survey_questions, answer)
+        self.emit(Noted("\n".join([f"m3b read in data/{card.root}:", *read_lines(summary)])))
+        return summary.model_copy(update={"chosen": self._chosen(request, card)})
 
     def _chosen(self, request: str, card: Card) -> TaskReading | None:
         """The proposal that `m3b look` shows for the request."""
@@ -196,43 +200,48 @@ class Readings:
         if "error" in answer and self.given is not None:
             raise RejectedData(str(answer["error"]))
         if "error" in answer:
-            told = f"The folder could not be surveyed: {answer['error']}"
-            self.emit(Noted(told))
-            return Proposed((), told)
+            message = f"The folder could not be surveyed: {answer['error']}"
+            self.emit(Noted(message))
+            return Proposed((), message)
         self._note(RIVAL, answer.get("rival", ""))
-        found = self._written(self._counted(answer["readings"], card.path), answer["insufficient"])
-        return replace(found, unusable=answer["unusable"])
+        proposals = self._written(self._counted(answer["readings"], card.path), answer["insufficient"])
+        return replace(proposals, unusable=answer["unusable"])
 
     def _counted(self, readings: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
         """The readings with the cases, classes and patients that both parts of each would have; none but the first that has none."""
         if not readings:
             return []
-        answer = self._ask({"do": "count", "specs": [one["spec"] for one in readings]}, root)
-        told, training = (answer.get(key) or [None] * len(readings) for key in ("expected", "training"))
+        answer = self._ask({"do": "count", "specs": [proposal["spec"] for proposal in readings]}, root)
+        expected_texts, training_counts = (
+            answer.get(key) or [None] * len(readings) for key in ("expected", "training")
+        )
         return [
-            {**one, "expected": text or ""}
-            for place, (one, text, count) in enumerate(zip(readings, told, training, strict=True))
-            if place == 0 or count != 0
+            {**proposal, "expected": text or ""}
+            for rank, (proposal, text, count) in enumerate(zip(readings, expected_texts, training_counts, strict=True))
+            if rank == 0 or count != 0
         ]
 
     def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
         """The readings where agents find them, and what is told of each."""
-        self._note(OFFERED, [one["spec"] for one in readings])
+        self._note(OFFERED, [proposal["spec"] for proposal in readings])
         self._note(DOUBT, insufficient)
-        self.offers = [dict(one) for one in readings]
-        offers = []
-        for number, one in enumerate(readings, start=1):
+        self.offers = [dict(proposal) for proposal in readings]
+        written = []
+        for number, proposal in enumerate(readings, start=1):
             name = f"{OFFERS}/{number}.json"
-            write_whole(self.run.work, name, json.dumps(one["spec"], indent=1, ensure_ascii=False).encode())
-            offers.append(ProposedReading(file=name, sufficient=number == 1 and not insufficient, **one))
-        return Proposed(tuple(offers), insufficient)
+            write_whole(self.run.work, name, json.dumps(proposal["spec"], indent=1, ensure_ascii=False).encode())
+            written.append(ProposedReading(file=name, sufficient=number == 1 and not insufficient, **proposal))
+        return Proposed(tuple(written), insufficient)
 
     def shown(self) -> list[dict[str, Any]]:
         """For people: the reading that was taken, then the proposed ones that were not."""
-        spec = self.facts.get("spec")
-        taken = [one for one in self.offers if spec is not None and one.get("spec") == spec]
-        own = {"title": "an index that the agent made" if spec is None else "a reading that was edited", "spec": spec}
-        return [*(taken or [own]), *(one for one in self.offers if one not in taken)]
+        manifest = self.facts.get("spec")
+        accepted = [proposal for proposal in self.offers if manifest is not None and proposal.get("spec") == manifest]
+        unproposed = {
+            "title": "an index that the agent made" if manifest is None else "a reading that was edited",
+            "spec": manifest,
+        }
+        return [*(accepted or [unproposed]), *(proposal for proposal in self.offers if proposal not in accepted)]
 
     def weak(self) -> str:
         """Why a person should look at the index at hand before training; empty where the evidence suffices."""
@@ -242,38 +251,42 @@ class Readings:
 
     def _beside(self) -> str:
         """What is borne out as well as the first reading, where that was taken."""
-        offered = self._noted(OFFERED, [])
-        first = self.origin == PROPOSED and bool(offered) and self.facts.get("spec") == offered[0]
-        told = str(self._noted(RIVAL, "")) if first else ""
-        return f"{told[:1].upper()}{told[1:]}." if told else ""
+        proposed_manifests = self._noted(OFFERED, [])
+        is_first = (
+            self.origin == PROPOSED and bool(proposed_manifests) and self.facts.get("spec") == proposed_manifests[0]
+        )
+        rival = str(self._noted(RIVAL, "")) if is_first else ""
+        return f"{rival[:1].upper()}{rival[1:]}." if rival else ""
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
         self.facts, self.origin = {}, SCRIPT
-        stands = self.given.index if self.given is not None else None
-        if stands is not None:
-            write_whole(self.run.work, SPEC, as_json(stands).encode())
+        user_manifest = self.given.index if self.given is not None else None
+        if user_manifest is not None:
+            write_whole(self.run.work, SPEC, as_json(user_manifest).encode())
         if card.path is None or not is_file(self.run.work, SPEC):
             return None
         try:
-            spec = json.loads(read_bytes(self.run.work, SPEC, 2**20))
+            manifest = json.loads(read_bytes(self.run.work, SPEC, 2**20))
         except (OSError, Unsafe, ValueError) as error:
             return rejected(
                 Fault(f"{SPEC} is no JSON object: {error}. {REMEDY}", "The reading of the data cannot be used.")
             )
-        job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": spec}
+        job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": manifest}
         answer = self._ask(job, card.path)
         if answer.get("hopeless"):
             return rejected(str(answer["error"]), end=RejectedData, fatal=True)
-        if "error" in answer and stands is not None:
+        if "error" in answer and user_manifest is not None:
             return rejected(
                 f"The reading that you gave cannot be executed: {answer['error']}", end=RejectedData, fatal=True
             )
         if "error" in answer:
-            told = f"The data cannot be read in the way that was proposed: {answer['error']}"
-            return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", told))
+            user_message = f"The data cannot be read in the way that was proposed: {answer['error']}"
+            return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", user_message))
         self.facts = answer
-        self.origin = GIVEN if stands is not None else PROPOSED if spec in self._noted(OFFERED, []) else EDITED
+        self.origin = (
+            GIVEN if user_manifest is not None else PROPOSED if manifest in self._noted(OFFERED, []) else EDITED
+        )
         return None
 
     def compare(self, selection: Selection, card: Card, index: Index, base: Path, said: str) -> Verdict | None:
@@ -285,11 +298,11 @@ class Readings:
         """
         if card.path is None or not card.path.is_dir() or self.origin not in (SCRIPT, EDITED):
             return None
-        asked = self._noted(ASKED, {})
+        stored_job = self._noted(ASKED, {})
         default = {"request": selection.plan, "classes": list(selection.classes), "notes": card.text(), "boxes": None,
                    "seconds": SURVEY_S}  # fmt: skip
-        records = [kinds.to_json(one, selection.task) for one in index.records]
-        job = {**default, **asked, "do": "compare", "task": selection.task, "name": card.root, "records": records,
+        records = [kinds.to_json(record, selection.task) for record in index.records]
+        job = {**default, **stored_job, "do": "compare", "task": selection.task, "name": card.root, "records": records,
                "values": index.values, "base": str(base)}  # fmt: skip
         self.emit(StageBegun("comparing the index with the data folder"))
         answer = self._ask(job, card.path)
@@ -301,14 +314,14 @@ class Readings:
 
     def told(self, said: str) -> tuple[str, ...]:
         """How the index came about, and what was used and left out."""
-        beside = [one] if (one := self._beside()) else []
-        return (*told(self.origin, self.facts, said), *beside, *(account(self.facts) if self.facts else ()))
+        rival_lines = [rival] if (rival := self._beside()) else []
+        return (*told(self.origin, self.facts, said), *rival_lines, *(account(self.facts) if self.facts else ()))
 
     def _note(self, name: str, value: object) -> None:
         """Keep something out of the agents' reach, for this run and a resumed one."""
-        place = self.run.folder / FOLDER
-        place.mkdir(exist_ok=True)
-        replace_text(place / name, json.dumps(value, ensure_ascii=False))
+        folder = self.run.folder / FOLDER
+        folder.mkdir(exist_ok=True)
+        replace_text(folder / name, json.dumps(value, ensure_ascii=False))
 
     def _noted(self, name: str, default: Any) -> Any:
         try:
@@ -317,10 +330,10 @@ class Readings:
             return default
 
     def _ask(self, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        place = self.run.folder / FOLDER
-        place.mkdir(exist_ok=True)
+        folder = self.run.folder / FOLDER
+        folder.mkdir(exist_ok=True)
         try:
-            return self.inside({**job, "root": str(root), "place": str(place)}, root)
+            return self.inside({**job, "root": str(root), "place": str(folder)}, root)
         except DataError as error:
             return {"error": f"Reading it failed: {error}"}
 
@@ -332,17 +345,17 @@ def _open(best: Mapping[str, Any], insufficient: str) -> str:
 
 def account(answer: Mapping[str, Any]) -> list[str]:
     """What was used and what was left out, for people."""
-    counted = answer["accounting"]
-    used = sum(counted["used"].values())
-    told = [f"{used:,} of {counted['files']:,} files of the data folder are used."]
-    for one in counted["left_out"][:6]:
-        files = "1 file is" if one["files"] == 1 else f"{one['files']:,} files are"
-        told.append(f"{files} left out: {one['reason']}.")
+    accounting = answer["accounting"]
+    used = sum(accounting["used"].values())
+    lines = [f"{used:,} of {accounting['files']:,} files of the data folder are used."]
+    for exclusion in accounting["left_out"][:6]:
+        files = "1 file is" if exclusion["files"] == 1 else f"{exclusion['files']:,} files are"
+        lines.append(f"{files} left out: {exclusion['reason']}.")
     if answer.get("crossing"):
-        told.append(f"{answer['crossing']} patients or copies lay on both sides of the data set's own split.")
+        lines.append(f"{answer['crossing']} patients or copies lay on both sides of the data set's own split.")
     if answer.get("named_but_absent"):
-        told.append(f"{answer['named_but_absent']:,} that the table names are not in the folder.")
-    return [*told, *(f"{note[:1].upper()}{note[1:]}." for note in answer["notes"])]
+        lines.append(f"{answer['named_but_absent']:,} that the table names are not in the folder.")
+    return [*lines, *(f"{note[:1].upper()}{note[1:]}." for note in answer["notes"])]
 
 
 def forget(run: Run) -> None:

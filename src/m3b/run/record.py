@@ -40,11 +40,11 @@ def new_record(
     from m3b.run.packaging import versions  # brings numpy along
 
     cards = [
-        {"name": c.name, "description": c.description, "path": str(c.path) if c.path else None, "task": c.task,
-         "modality": c.modality, "anatomy": c.anatomy, "dimension": c.dimension, "metric": c.metric,
-         "acceptable": list(c.acceptable) if c.acceptable else None, "patient_key": c.patient_key,
-         "classes": list(c.classes)}
-        for c in workspace.cards.values() if c.own
+        {"name": card.name, "description": card.description, "path": str(card.path) if card.path else None, "task": card.task,
+         "modality": card.modality, "anatomy": card.anatomy, "dimension": card.dimension, "metric": card.metric,
+         "acceptable": list(card.acceptable) if card.acceptable else None, "patient_key": card.patient_key,
+         "classes": list(card.classes)}
+        for card in workspace.cards.values() if card.own
     ]  # fmt: skip
     return {
         "format": FORMAT,
@@ -96,9 +96,9 @@ def recorded_options(run: Run, record: Mapping[str, Any], offline: bool, sandbox
         offline: whether it is offline from now on.
         sandbox: what the user asks for now; None: see `resume_mode`.
     """
-    known = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
-    mode = resume_mode(run, str(known.get("sandbox", "auto")), sandbox)
-    return Options(**{**known, "offline": offline or known.get("offline", False), "sandbox": mode})
+    known_options = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
+    mode = resume_mode(run, str(known_options.get("sandbox", "auto")), sandbox)
+    return Options(**{**known_options, "offline": offline or known_options.get("offline", False), "sandbox": mode})
 
 
 def must_be_given(record: Mapping[str, Any], own: Own) -> None:
@@ -109,12 +109,12 @@ def must_be_given(record: Mapping[str, Any], own: Own) -> None:
     """
     before, now = dict(record.get("own") or {}), own.named()
     missing = [
-        f"{what} {name}" for what in before for name in before[what] if name not in now.get(what, {})
+        f"{kind} {name}" for kind in before for name in before[kind] if name not in now.get(kind, {})
     ]  # fmt: skip
     if missing:
         raise WrongUse(
             f"The run was started with {', '.join(missing)}, which no file can hold. Give the same again: "
-            f"Pipeline.resume(run, {', '.join(f'{what}=...' for what in before if before[what])})."
+            f"Pipeline.resume(run, {', '.join(f'{kind}=...' for kind in before if before[kind])})."
         )
 
 

@@ -49,9 +49,11 @@ class ExternalSet:
         """For people: the figure and whom it rests on, or why there is none."""
         if self.primary is None:
             return f"external {self.name}: not measured. {self.reason}"
-        whom = f"{self.patients} patients" if self.patients is not None else "patients unknown"
-        told = figure(self.primary.to_dict(), baseline=True) or f"{self.primary.name} is undefined on these cases"
-        return f"external {self.name}: {told}; {self.cases} cases, {whom}"
+        patients_text = f"{self.patients} patients" if self.patients is not None else "patients unknown"
+        figure_text = (
+            figure(self.primary.to_dict(), baseline=True) or f"{self.primary.name} is undefined on these cases"
+        )
+        return f"external {self.name}: {figure_text}; {self.cases} cases, {patients_text}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -60,9 +62,9 @@ class ExternalSet:
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> ExternalSet:
         """Undoes `to_dict`; keys of other versions are left out."""
-        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
-        known["primary"] = Measure.from_dict(raw["primary"]) if raw.get("primary") else None
-        return cls(**{**known, "notes": tuple(raw.get("notes") or ())})
+        values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        values["primary"] = Measure.from_dict(raw["primary"]) if raw.get("primary") else None
+        return cls(**{**values, "notes": tuple(raw.get("notes") or ())})
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,20 +115,20 @@ class Result:
         if self.primary is None or self.patients_known is None:
             return ""
         if self.patients_known:
-            by = f" ({self.grouped_by})" if self.grouped_by else ""
-            return f"{self.primary.n} cases of {self.patients} patients that training never saw{by}"
+            grouping_note = f" ({self.grouped_by})" if self.grouped_by else ""
+            return f"{self.primary.n} cases of {self.patients} patients that training never saw{grouping_note}"
         return f"{self.primary.n} cases; {unknown_patients(self.grouped_by)}"
 
     def __repr__(self) -> str:
-        told = figure(self._primary()) or short(self.reason, 120)
-        place = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
-        return f"<Result {self.status}: {told}{place}>"
+        figure_text = figure(self._primary()) or short(self.reason, 120)
+        location = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
+        return f"<Result {self.status}: {figure_text}{location}>"
 
     def _repr_html_(self) -> str:
         rows = [
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
             ("test figure", figure(self._primary())), ("measured on", self.tested_on),
-            *((f"external {name}", one.line.partition(": ")[2]) for name, one in self.external.items()),
+            *((f"external {name}", external_result.line.partition(": ")[2]) for name, external_result in self.external.items()),
             ("integrity", self.integrity), ("model", self.model_dir),
             ("report", self.report), ("run", self.run_dir),
         ]  # fmt: skip
@@ -135,7 +137,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """JSON values; `acceptable` stands in `primary`."""
         raw = {**asdict(self), "primary": self._primary()}
-        raw["external"] = {name: one.to_dict() for name, one in self.external.items()}
+        raw["external"] = {name: external_result.to_dict() for name, external_result in self.external.items()}
         del raw["acceptable"]
         return raw
 
@@ -147,10 +149,13 @@ class Result:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Result:
         """A result as run.json holds it; keys of other versions are left out."""
-        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
         if isinstance(primary := raw.get("primary"), dict):
-            known["primary"] = Measure.from_dict(primary)
+            values["primary"] = Measure.from_dict(primary)
             if bounds := primary.get("acceptable"):
-                known["acceptable"] = (bounds[0], bounds[1])
-        known["external"] = {name: ExternalSet.from_dict(one) for name, one in (raw.get("external") or {}).items()}
-        return cls(**known)
+                values["acceptable"] = (bounds[0], bounds[1])
+        values["external"] = {
+            name: ExternalSet.from_dict(external_result)
+            for name, external_result in (raw.get("external") or {}).items()
+        }
+        return cls(**values)

@@ -50,11 +50,11 @@ class Executor:
 
     def probe(self, file: Path, *arguments: str) -> Ran:
         """Run a Python file of m3b's in the working directory."""
-        place = self.run.folder / "checks"
-        place.mkdir(exist_ok=True)
-        copy = place / file.name
+        script_folder = self.run.folder / "checks"
+        script_folder.mkdir(exist_ok=True)
+        copy = script_folder / file.name
         shutil.copyfile(file, copy)
-        mounts = Mounts(read=(*self.read, place), write=(self.run.work,))
+        mounts = Mounts(read=(*self.read, script_folder), write=(self.run.work,))
         return self._start([sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=PROBE_S))
 
     def job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
@@ -72,14 +72,14 @@ class Executor:
     def checking(self) -> Reader:
         """The reader that looks at what was handed over and at the raw data; it writes nowhere and stays for the next
         look."""
-        places = [self._frozen(), self.run.locked, *self._raw, *roots_of(self.run.locked)]
-        return self.readers.of([path.resolve() for path in places if path.is_dir()])
+        folders = [self._frozen(), self.run.locked, *self._raw, *roots_of(self.run.locked)]
+        return self.readers.of([path.resolve() for path in folders if path.is_dir()])
 
     def _frozen(self) -> Path:
         """The folder below which hand-overs are looked at: always the same one, so that a reader goes on seeing it."""
-        place = self.run.folder / FROZEN
-        place.mkdir(exist_ok=True)
-        return place
+        folder = self.run.folder / FROZEN
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def close(self) -> None:
         """End the readers that were kept."""
@@ -92,8 +92,8 @@ class Executor:
         Args:
             write: folders that it may write to.
         """
-        seen = tuple(path.resolve() for path in roots_of(base) if path.is_dir())
-        return Reader(self.sandbox, Mounts(read=seen, write=tuple(write)), cancelled=self.cancelled)
+        readable = tuple(path.resolve() for path in roots_of(base) if path.is_dir())
+        return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), cancelled=self.cancelled)
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
@@ -103,17 +103,17 @@ class Executor:
         Raises:
             ModelError: predict.py fails, or answers something that cannot be right.
         """
-        with _scratch(self.run.folder) as place, self.reader(self.run.locked, write=(place,)) as reader:
+        with _scratch(self.run.folder) as scratch, self.reader(self.run.locked, write=(scratch,)) as reader:
             try:
                 copies = control.copies_of(records, index, family(index.task), self.run.locked)
-                asked = [*records, *(records[copy.of] for copy in copies)]
-                staged = self._staged(asked, place / "cases", reader)
-                altered = self._altered(copies, staged, reader)
+                all_records = [*records, *(records[copy.of] for copy in copies)]
+                staged = self._staged(all_records, scratch / "cases", reader)
+                was_altered = self._altered(copies, staged, reader)
                 place_links(staged, self.run.locked)
-                given = [asked[at].covariates for at in staged.order]
-                answers = staged.restore(self._answers(folder, staged, place / "answers", given))
-                rows = measured(asked, answers, index, self.run.locked, reader)
-                return control.with_copies(rows[: len(records)], copies, rows[len(records) :], altered)
+                covariates = [all_records[position].covariates for position in staged.order]
+                predictions = staged.restore(self._answers(folder, staged, scratch / "answers", covariates))
+                rows = measured(all_records, predictions, index, self.run.locked, reader)
+                return control.with_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
             except ReaderFault as error:
                 raise ModelError(str(error)) from None
 
@@ -143,16 +143,16 @@ class Executor:
 
         def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
             mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
-            ran = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
-            why = "" if ran.reason == "exit" else f"\nm3b ended it: {ran.reason}"
-            return ran.code, ran.output + why + self._lonely(ran)
+            result = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
+            ending_note = "" if result.reason == "exit" else f"\nm3b ended it: {result.reason}"
+            return result.code, result.output + ending_note + self._lonely(result)
 
         return run_predict(folder, staged.folder, staged.paths, confine, keep=answered, covariates=given)
 
     def _lonely(self, ran: Ran) -> str:
         """What may be behind a failure where predict.py has neither sockets nor shared memory."""
-        refused = any(word in ran.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
-        if ran.code == 0 or self.sandbox.name != "landlock" or not refused:
+        is_refused = any(word in ran.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
+        if ran.code == 0 or self.sandbox.name != "landlock" or not is_refused:
             return ""
         return "\npredict.py has no sockets and no shared memory here: it must predict without worker processes."
 
@@ -163,10 +163,10 @@ class Executor:
         try:
             process = self.sandbox.start(argv, cwd=cwd, mounts=mounts, output=output, limits=limits, env={})
             with undo_on_error(process.stop):
-                while (ended := process.wait(POLL_S)) is None:
+                while (exit_status := process.wait(POLL_S)) is None:
                     if self.cancelled():
                         raise Cancelled("The run was cancelled.")
-            return Ran(ended.code, ended.reason, output.read_text(encoding="utf-8", errors="replace"))
+            return Ran(exit_status.code, exit_status.reason, output.read_text(encoding="utf-8", errors="replace"))
         finally:
             output.unlink(missing_ok=True)
 
@@ -174,11 +174,11 @@ class Executor:
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """A new folder that is removed whatever predict.py built in it."""
-    place = Path(tempfile.mkdtemp(dir=folder, prefix=".staged-"))
+    scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".staged-"))
     try:
-        yield place
+        yield scratch
     finally:
-        remove_tree(place)
+        remove_tree(scratch)
 
 
 def device() -> str:

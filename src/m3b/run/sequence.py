@@ -36,7 +36,7 @@ def names_of(given: Stages) -> tuple[str, ...]:
     """The roles of the stages that a user asks for; m3b's own where he asks for none."""
     from m3b.agents.roles import ROLE_NAMES  # what constructing a pipeline needs, and importing it does not
 
-    return tuple(one.role.name for one in given) if given else ROLE_NAMES
+    return tuple(stage.role.name for stage in given) if given else ROLE_NAMES
 
 
 def check_told(given: Stages, workspace: Workspace, llms: Mapping[str, LLM], own: Own) -> None:
@@ -57,7 +57,7 @@ def fresh(given: Stages) -> Stages:
     """The stages of one run: copies, so that runs side by side do not meet in them."""
     from m3b.run.stages import SHIPPED
 
-    return tuple(copy.copy(one) for one in given) if given else tuple(one() for one in SHIPPED)
+    return tuple(copy.copy(stage) for stage in given) if given else tuple(stage() for stage in SHIPPED)
 
 
 def check_state(given: Stages, state: History) -> None:
@@ -69,11 +69,11 @@ def check_state(given: Stages, state: History) -> None:
     from m3b.agents.artifacts import kind_of
 
     stages = fresh(given)
-    kinds = {kind_of(one.artifact) for one in stages}
+    kinds = {kind_of(stage.artifact) for stage in stages}
     if unknown := sorted(set(state.artifacts) - kinds):
         raise WrongUse(
             f"The journal holds {', '.join(map(repr, unknown))}, which no stage of this m3b makes. Go on with the version "
             "that wrote it (`versions` in run.json), or start a new run."
         )
-    for one in stages:
-        state.made(one.artifact)
+    for stage in stages:
+        state.made(stage.artifact)

@@ -39,18 +39,20 @@ def checked(given: OwnStages) -> Stages:
     """
     if isinstance(given, str) or not given:
         raise WrongUse(f"`stages` is {given!r}; give all stages in their order, such as {EXAMPLE}.")
-    stages = tuple(_stage(one) for one in given)
+    stages = tuple(_stage(item) for item in given)
     names = [stage.role.name for stage in stages]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise WrongUse(f"`stages` has {twice} twice; every stage needs a role with a name of its own.")
-    makers: dict[str, Stage[Any]] = {}
+    if duplicate := next((name for name in names if names.count(name) > 1), ""):
+        raise WrongUse(f"`stages` has {duplicate} twice; every stage needs a role with a name of its own.")
+    stage_by_kind: dict[str, Stage[Any]] = {}
     for stage in stages:
         _check_artifact(stage)
-        _check_place(stage, stages, makers)
-        makers[kind_of(stage.artifact)] = stage
-    for needed in (Selection, DataIndex, TrainedModel):
-        if kind_of(needed) not in makers:
-            raise WrongUse(f"No stage makes a {needed.__name__}, without which there is no model. Give {EXAMPLE}.")
+        _check_place(stage, stages, stage_by_kind)
+        stage_by_kind[kind_of(stage.artifact)] = stage
+    for artifact_class in (Selection, DataIndex, TrainedModel):
+        if kind_of(artifact_class) not in stage_by_kind:
+            raise WrongUse(
+                f"No stage makes a {artifact_class.__name__}, without which there is no model. Give {EXAMPLE}."
+            )
     return stages
 
 
@@ -65,12 +67,12 @@ def _stage(given: Any) -> Stage[Any]:
         raise WrongUse(
             f"`stages` holds {given!r}; give names of m3b's own ({', '.join(ROLE_NAMES)}) or m3b.Stage objects."
         )
-    what, role = type(given).__name__, getattr(given, "role", None)
+    class_name, role = type(given).__name__, getattr(given, "role", None)
     if not isinstance(role, Role):
-        raise WrongUse(f"The stage {what} has no role; give it one: role = Role('its_name', 'Its Title', ...).")
+        raise WrongUse(f"The stage {class_name} has no role; give it one: role = Role('its_name', 'Its Title', ...).")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", role.name) or len(role.name) > MAX_NAME or role.name in TAKEN:
         raise WrongUse(
-            f"The role of {what} is called {role.name!r}; take small letters, digits and underscores, at most {MAX_NAME}, "
+            f"The role of {class_name} is called {role.name!r}; take small letters, digits and underscores, at most {MAX_NAME}, "
             f"and none of {', '.join(TAKEN)}."
         )
     return given
@@ -81,26 +83,28 @@ def _stage(given: Any) -> Stage[Any]:
 
 def _check_artifact(stage: Stage[Any]) -> None:
     """What m3b's roles make is accepted by m3b's checks alone, whoever makes it; anything else must fit into the journal."""
-    name, made = stage.role.name, getattr(stage, "artifact", None)
-    if not isinstance(made, type):
+    name, artifact_class = stage.role.name, getattr(stage, "artifact", None)
+    if not isinstance(artifact_class, type):
         raise WrongUse(f"The stage {type(stage).__name__} does not say what it makes; give it `artifact`, a dataclass.")
-    shipped = next((one for one in SHIPPED if one.artifact is made), None)
-    if shipped is not None:
-        _check_shipped(stage, shipped)
-    elif kind_of(made) in KINDS:
-        raise WrongUse(f"{name} makes a {made.__name__}, and the journal takes that for m3b's own; rename the class.")
-    elif fault := _unwritable(made):
-        raise WrongUse(f"{name} makes a {made.__name__}, which the journal cannot hold: {fault}.")
+    builtin_stage = next((stage_class for stage_class in SHIPPED if stage_class.artifact is artifact_class), None)
+    if builtin_stage is not None:
+        _check_shipped(stage, builtin_stage)
+    elif kind_of(artifact_class) in KINDS:
+        raise WrongUse(
+            f"{name} makes a {artifact_class.__name__}, and the journal takes that for m3b's own; rename the class."
+        )
+    elif problem := _unwritable(artifact_class):
+        raise WrongUse(f"{name} makes a {artifact_class.__name__}, which the journal cannot hold: {problem}.")
 
 
 def _check_shipped(stage: Stage[Any], shipped: type[Stage[Any]]) -> None:
-    what = f"{stage.role.name} makes a {shipped.artifact.__name__}"
+    problem = f"{stage.role.name} makes a {shipped.artifact.__name__}"
     if not isinstance(stage, shipped):
         raise WrongUse(
-            f"{what}, which m3b's own check accepts: derive {type(stage).__name__} from m3b.run.stages.{shipped.__name__}."
+            f"{problem}, which m3b's own check accepts: derive {type(stage).__name__} from m3b.run.stages.{shipped.__name__}."
         )
     if not stage.required:
-        raise WrongUse(f"{what}, which no run can do without: set required = True.")
+        raise WrongUse(f"{problem}, which no run can do without: set required = True.")
 
 
 def _unwritable(made: type[Any]) -> str:
@@ -119,18 +123,20 @@ def _unwritable(made: type[Any]) -> str:
 
 def _check_place(stage: Stage[Any], stages: Stages, makers: Mapping[str, Stage[Any]]) -> None:
     """`makers` are the stages before it, by the kind of what they make."""
-    name, made = stage.role.name, stage.artifact.__name__
-    if other := makers.get(kind_of(stage.artifact)):
-        raise WrongUse(f"{other.role.name} and {name} both make a {made}; keep one of them.")
-    for needed in stage.needs:
-        maker = makers.get(kind_of(needed))
-        if maker is None or maker.artifact is not needed:
-            later = next((one.role.name for one in stages if one.artifact is needed), "")
-            hint = f"put it behind {later}" if later else "no stage makes one"
-            raise WrongUse(f"{name} needs a {needed.__name__}, which is not there at its turn: {hint}.")
+    name, artifact_name = stage.role.name, stage.artifact.__name__
+    if earlier_stage := makers.get(kind_of(stage.artifact)):
+        raise WrongUse(f"{earlier_stage.role.name} and {name} both make a {artifact_name}; keep one of them.")
+    for needed_class in stage.needs:
+        maker = makers.get(kind_of(needed_class))
+        if maker is None or maker.artifact is not needed_class:
+            later_role = next(
+                (later_stage.role.name for later_stage in stages if later_stage.artifact is needed_class), ""
+            )
+            hint = f"put it behind {later_role}" if later_role else "no stage makes one"
+            raise WrongUse(f"{name} needs a {needed_class.__name__}, which is not there at its turn: {hint}.")
         if stage.required and not maker.required:
             raise WrongUse(
-                f"{name} needs a {needed.__name__}, which a run may do without: set required of {maker.role.name}."
+                f"{name} needs a {needed_class.__name__}, which a run may do without: set required of {maker.role.name}."
             )
     if stage.asks and "run_script" in stage.role.tools and kind_of(Selection) not in makers:
         raise WrongUse(f"{name} may run scripts before a data set is chosen; put it behind {ROLE_NAMES[0]}.")
@@ -145,11 +151,11 @@ def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], 
     Raises:
         WrongUse: an agent that nothing is told, a tool that does not exist, a role that its model cannot play.
     """
-    known = (*TOOLS, *own.tools)
+    known_tools = (*TOOLS, *own.tools)
     for stage in stages:
         role = stage.role
-        if unknown := [name for name in role.tools if name not in known]:
-            raise WrongUse(f"{role.name} has the tools {', '.join(unknown)}; known are {', '.join(known)}.")
+        if unknown := [name for name in role.tools if name not in known_tools]:
+            raise WrongUse(f"{role.name} has the tools {', '.join(unknown)}; known are {', '.join(known_tools)}.")
         if not stage.asks:
             continue
         if role.name not in ROLE_NAMES and not is_told(workspace.root / "prompts", role, workspace.prompts):

@@ -68,9 +68,12 @@ class SelectionStage(Stage[Selection]):
     _check: SelectionCheck | None = None
 
     def briefing(self, run: RunContext) -> Briefing:
-        readings = run.inspector.readings
+        manifests = run.inspector.readings
         return briefing.selection_briefing(
-            run.request, list(run.workspace.cards.values()), run.look, lambda card: readings.overview(run.request, card)
+            run.request,
+            list(run.workspace.cards.values()),
+            run.look,
+            lambda card: manifests.overview(run.request, card),
         )
 
     def check(self, run: RunContext, said: str) -> Verdict:
@@ -87,16 +90,16 @@ class IndexStage(Stage[DataIndex]):
 
     def briefing(self, run: RunContext) -> Briefing:
         selection, card = run.made(Selection), run.card
-        found = run.inspector.readings.propose(run.request, selection, card)
+        proposals = run.inspector.readings.propose(run.request, selection, card)
         return briefing.index_briefing(
             run.request,
             selection,
             card,
             run.look,
             run.folder.resources,
-            found.readings,
-            found.insufficient,
-            found.unusable,
+            proposals.readings,
+            proposals.insufficient,
+            proposals.unusable,
             more=TOLD if run.labelling is not None else "",
         )
 
@@ -158,22 +161,22 @@ def closing(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
     selection is told apart. A single agent has said it itself."""
     if run.options.roles == "single":
         return {}
-    names = [one.role.name for one in run.stages]
-    before = run.stages[: names.index(stage.role.name)]
-    speakers = [one.role for one in before if not isinstance(one, SelectionStage)]
-    said = {role.title: " ".join(run.state.closing.get(role.name, [])) for role in speakers}
-    return {title: text for title, text in said.items() if text}
+    names = [other_stage.role.name for other_stage in run.stages]
+    earlier_stages = run.stages[: names.index(stage.role.name)]
+    earlier_roles = [other_stage.role for other_stage in earlier_stages if not isinstance(other_stage, SelectionStage)]
+    remarks = {role.title: " ".join(run.state.closing.get(role.name, [])) for role in earlier_roles}
+    return {title: text for title, text in remarks.items() if text}
 
 
 def _minutes(run: RunContext) -> float:
     minutes = run.budget.training_minutes(run.options.train_minutes)
     if minutes < run.options.train_minutes:
-        told = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
-        run.emit(StageBegun(told))
+        message = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
+        run.emit(StageBegun(message))
     return minutes
 
 
 def _planned(minutes: Any) -> float:
     """What plan.json says of the minutes; 0 where that is no time. Scripts write it."""
-    some = isinstance(minutes, int | float) and not isinstance(minutes, bool) and 0 < minutes < math.inf
-    return float(minutes) if some else 0.0
+    is_valid = isinstance(minutes, int | float) and not isinstance(minutes, bool) and 0 < minutes < math.inf
+    return float(minutes) if is_valid else 0.0

@@ -69,11 +69,11 @@ class History:
 
     @property
     def actions(self) -> int:
-        return sum(tally.actions for tally in self.roles.values())
+        return sum(usage.actions for usage in self.roles.values())
 
     @property
     def iterations(self) -> int:
-        return sum(tally.iterations for tally in self.roles.values())
+        return sum(usage.iterations for usage in self.roles.values())
 
     def made(self, of: type[A]) -> A | None:
         """What was handed over of a class; None where nothing was yet.
@@ -86,8 +86,8 @@ class History:
             return None
         if not isinstance(self._read.get(kind), of):
             self._read[kind] = _read(of, kind, self.artifacts[kind])
-        found: A = self._read[kind]
-        return found
+        artifact: A = self._read[kind]
+        return artifact
 
     @property
     def selection(self) -> Selection | None:
@@ -100,8 +100,12 @@ class History:
     @property
     def audited(self) -> AuditSummary:
         """What the audit of the index counted and found last, as data."""
-        last = self._audited
-        return AuditSummary.model_validate({**last.facts, "findings": last.findings}) if last else AuditSummary()
+        audit_event = self._audited
+        return (
+            AuditSummary.model_validate({**audit_event.facts, "findings": audit_event.findings})
+            if audit_event
+            else AuditSummary()
+        )
 
     def _confined_by(self, sandbox: object) -> None:
         if isinstance(sandbox, dict) and isinstance(name := sandbox.get("name"), str):
@@ -125,9 +129,11 @@ class History:
             case Replied():
                 self._spent(event)
             case Checked(accepted=True):
-                said = self.dialogue.get(event.role, [])
-                if said and isinstance(said[-1], Replied):
-                    self.closing[event.role] = [said[-1].text.strip()]  # a reflection corrects what came before
+                dialogue_events = self.dialogue.get(event.role, [])
+                if dialogue_events and isinstance(dialogue_events[-1], Replied):
+                    self.closing[event.role] = [
+                        dialogue_events[-1].text.strip()
+                    ]  # a reflection corrects what came before
             case Audited():
                 self.audit = event.summary
                 self._audited = event
@@ -144,24 +150,24 @@ class History:
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
         """The state after these events, which another process told."""
-        history = cls()
+        state = cls()
         for event in events:
-            history.take(event)
-        history.seconds += max(0.0, history._last - history._started) if history._started else 0.0
-        history._started = 0.0
-        return history
+            state.take(event)
+        state.seconds += max(0.0, state._last - state._started) if state._started else 0.0
+        state._started = 0.0
+        return state
 
     def _of(self, event: Event) -> RoleTally:
         return self.roles.setdefault(event.role, RoleTally())
 
     def _spent(self, event: Replied) -> None:
         self.usage = self.usage + event.usage
-        tally = self._of(event)
-        tally.input_tokens += event.usage.input_tokens
-        tally.output_tokens += event.usage.output_tokens
+        role_usage = self._of(event)
+        role_usage.input_tokens += event.usage.input_tokens
+        role_usage.output_tokens += event.usage.output_tokens
 
     def roles_json(self) -> dict[str, dict[str, Any]]:
-        return {name: tally.to_json() for name, tally in self.roles.items()}
+        return {name: usage.to_json() for name, usage in self.roles.items()}
 
 
 def _read(of: type[A], kind: str, value: dict[str, Any]) -> A:

@@ -68,30 +68,39 @@ def begin_training(
     index = read_index(run.locked, task)
     for name, folder in raw.items():
         _lead(run.locked / "data" / name, folder)
-    needed: Needed = cache(lambda: wanted_by(index.train, run.locked))
+    find_needed_files: Needed = cache(lambda: wanted_by(index.train, run.locked))
     try:
-        _make_view(run, needed, chosen, reader, link=link, tick=tick)
-        _restart_work(run, index, needed, reader, about)
+        _make_view(run, find_needed_files, chosen, reader, link=link, tick=tick)
+        _restart_work(run, index, find_needed_files, reader, about)
     except (DataError, OSError) as error:
         raise Failed(f"The view of the training cases cannot be made: {error}") from error
     _take_back(run, index)
     views = {name: run.folder / VIEW / name for name in sorted(os.listdir(run.folder / VIEW))}
     _lead_data(run, views)
-    return Roots(run.work, {**{f"data/{name}": place for name, place in views.items()}, "resources": run.resources})
+    return Roots(
+        run.work, {**{f"data/{name}": view_folder for name, view_folder in views.items()}, "resources": run.resources}
+    )
 
 
 def _make_view(
     run: Run, needed: Needed, chosen: str, reader: MakeReader | None, *, link: bool, tick: Tick | None
 ) -> None:
-    view, part = run.folder / VIEW, run.folder / _VIEW_PART
+    view, partial = run.folder / VIEW, run.folder / _VIEW_PART
     if view.is_dir():
         return
-    remove_tree(part)
-    (part / chosen).mkdir(parents=True)
-    wanted = _of(needed(), raw=True)
-    with _cutting(wanted, run.locked, part, reader) as cut:
-        make_view(wanted, run.locked, lambda path: part / path.partition("/")[2], link=link, tick=tick, cut=cut)
-    rename(part, view)
+    remove_tree(partial)
+    (partial / chosen).mkdir(parents=True)
+    needed_files = _of(needed(), raw=True)
+    with _cutting(needed_files, run.locked, partial, reader) as cut_archive:
+        make_view(
+            needed_files,
+            run.locked,
+            lambda path: partial / path.partition("/")[2],
+            link=link,
+            tick=tick,
+            cut=cut_archive,
+        )
+    rename(partial, view)
 
 
 @contextmanager
@@ -114,21 +123,21 @@ def _of(whole: Wanted, *, raw: bool) -> Wanted:
 
 def _restart_work(run: Run, index: Index, needed: Needed, reader: MakeReader | None, about: Mapping[str, str]) -> None:
     """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
-    part, scratch = run.folder / WORK_PART, run.folder / SCRATCH
+    partial, scratch = run.folder / WORK_PART, run.folder / SCRATCH
     if not scratch.is_dir():
-        remove_tree(part)
+        remove_tree(partial)
         for folder in ("Datapath", "Logout", "data"):
-            (part / folder).mkdir(parents=True)
-        (part / TRAIN).write_bytes(for_training(index))
-        (part / LABELS).write_bytes((run.locked / LABELS).read_bytes())
-        (part / ABOUT).write_text(json.dumps(dict(about), ensure_ascii=False), encoding="utf-8")
-        wanted = _of(needed(), raw=False)
-        with _cutting(wanted, run.locked, part, reader) as cut:
-            make_view(wanted, run.locked, lambda path: part / path, link=False, cut=cut)
+            (partial / folder).mkdir(parents=True)
+        (partial / TRAIN).write_bytes(for_training(index))
+        (partial / LABELS).write_bytes((run.locked / LABELS).read_bytes())
+        (partial / ABOUT).write_text(json.dumps(dict(about), ensure_ascii=False), encoding="utf-8")
+        needed_files = _of(needed(), raw=False)
+        with _cutting(needed_files, run.locked, partial, reader) as cut_archive:
+            make_view(needed_files, run.locked, lambda path: partial / path, link=False, cut=cut_archive)
         rename(run.work, scratch)
-    if part.is_dir():
+    if partial.is_dir():
         remove_tree(run.work)
-        rename(part, run.work)
+        rename(partial, run.work)
 
 
 def _lead(link: Path, target: Path) -> None:
@@ -148,8 +157,8 @@ def _lead_data(run: Run, places: Mapping[str, Path]) -> None:
     for name in os.listdir(data) if data.is_dir() else []:
         if name not in places and (data / name).is_symlink():
             (data / name).unlink()
-    for name, place in places.items():
-        _lead(data / name, place)
+    for name, target in places.items():
+        _lead(data / name, target)
     _lead(run.work / "resources", run.resources)
 
 
@@ -177,21 +186,21 @@ def end_training(run: Run, raw: Mapping[str, Path], task: str, *, keep_view: boo
 def _take_back(run: Run, index: Index) -> None:
     """Undo `end_training` where a run is resumed."""
     for path in (TEST, AUDIT, *_of_test_alone(index, run.locked)):
-        place = run.work / path
-        if not os.path.lexists(place):
+        copied_file = run.work / path
+        if not os.path.lexists(copied_file):
             continue
         try:
-            kept = run.folder if path == AUDIT else run.locked
-            same = read_bytes(run.work, path, most=2**40) == read_bytes(kept, path, most=2**40)
+            source_folder = run.folder if path == AUDIT else run.locked
+            is_same = read_bytes(run.work, path, most=2**40) == read_bytes(source_folder, path, most=2**40)
         except OSError:
             continue  # not what m3b put there
-        if same:
-            place.unlink()
+        if is_same:
+            copied_file.unlink()
 
 
 def _of_test_alone(index: Index, locked: Path) -> list[str]:
     """Whole files that were made for test cases and that no training case has."""
     if not made_files(index.test):
         return []
-    whole = wanted_by(index.test, locked).files - wanted_by(index.train, locked).files
-    return sorted(path for path in whole if not path.startswith("data/"))
+    test_files = wanted_by(index.test, locked).files - wanted_by(index.train, locked).files
+    return sorted(path for path in test_files if not path.startswith("data/"))

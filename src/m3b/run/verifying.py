@@ -60,10 +60,13 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        return all(one.state != "changed" for one in self.findings)
+        return all(comparison.state != "changed" for comparison in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        rows = [{"what": one.what, "state": one.state, "detail": one.detail} for one in self.findings]
+        rows = [
+            {"what": comparison.what, "state": comparison.state, "detail": comparison.detail}
+            for comparison in self.findings
+        ]
         return {
             "kind": self.kind, "folder": str(self.folder), "ok": self.ok, "fingerprint": self.fingerprint, "findings": rows
         }  # fmt: skip
@@ -80,13 +83,15 @@ def verify(place: str | Path, expect: str = "") -> Verified:
         WrongUse: there is no such run or model.
     """
     folder = Path(place).expanduser()
-    found = _model(folder) if (folder / MODEL).is_file() else _run(Run.open(place))
+    result = _model(folder) if (folder / MODEL).is_file() else _run(Run.open(place))
     if expect:
-        same = len(expect) >= MIN_EXPECTED and found.fingerprint.startswith(expect.lower())
-        detail = f"it is {found.fingerprint}, and not {expect}"
-        own = Comparison("the fingerprint that was expected", "same" if same else "changed", "" if same else detail)
-        found = Verified(found.kind, found.folder, (*found.findings, own), found.fingerprint)
-    return found
+        is_same = len(expect) >= MIN_EXPECTED and result.fingerprint.startswith(expect.lower())
+        detail = f"it is {result.fingerprint}, and not {expect}"
+        fingerprint_comparison = Comparison(
+            "the fingerprint that was expected", "same" if is_same else "changed", "" if is_same else detail
+        )
+        result = Verified(result.kind, result.folder, (*result.findings, fingerprint_comparison), result.fingerprint)
+    return result
 
 
 MIN_EXPECTED = 12
@@ -97,33 +102,35 @@ MIN_EXPECTED = 12
 
 
 def _run(run: Run) -> Verified:
-    chain, events = _journal(run.journal_file)
-    history = History.of(events)
-    findings = [
-        chain,
+    journal_comparison, events = _journal(run.journal_file)
+    state = History.of(events)
+    comparisons = [
+        journal_comparison,
         *_record(run, events),
-        *_index(run, history),
-        *_measured(run, history, events),
+        *_index(run, state),
+        *_measured(run, state, events),
         *_delivered(run, events),
     ]
-    return Verified("run", run.folder, tuple(findings), _last(run.journal_file))
+    return Verified("run", run.folder, tuple(comparisons), _last(run.journal_file))
 
 
 def _journal(file: Path) -> tuple[Comparison, list[Event]]:
-    what, events = "the journal", list[Event]()
+    subject, events = "the journal", list[Event]()
     if not file.is_file():
-        return Comparison(what, "changed", "journal.jsonl is missing"), events
+        return Comparison(subject, "changed", "journal.jsonl is missing"), events
     try:
         for event in read_journal(file):
             events.append(event)
     except JournalError as error:
-        return Comparison(what, "changed", str(error)), events
+        return Comparison(subject, "changed", str(error)), events
     with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
-        bound = sum(b'"prev"' in line[:40] for line in stream)
-    if bound < len(events):
-        detail = f"{len(events) - bound} of {len(events)} lines are of an early version and not bound to each other"
-        return Comparison(what, "unknown", detail), events
-    return Comparison(what, "same", f"{len(events)} lines, each bound to the one before"), events
+        bound_count = sum(b'"prev"' in line[:40] for line in stream)
+    if bound_count < len(events):
+        detail = (
+            f"{len(events) - bound_count} of {len(events)} lines are of an early version and not bound to each other"
+        )
+        return Comparison(subject, "unknown", detail), events
+    return Comparison(subject, "same", f"{len(events)} lines, each bound to the one before"), events
 
 
 def _last(file: Path) -> str:
@@ -136,25 +143,29 @@ def _last(file: Path) -> str:
 
 def _record(run: Run, events: list[Event]) -> Iterator[Comparison]:
     """run.json against the journal's last word; paths may be those of where the run lies now."""
-    what, ended = "the result in run.json", [one.result for one in events if isinstance(one, RunEnded)]
-    if not ended:
-        yield Comparison(what, "unknown", "the run has not ended")
+    subject, results = "the result in run.json", [event.result for event in events if isinstance(event, RunEnded)]
+    if not results:
+        yield Comparison(subject, "unknown", "the run has not ended")
         return
     try:
         record = run.load()
     except WrongUse as error:
-        yield Comparison(what, "changed", str(error))
+        yield Comparison(subject, "changed", str(error))
         return
     result = record.get("result")
-    differ = sorted(
-        key for key, value in ended[-1].items()
+    differing_keys = sorted(
+        key for key, value in results[-1].items()
         if key not in PLACES and (not isinstance(result, dict) or result.get(key) != value)
     )  # fmt: skip
-    differ += [
-        key for key in ("status", "reason", "request") if key not in differ and record.get(key) != ended[-1].get(key)
+    differing_keys += [
+        key
+        for key in ("status", "reason", "request")
+        if key not in differing_keys and record.get(key) != results[-1].get(key)
     ]
     yield Comparison(
-        what, "changed" if differ else "same", f"{', '.join(differ)} differ from the journal" if differ else ""
+        subject,
+        "changed" if differing_keys else "same",
+        f"{', '.join(differing_keys)} differ from the journal" if differing_keys else "",
     )
 
 
@@ -162,17 +173,17 @@ PLACES = ("run_dir", "model_dir", "report")
 
 
 def _index(run: Run, history: History) -> Iterator[Comparison]:
-    what, data = "the locked index and test labels", history.index
+    subject, data = "the locked index and test labels", history.index
     if data is None:
         return
-    found = [
+    problems = [
         f"{Path(name).name} was changed" for name in INDEX_FILES if digest_of(run.locked, name) != data.hashes.get(name)
     ]
-    if not found and "made" in data.hashes:
+    if not problems and "made" in data.hashes:
         index = read_index(run.locked, data.task)
         if digest_made(run.locked, made_files(index.records)) != data.hashes["made"]:
-            found.append("images or masks that were made for cases were changed")
-    yield _finding(what, found)
+            problems.append("images or masks that were made for cases were changed")
+    yield _finding(subject, problems)
 
 
 def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Comparison]:
@@ -184,42 +195,46 @@ def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Compa
         yield Comparison("the model that was measured", "unknown", "early versions kept no hashes of it")
         return
     yield _finding("the model that was measured", changes(run.measured, model.hashes, free=()))
-    answers = digest_of(run.locked, PREDICTIONS) != model.answers
-    yield _finding("its answers on the test cases", [f"{PREDICTIONS} was changed"] if answers else [])
+    has_changed_predictions = digest_of(run.locked, PREDICTIONS) != model.answers
+    yield _finding("its answers on the test cases", [f"{PREDICTIONS} was changed"] if has_changed_predictions else [])
     yield from _figures(run, selection, history.index, events)
 
 
 def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Comparison]:
-    ended = [one.result for one in events if isinstance(one, RunEnded) and one.result.get("metrics")]
-    if not ended:
+    results = [item.result for item in events if isinstance(item, RunEnded) and item.result.get("metrics")]
+    if not results:
         return
-    what = "the figures, computed once more"
+    subject = "the figures, computed once more"
     try:
         seed = int(run.load().get("seed", 0))
         scores = measured_scores(run, selection, seed)
     except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
-        yield Comparison(what, "changed", f"they cannot be computed: {error}")
+        yield Comparison(subject, "changed", f"they cannot be computed: {error}")
         return
-    yield _compared(what, scores, ended[-1]["metrics"])
-    for name, one in (ended[-1].get("external") or {}).items():
-        if not one.get("primary"):
+    yield _compared(subject, scores, results[-1]["metrics"])
+    for name, item in (results[-1].get("external") or {}).items():
+        if not item.get("primary"):
             continue
-        what = f"the figures on the external set {name}, computed once more"
+        subject = f"the figures on the external set {name}, computed once more"
         try:
             scores = measured_again(run, name, selection, seed)
         except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
-            yield Comparison(what, "changed", f"they cannot be computed: {error}")
+            yield Comparison(subject, "changed", f"they cannot be computed: {error}")
             continue
-        yield _compared(what, scores, one["metrics"])
+        yield _compared(subject, scores, item["metrics"])
 
 
 def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
-    now = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
-    differ = [name for name in sorted(told) if name in now and _figure(now[name]) != _figure(told[name])]
-    own = [name for name in sorted(told) if name not in now]
-    if own and not differ:
-        return Comparison(what, "unknown", f"{', '.join(own)}: metrics of the user's own; the others are the same")
-    return _finding(what, [f"{name} differs" for name in differ])
+    recomputed = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
+    differing = [
+        name for name in sorted(told) if name in recomputed and _figure(recomputed[name]) != _figure(told[name])
+    ]
+    user_metrics = [name for name in sorted(told) if name not in recomputed]
+    if user_metrics and not differing:
+        return Comparison(
+            what, "unknown", f"{', '.join(user_metrics)}: metrics of the user's own; the others are the same"
+        )
+    return _finding(what, [f"{name} differs" for name in differing])
 
 
 def _figure(measure: Mapping[str, Any]) -> list[Any]:
@@ -228,9 +243,9 @@ def _figure(measure: Mapping[str, Any]) -> list[Any]:
 
 
 def _delivered(run: Run, events: list[Event]) -> Iterator[Comparison]:
-    told = [one.hashes for one in events if isinstance(one, ModelDelivered)]
-    if told:
-        yield _finding("the model that was delivered", _changes(run.model, told[-1]))
+    delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
+    if delivered_hashes:
+        yield _finding("the model that was delivered", _changes(run.model, delivered_hashes[-1]))
     elif run.model.is_dir():
         yield Comparison("the model that was delivered", "unknown", "the journal does not speak of it")
 
@@ -239,71 +254,75 @@ def _changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
     """As `changes`, the list itself included, and whatever was added."""
     if not folder.is_dir():
         return [f"{folder.name}/ is missing"]
-    rest = {name: value for name, value in hashes.items() if name != MANIFEST}
-    own = folder / MANIFEST
-    listed = own.is_file() and sha256_of(own) == hashes.get(MANIFEST)
-    return ([] if listed else [f"{MANIFEST} was changed"]) + changes(folder, rest, free=FREE)
+    file_hashes = {name: value for name, value in hashes.items() if name != MANIFEST}
+    provenance_file = folder / MANIFEST
+    is_provenance_same = provenance_file.is_file() and sha256_of(provenance_file) == hashes.get(MANIFEST)
+    return ([] if is_provenance_same else [f"{MANIFEST} was changed"]) + changes(folder, file_hashes, free=FREE)
 
 
 def _finding(what: str, found: list[str]) -> Comparison:
-    some = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-    return Comparison(what, "changed" if found else "same", some)
+    detail = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return Comparison(what, "changed" if found else "same", detail)
 
 
 # --- a model alone -------------------------------------------------------------------------------------------------
 
 
 def _model(folder: Path) -> Verified:
-    own = folder / MANIFEST
-    if not own.is_file():
-        why = f"there is no {MANIFEST}: nothing says what the files were"
-        return Verified("model", folder, (Comparison("the files", "changed", why),), "")
+    provenance_file = folder / MANIFEST
+    if not provenance_file.is_file():
+        detail = f"there is no {MANIFEST}: nothing says what the files were"
+        return Verified("model", folder, (Comparison("the files", "changed", detail),), "")
     content = untrusted.read_bytes(folder, MANIFEST)
-    found = [*_files(folder, content), *_beside(folder, content)]
-    return Verified("model", folder, tuple(found), hashlib.sha256(content).hexdigest())
+    comparisons = [*_files(folder, content), *_beside(folder, content)]
+    return Verified("model", folder, tuple(comparisons), hashlib.sha256(content).hexdigest())
 
 
 def _files(folder: Path, content: bytes) -> Iterator[Comparison]:
-    what = f"the files, against {MANIFEST}"
+    subject = f"the files, against {MANIFEST}"
     raw = _json(content)
     files = raw.get("files") if isinstance(raw, dict) else None
     if not isinstance(files, dict):
-        yield Comparison(what, "changed", f"{MANIFEST} cannot be read")
+        yield Comparison(subject, "changed", f"{MANIFEST} cannot be read")
         return
-    yield _finding(what, changes(folder, {str(name): str(value) for name, value in files.items()}))
+    yield _finding(subject, changes(folder, {str(name): str(value) for name, value in files.items()}))
 
 
 def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
     """Where the run that made it is at hand, its journal says which provenance.json it wrote, and when."""
-    what, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
+    subject, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
     if not journal.is_file():
         yield Comparison(
-            what, "unknown", "no run lies around this folder: whoever wrote both files and list is not caught"
+            subject, "unknown", "no run lies around this folder: whoever wrote both files and list is not caught"
         )
         return
-    chain, events = _journal(journal)
-    told = [one.hashes for one in events if isinstance(one, ModelDelivered)]
-    found = [chain.detail] if chain.state == "changed" else []
-    if told and told[-1].get(MANIFEST) != hashlib.sha256(content).hexdigest():
-        found.append(f"{MANIFEST} is not the one that the run wrote")
+    journal_comparison, events = _journal(journal)
+    delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
+    problems = [journal_comparison.detail] if journal_comparison.state == "changed" else []
+    if delivered_hashes and delivered_hashes[-1].get(MANIFEST) != hashlib.sha256(content).hexdigest():
+        problems.append(f"{MANIFEST} is not the one that the run wrote")
     raw = _json(content)
-    point = raw.get("journal") if isinstance(raw, dict) else None
-    if isinstance(point, dict) and point.get("lines") and _head(journal, point["lines"]) != point.get("head"):
-        found.append(f"line {point['lines']} of the journal is not the one that {MANIFEST} names")
-    yield _finding(what, found)
+    recorded_position = raw.get("journal") if isinstance(raw, dict) else None
+    if (
+        isinstance(recorded_position, dict)
+        and recorded_position.get("lines")
+        and _head(journal, recorded_position["lines"]) != recorded_position.get("head")
+    ):
+        problems.append(f"line {recorded_position['lines']} of the journal is not the one that {MANIFEST} names")
+    yield _finding(subject, problems)
 
 
 def _head(file: Path, number: Any) -> str:
     with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
-        for at, line in enumerate(stream, start=1):
-            if at == number:
+        for line_number, line in enumerate(stream, start=1):
+            if line_number == number:
                 return digest(line)
     return ""
 
 
 def _json(content: bytes) -> Any:
-    read: Callable[[bytes], Any] = json.loads
+    parse: Callable[[bytes], Any] = json.loads
     try:
-        return read(content)
+        return parse(content)
     except (ValueError, RecursionError):
         return None

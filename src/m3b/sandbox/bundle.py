@@ -60,11 +60,11 @@ def descriptor() -> int:
 @cache
 def _descriptor(pid: int) -> int:
     codes = {name: marshal.dumps(code) for name, code in _codes().items()}
-    made = os.memfd_create("m3b-guards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with os.fdopen(os.dup(made), "wb") as file:
+    memfd = os.memfd_create("m3b-guards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with os.fdopen(os.dup(memfd), "wb") as file:
         file.write(marshal.dumps(codes))
-    fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)
-    return made
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS)
+    return memfd
 
 
 def _codes() -> dict[str, CodeType]:
@@ -76,7 +76,7 @@ def _codes() -> dict[str, CodeType]:
 def _code(name: str) -> CodeType:
     """Of one guard; whatever Python kept of an earlier compilation is used."""
     spec = find_spec(f"{__package__}.{name}")
-    found = spec.loader.get_code(spec.name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
-    if not isinstance(found, CodeType):
+    code = spec.loader.get_code(spec.name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
+    if not isinstance(code, CodeType):
         raise SandboxError(f"m3b's own module {__package__}.{name} is missing; install m3b again")
-    return found
+    return code

@@ -76,25 +76,25 @@ def _elsewhere(mode: str, otherwise: str) -> Sandbox:
 
 def _candidates(mode: str, weak: bool) -> list[tuple[Sandbox | None, Probe]]:
     """Return what was tried, in order of strength; after the first that works nothing more is tried unless `weak`."""
-    found: list[tuple[Sandbox | None, Probe]] = []
+    tried: list[tuple[Sandbox | None, Probe]] = []
     if mode in ("auto", "bubblewrap"):
-        found += _bubblewraps()
-    if mode in ("auto", "landlock") and (weak or not any(probe.works for _, probe in found)):
-        found.append(_landlock(weak))
-    return found
+        tried += _bubblewraps()
+    if mode in ("auto", "landlock") and (weak or not any(probe.works for _, probe in tried)):
+        tried.append(_landlock(weak))
+    return tried
 
 
 def _bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
     from m3b.sandbox.bubblewrap import Bubblewrap, executables
 
-    found: list[tuple[Sandbox | None, Probe]] = []
+    tried: list[tuple[Sandbox | None, Probe]] = []
     for executable in executables():
         candidate = Bubblewrap(executable)
         probe = _try(candidate, f"bubblewrap ({executable})")
-        found.append((candidate, probe))
+        tried.append((candidate, probe))
         if probe.works:
-            return found
-    return found or [(None, Probe("bubblewrap", False, "no bwrap program found"))]
+            return tried
+    return tried or [(None, Probe("bubblewrap", False, "no bwrap program found"))]
 
 
 def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
@@ -107,9 +107,9 @@ def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
     if abi == 0:
         return None, Probe("landlock", False, "the kernel has no Landlock, or a container's filter refuses it")
     if abi < needed:
-        why = f"this kernel has ABI {abi}, and {needed} is needed"
+        reason = f"this kernel has ABI {abi}, and {needed} is needed"
         hint = " (`--sandbox landlock` accepts it)" if OLDEST <= abi < FULL else ""
-        return None, Probe("landlock", False, why + hint)
+        return None, Probe("landlock", False, reason + hint)
     sandbox = Landlock(abi)
     return sandbox, _try(sandbox, "landlock")
 
@@ -117,18 +117,18 @@ def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
 def _try(sandbox: Sandbox, name: str) -> Probe:
     from m3b.untrusted import TemporaryFolder
 
-    place = TemporaryFolder("probe")
-    folder = place.path
+    scratch = TemporaryFolder("probe")
+    folder = scratch.path
     try:
         mounts, output = Mounts(write=(folder,)), folder / "output"
         limits = Limits(wall_s=_PROBE_S)
-        end = sandbox.start([sys.executable, "-c", "pass"], cwd=folder, mounts=mounts, output=output, limits=limits)
-        result = end.wait(_PROBE_S + 60) or end.stop()
+        process = sandbox.start([sys.executable, "-c", "pass"], cwd=folder, mounts=mounts, output=output, limits=limits)
+        result = process.wait(_PROBE_S + 60) or process.stop()
         if result.code == 0 and result.reason == "exit":
             return Probe(name, True, sandbox.level)
-        said = output.read_text(errors="replace").strip()[-500:]
-        return Probe(name, False, f"a trial ended with code {result.code} ({result.reason}): {said}")
+        output_tail = output.read_text(errors="replace").strip()[-500:]
+        return Probe(name, False, f"a trial ended with code {result.code} ({result.reason}): {output_tail}")
     except SandboxError as error:
         return Probe(name, False, str(error))
     finally:
-        place.close()
+        scratch.close()

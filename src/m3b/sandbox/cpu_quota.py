@@ -25,27 +25,27 @@ def quota(groups: Path = GROUPS, root: Path = ROOT) -> float | None:
 
 def _folders(line: str, root: Path) -> Iterator[Path]:
     """The folders of a line of /proc/self/cgroup that has processors, from the group's own up to the root."""
-    number, _, rest = line.partition(":")
-    controllers, _, place = rest.partition(":")
+    number, _, remainder = line.partition(":")
+    controllers, _, group_name = remainder.partition(":")
     if number == "0" and not controllers:
         base = root
     elif "cpu" in controllers.split(","):
         base = root / controllers if (root / controllers).is_dir() else root / "cpu"
     else:
         return
-    own = PurePosixPath("/", place).relative_to("/")
-    if ".." not in own.parts:  # of a group that this mount does not show
-        yield from (base / folder for folder in (own, *own.parents) if folder != PurePosixPath("."))
+    group_path = PurePosixPath("/", group_name).relative_to("/")
+    if ".." not in group_path.parts:  # of a group that this mount does not show
+        yield from (base / folder for folder in (group_path, *group_path.parents) if folder != PurePosixPath("."))
     yield base
 
 
 def _share(folder: Path) -> float | None:
     try:
         if (folder / "cpu.max").is_file():
-            allowed, period = (folder / "cpu.max").read_text().split()
+            quota, period = (folder / "cpu.max").read_text().split()
         else:
-            allowed, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        share = float(allowed) / float(period)
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        share = float(quota) / float(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None
     return share if share > 0 else None

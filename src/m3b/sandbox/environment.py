@@ -61,14 +61,14 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 def usable_cpus() -> int:
     """Return how many processors this process may use: those that it is bound to, or a container's share of them."""
-    bound, share = len(os.sched_getaffinity(0)), quota()
-    return bound if share is None else max(1, min(bound, int(share)))
+    affinity, cgroup_quota = len(os.sched_getaffinity(0)), quota()
+    return affinity if cgroup_quota is None else max(1, min(affinity, int(cgroup_quota)))
 
 
 def threads_wanted() -> int:
     """Return how many threads a command is to compute with: one a processor, or fewer where OMP_NUM_THREADS says so."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return max(1, min(usable_cpus(), int(asked))) if asked.isdecimal() else usable_cpus()
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(usable_cpus(), int(requested))) if requested.isdecimal() else usable_cpus()
 
 
 def own_python() -> str:

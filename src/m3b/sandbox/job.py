@@ -24,7 +24,7 @@ def resolve(mounts: Mounts, cwd: Path) -> Mounts:
 
     Raises SandboxError for a path that does not exist and for a `cwd` that lies in none of them.
     """
-    found: dict[str, tuple[Path, ...]] = {}
+    resolved: dict[str, tuple[Path, ...]] = {}
     for kind in ("read", "write"):
         paths: tuple[Path, ...] = getattr(mounts, kind)
         for path in paths:
@@ -32,13 +32,15 @@ def resolve(mounts: Mounts, cwd: Path) -> Mounts:
                 raise SandboxError(f"{path} should be mounted for the sandbox ({kind}), but does not exist; create it")
             if path.resolve() == Path("/"):
                 raise SandboxError(f"{path} is the root folder: mounting it would confine nothing; name the folders")
-        found[kind] = tuple(dict.fromkeys(p.resolve() for p in paths))
-    inside = [*found["read"], *found["write"]]
-    where = cwd.resolve()
-    if not any(where.is_relative_to(p) for p in inside):
-        raise SandboxError(f"the working directory {where} lies in no mounted folder; add it to Mounts.write or read")
+        resolved[kind] = tuple(dict.fromkeys(p.resolve() for p in paths))
+    mounted = [*resolved["read"], *resolved["write"]]
+    working_dir = cwd.resolve()
+    if not any(working_dir.is_relative_to(p) for p in mounted):
+        raise SandboxError(
+            f"the working directory {working_dir} lies in no mounted folder; add it to Mounts.write or read"
+        )
     hidden = tuple(p.resolve() for p in mounts.hide if p.exists())
-    return replace(mounts, read=found["read"], write=found["write"], hide=hidden)
+    return replace(mounts, read=resolved["read"], write=resolved["write"], hide=hidden)
 
 
 def make(

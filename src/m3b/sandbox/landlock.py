@@ -56,7 +56,7 @@ class Landlock:
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):
             private = str(folder.path)
-            prepared = job.make(
+            supervisor_job = job.make(
                 command,
                 cwd=cwd,
                 mounts=mounts,
@@ -72,7 +72,7 @@ class Landlock:
                     connects=not limits.alone,
                 ),
             )
-            return Process(prepared, output, folder)
+            return Process(supervisor_job, output, folder)
 
 
 def _refuse_holes(mounts: Mounts) -> None:

@@ -37,7 +37,7 @@ class Off:
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):
             private = str(folder.path)
-            prepared = job.make(
+            supervisor_job = job.make(
                 command,
                 cwd=cwd,
                 mounts=mounts,
@@ -48,4 +48,4 @@ class Off:
                 home=private,
                 unprivileged=False,
             )
-            return Process(prepared, output, folder)
+            return Process(supervisor_job, output, folder)

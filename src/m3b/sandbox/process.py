@@ -65,7 +65,7 @@ class Process:
             raise SandboxError(f"cannot write the output file {self.output}: {error.strerror}") from error
         handles = (control, status, target, *private.handles)
         try:
-            made = subprocess.Popen(
+            process = subprocess.Popen(
                 [*bootstrap("supervisor"), *map(str, handles)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ class Process:
         finally:
             os.close(target)
         private.give_away()
-        return made
+        return process
 
     def _hand_over(self, job: SupervisorJob) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
@@ -139,9 +139,9 @@ class Process:
         """Wait for the end, at most `timeout_s` seconds; None while the command still runs."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._exit is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            self._listen(left)
-            if left is not None and left <= 0:
+            remaining_s = None if deadline is None else deadline - time.monotonic()
+            self._listen(remaining_s)
+            if remaining_s is not None and remaining_s <= 0:
                 break
         return self._exit
 
@@ -150,8 +150,8 @@ class Process:
         if self._exit is None:
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 self._control.write(b"s")
-        end = self.wait(60)
-        if end is None:  # a process that not even SIGKILL ends, in a hung driver for example
+        exit_status = self.wait(60)
+        if exit_status is None:  # a process that not even SIGKILL ends, in a hung driver for example
             self._supervisor.kill()
-            end = self.wait(60)
-        return end or Exit(137, "lost", time.monotonic() - self._began)
+            exit_status = self.wait(60)
+        return exit_status or Exit(137, "lost", time.monotonic() - self._began)

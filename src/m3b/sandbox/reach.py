@@ -26,8 +26,8 @@ class Reach:
         """The table's cell."""
         if backend in self.open_in:
             return "no" if backend == "off" else "**no**"
-        rest = dict(self.except_for).get(backend)
-        return f"yes, {rest}" if rest else "yes"
+        exception = dict(self.except_for).get(backend)
+        return f"yes, {exception}" if exception else "yes"
 
 
 OFF = ("off",)

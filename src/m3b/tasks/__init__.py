@@ -65,10 +65,10 @@ def family(task: str) -> TaskFamily:
     """
     if task in _OWN:
         _register_own(task)
-    found = FAMILIES.get(task)
-    if found is None:
+    task_family = FAMILIES.get(task)
+    if task_family is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(names())}")
-    return found
+    return task_family
 
 
 def families() -> list[TaskFamily]:
@@ -85,7 +85,7 @@ def asked_task(request: str) -> str:
     from m3b.data.spec.proposals.language import plain
 
     text = plain(request)
-    return next((one.name for one in reversed(families()) if one.names_in(text)), "")
+    return next((task_family.name for task_family in reversed(families()) if task_family.names_in(text)), "")
 
 
 def default_metric(index: Index) -> str:

@@ -153,12 +153,12 @@ class TaskFamily(ABC):
         self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0
     ) -> Scores:
         """As `score`, with the metrics that were added to the task (`m3b.Metric`)."""
-        added = added_metrics(self.name)
-        if not added:
+        user_metrics = added_metrics(self.name)
+        if not user_metrics:
             return self.score(rows, index, primary=primary, trivial=trivial, seed=seed)
         from .metric import score_with_added
 
-        return score_with_added(self, rows, index, primary=primary, trivial=trivial, seed=seed, added=added)
+        return score_with_added(self, rows, index, primary=primary, trivial=trivial, seed=seed, added=user_metrics)
 
     def register(self) -> None:
         """Make the family known to all of m3b.

@@ -22,18 +22,20 @@ def checked_card(card: Card) -> Card:
     """
     if not card.task and not card.metric:
         return card
-    told, task = f"the data card {card.name!r}", card.task.strip().lower()
+    card_name, task = f"the data card {card.name!r}", card.task.strip().lower()
     if task and task not in names():
-        close = [one.name for one in families() if task in one.aliases] or difflib.get_close_matches(task, names(), 1)
-        mean = f" Did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"`task` of {told} is {card.task!r}; m3b builds models for {', '.join(names())}.{mean}")
+        suggestions = [
+            task_family.name for task_family in families() if task in task_family.aliases
+        ] or difflib.get_close_matches(task, names(), 1)
+        hint = f" Did you mean {suggestions[0]!r}?" if suggestions else ""
+        raise DataError(f"`task` of {card_name} is {card.task!r}; m3b builds models for {', '.join(names())}.{hint}")
     metric = card.metric
     if metric:
         try:
             metric = canonical_metric(metric, task or None)
         except ValueError as error:
-            raise DataError(f"`metric` of {told} is {card.metric!r}: {error}.") from error
+            raise DataError(f"`metric` of {card_name} is {card.metric!r}: {error}.") from error
     bounds = [bound for bound in card.acceptable or () if bound is not None]
     if metric and not unbounded(metric) and not all(0 <= bound <= 1 for bound in bounds):
-        raise DataError(f"`acceptable` of {told} is {bounds}; {metric} lies between 0 and 1.")
+        raise DataError(f"`acceptable` of {card_name} is {bounds}; {metric} lies between 0 and 1.")
     return replace(card, task=task, metric=metric)

@@ -34,30 +34,41 @@ def copies_of(records: Sequence[Record], index: Index, of_task: TaskFamily, base
     """The copies that are to be tried: of test cases from all over the records, whose paths count from `base`."""
     if not of_task.compares_answers:
         return []
-    tests = {record.key for record in index.test}
-    at = {record.key: number for number, record in enumerate(records)}
-    fit = [record for record in records if record.key in tests and can_alter(record.reference, base)]
-    ways = WAYS if of_task.compares_crops else (NOISE,)
-    return [Copy(at[record.key], way) for record in spread(fit, of_task.compared_cases) for way in ways] if fit else []
+    test_keys = {record.key for record in index.test}
+    position_by_key = {record.key: number for number, record in enumerate(records)}
+    eligible = [record for record in records if record.key in test_keys and can_alter(record.reference, base)]
+    alterations = WAYS if of_task.compares_crops else (NOISE,)
+    return (
+        [
+            Copy(position_by_key[record.key], alteration)
+            for record in spread(eligible, of_task.compared_cases)
+            for alteration in alterations
+        ]
+        if eligible
+        else []
+    )
 
 
 def with_copies(
     rows: Sequence[Row], copies: Sequence[Copy], answers: Sequence[Row], altered: Sequence[bool]
 ) -> list[Row]:
     """Rows that hold those of their copies, as far as these were really altered."""
-    held: dict[int, dict[str, Row]] = {}
-    for copy, row, done in zip(copies, answers, altered, strict=True):
-        if done:
-            held.setdefault(copy.of, {})[copy.way] = row
-    return [{**row, ALTERED: held[at]} if at in held else row for at, row in enumerate(rows)]
+    copies_by_position: dict[int, dict[str, Row]] = {}
+    for copy, row, is_altered in zip(copies, answers, altered, strict=True):
+        if is_altered:
+            copies_by_position.setdefault(copy.of, {})[copy.way] = row
+    return [
+        {**row, ALTERED: copies_by_position[position]} if position in copies_by_position else row
+        for position, row in enumerate(rows)
+    ]
 
 
 def controlled(scores: Scores, rows: Sequence[Row], of_task: TaskFamily) -> Scores:
     """The scores with `control` among the details, where enough copies were tried: for each way their number `n` and
     `change`, how far the answers to an image and to its copy are from each other, from 0 to 1."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for way in WAYS:
-        pairs = [(row, row[ALTERED][way]) for row in rows if way in row.get(ALTERED, {})]
+    control: dict[str, Mapping[str, Any]] = {}
+    for alteration in WAYS:
+        pairs = [(row, row[ALTERED][alteration]) for row in rows if alteration in row.get(ALTERED, {})]
         if len(pairs) >= MIN_CASES:
-            found[way] = {"n": len(pairs), "change": round(of_task.change(pairs, rows), 6)}
-    return replace(scores, details={**scores.details, "control": found}) if found else scores
+            control[alteration] = {"n": len(pairs), "change": round(of_task.change(pairs, rows), 6)}
+    return replace(scores, details={**scores.details, "control": control}) if control else scores

@@ -30,37 +30,43 @@ def design(training: Sequence[Record], records: Sequence[Record]) -> tuple[Float
     """(N, D) and (M, D): numbers in deviations from the training median and their squares, categories, what is not known."""
     columns: list[tuple[Floats, Floats]] = []
     for name in training[0].covariates:
-        pair = ([record.covariates.get(name) for record in part] for part in (training, records))
-        columns += _of_numbers(*pair) if numeric(name, training) else _of_texts(*pair)
-    ones = np.ones(len(training)), np.ones(len(records))
-    both = [ones, *columns]
-    return np.stack([one for one, _ in both], axis=1), np.stack([other for _, other in both], axis=1)
+        value_lists = ([record.covariates.get(name) for record in part] for part in (training, records))
+        columns += _of_numbers(*value_lists) if numeric(name, training) else _of_texts(*value_lists)
+    constants = np.ones(len(training)), np.ones(len(records))
+    all_columns = [constants, *columns]
+    return np.stack([training_column for training_column, _ in all_columns], axis=1), np.stack(
+        [record_column for _, record_column in all_columns], axis=1
+    )
 
 
 def _of_numbers(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
-    known = np.array([value for value in training if value is not None], dtype=np.float64)
-    low, centre, high = np.percentile(known, (25, 50, 75))
-    scale = float(high - low) / 1.349 or float(known.std()) or 1.0
+    known_values = np.array([value for value in training if value is not None], dtype=np.float64)
+    low, centre, high = np.percentile(known_values, (25, 50, 75))
+    scale = float(high - low) / 1.349 or float(known_values.std()) or 1.0
 
     def placed(values: Sequence[Any]) -> Floats:
-        found = np.array([centre if value is None else float(value) for value in values])
-        cut: Floats = np.clip((found - centre) / scale, -REACH, REACH)
-        return cut
+        numbers = np.array([centre if value is None else float(value) for value in values])
+        clipped: Floats = np.clip((numbers - centre) / scale, -REACH, REACH)
+        return clipped
 
-    one, other = placed(training), placed(records)
-    unknown = tuple(np.array([value is None for value in part], dtype=np.float64) for part in (training, records))
-    return [(one, other), (np.square(one) - 1, np.square(other) - 1), (unknown[0], unknown[1])]
+    training_column, record_column = placed(training), placed(records)
+    missing = tuple(np.array([value is None for value in part], dtype=np.float64) for part in (training, records))
+    return [
+        (training_column, record_column),
+        (np.square(training_column) - 1, np.square(record_column) - 1),
+        (missing[0], missing[1]),
+    ]
 
 
 def _of_texts(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
     values = sorted({str(value) for value in training if value is not None})
     pairs = []
-    for wanted in (None, *values):
-        one, other = (
-            np.array([(value if value is None else str(value)) == wanted for value in part], dtype=np.float64)
+    for category in (None, *values):
+        training_column, record_column = (
+            np.array([(value if value is None else str(value)) == category for value in part], dtype=np.float64)
             for part in (training, records)
         )
-        pairs.append((one, other))
+        pairs.append((training_column, record_column))
     return pairs
 
 
@@ -71,22 +77,27 @@ def classified(training: Sequence[Record], records: Sequence[Record], index: Ind
     """
     if not index.covariates or not training or not records:
         return None
-    inputs, asked = design(training, records)
+    training_matrix, record_matrix = design(training, records)
     truth = np.array([[name in record.labels for name in index.classes] for record in training], dtype=np.float64)
     if index.multi_label:
-        weights = np.stack([_logistic(inputs, column) for column in truth.T], axis=1)
-        own, found = _sigmoid(inputs @ weights), _sigmoid(asked @ weights)
-        cuts = [_best_cut(own[:, k], truth[:, k] > 0.5) for k in range(len(index.classes))]
-        chosen = [[name for name, p, cut in zip(index.classes, row, cuts, strict=True) if p >= cut] for row in found]
+        weights = np.stack([_logistic(training_matrix, column) for column in truth.T], axis=1)
+        training_probabilities, probabilities = _sigmoid(training_matrix @ weights), _sigmoid(record_matrix @ weights)
+        thresholds = [_best_cut(training_probabilities[:, k], truth[:, k] > 0.5) for k in range(len(index.classes))]
+        decisions = [
+            [name for name, p, threshold in zip(index.classes, row, thresholds, strict=True) if p >= threshold]
+            for row in probabilities
+        ]
     else:
-        found = _softmax(asked @ _multinomial(inputs, truth))
-        graded = index.task == "grading"
-        places = (found.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1) if graded else found.argmax(axis=1)
-        chosen = [[index.classes[min(int(place), len(index.classes) - 1)]] for place in places]
+        probabilities = _softmax(record_matrix @ _multinomial(training_matrix, truth))
+        is_graded = index.task == "grading"
+        class_positions = (
+            (probabilities.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1) if is_graded else probabilities.argmax(axis=1)
+        )
+        decisions = [[index.classes[min(int(position), len(index.classes) - 1)]] for position in class_positions]
     names = index.classes
     return [
-        {"probabilities": dict(zip(names, map(float, row), strict=True)), "decided": decided}
-        for row, decided in zip(found, chosen, strict=True)
+        {"probabilities": dict(zip(names, map(float, row), strict=True)), "decided": decision}
+        for row, decision in zip(probabilities, decisions, strict=True)
     ]
 
 
@@ -96,19 +107,21 @@ def estimated(
     """The number that the covariates alone give for each record; None without covariates."""
     if not index.covariates or not training or not records:
         return None
-    inputs, asked = design(training, records)
+    training_matrix, record_matrix = design(training, records)
     true = np.array([value(record) for record in training])
-    middle = float(np.median(true))
-    ridge = RIDGE * np.eye(inputs.shape[1])
+    center = float(np.median(true))
+    ridge = RIDGE * np.eye(training_matrix.shape[1])
     ridge[0, 0] = 0.0
-    weights = np.linalg.solve(inputs.T @ inputs + ridge + 1e-9 * np.eye(len(ridge)), inputs.T @ (true - middle))
-    return [float(one) for one in np.clip(asked @ weights + middle, true.min(), true.max())]
+    weights = np.linalg.solve(
+        training_matrix.T @ training_matrix + ridge + 1e-9 * np.eye(len(ridge)), training_matrix.T @ (true - center)
+    )
+    return [float(prediction) for prediction in np.clip(record_matrix @ weights + center, true.min(), true.max())]
 
 
 def blind_rows(rows: Sequence[Mapping[str, Any]], trivial: Any) -> list[dict[str, Any]]:
     """Measured cases as the covariates alone answer them; empty where `trivial` has no such answers."""
-    said = trivial.get(KEY) if isinstance(trivial, Mapping) else None
-    return [{**row, **one} for row, one in zip(rows, said, strict=True)] if said else []
+    covariate_answers = trivial.get(KEY) if isinstance(trivial, Mapping) else None
+    return [{**row, **answer} for row, answer in zip(rows, covariate_answers, strict=True)] if covariate_answers else []
 
 
 def _sigmoid(values: Floats) -> Floats:
@@ -116,9 +129,9 @@ def _sigmoid(values: Floats) -> Floats:
 
 
 def _softmax(values: Floats) -> Floats:
-    powers = np.exp(values - values.max(axis=1, keepdims=True))
-    found: Floats = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    exponentials = np.exp(values - values.max(axis=1, keepdims=True))
+    probabilities: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def _logistic(inputs: Floats, truth: Floats) -> Floats:
@@ -150,15 +163,20 @@ def _multinomial(inputs: Floats, truth: Floats) -> Floats:
         value = -float((truth * np.log(np.maximum(p, 1e-300))).sum()) + 0.5 * float((ridge * np.square(weights)).sum())
         return value, (inputs.T @ (p - truth) + ridge * weights).ravel()
 
-    found: Floats = minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x
-    return found.reshape(shape)
+    solution: Floats = minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x
+    return solution.reshape(shape)
 
 
 def _best_cut(score: Floats, truth: NDArray[np.bool_]) -> float:
     """The cut with the best F1."""
-    cuts = np.unique(score)[:: max(1, len(np.unique(score)) // 200)]
+    thresholds = np.unique(score)[:: max(1, len(np.unique(score)) // 200)]
     return float(
-        max(cuts, key=lambda cut: 2 * (truth & (score >= cut)).sum() / max(truth.sum() + (score >= cut).sum(), 1))
+        max(
+            thresholds,
+            key=lambda threshold: (
+                2 * (truth & (score >= threshold)).sum() / max(truth.sum() + (score >= threshold).sum(), 1)
+            ),
+        )
     )
 
 
@@ -168,22 +186,22 @@ def hazarded(
     """The log hazard that the covariates alone give for each record (Cox's model with a ridge); None without covariates."""
     if not index.covariates or not training or not records:
         return None
-    inputs, asked = (part[:, 1:] for part in design(training, records))
+    training_matrix, record_matrix = (part[:, 1:] for part in design(training, records))
     order = np.argsort(-time, kind="stable")
-    sorted_time, sorted_event, values = time[order], event[order], inputs[order] - inputs.mean(axis=0)
-    last = (
+    sorted_time, sorted_event, values = time[order], event[order], training_matrix[order] - training_matrix.mean(axis=0)
+    risk_set_end = (
         np.searchsorted(-sorted_time, -sorted_time, side="right") - 1
     )  # the risk set of a time holds its ties (Breslow)
-    weights = np.zeros(inputs.shape[1])
+    weights = np.zeros(training_matrix.shape[1])
     for _ in range(50):
         risk = np.exp(np.clip(values @ weights, -30, 30))
-        total, first = np.cumsum(risk)[last], np.cumsum(risk[:, None] * values, axis=0)[last]
-        second = np.cumsum(risk[:, None, None] * values[:, :, None] * values[:, None, :], axis=0)[last]
+        total, first = np.cumsum(risk)[risk_set_end], np.cumsum(risk[:, None] * values, axis=0)[risk_set_end]
+        second = np.cumsum(risk[:, None, None] * values[:, :, None] * values[:, None, :], axis=0)[risk_set_end]
         mean = first / total[:, None]
-        spread = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        covariance = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
         gradient = (values - mean)[sorted_event].sum(axis=0) - RIDGE * weights
-        step = np.linalg.solve(spread[sorted_event].sum(axis=0) + RIDGE * np.eye(len(weights)), gradient)
+        step = np.linalg.solve(covariance[sorted_event].sum(axis=0) + RIDGE * np.eye(len(weights)), gradient)
         weights = weights + step * min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-12))
         if float(np.abs(step).max()) < 1e-8:
             break
-    return [float(one) for one in asked @ weights]
+    return [float(log_hazard) for log_hazard in record_matrix @ weights]

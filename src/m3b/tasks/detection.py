@@ -106,12 +106,12 @@ class Detection(TaskFamily):
         if record.boxes is not None:
             if answer.boxes is None:
                 raise ModelError("predict.py gives no `boxes`, and the index has boxes")
-            found = [[list(box.box), box.label, box.score] for box in answer.boxes]
-            marked = [[list(box.box), box.label, 1.0] for box in record.boxes]
-            return {"predicted": found, "truth": marked, "abnormal": bool(marked)}
-        ours = answered_channels(answer, index.classes, record, base)
+            predicted_boxes = [[list(box.box), box.label, box.score] for box in answer.boxes]
+            true_boxes = [[list(box.box), box.label, 1.0] for box in record.boxes]
+            return {"predicted": predicted_boxes, "truth": true_boxes, "abnormal": bool(true_boxes)}
+        predicted_channels = answered_channels(answer, index.classes, record, base)
         truth = true_channels(record, index.values, base)
-        figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
+        figures, lesions = measure_channels(predicted_channels, truth, index.classes, spacing_of(record, base))
         counts = {name: lesion.row() for name, lesion in lesions.items()}
         row = {
             "figures": pack(figures),
@@ -130,18 +130,20 @@ class Detection(TaskFamily):
         if not index.boxed:
             return _mean_shape_rows(training, records, index, base)
         relative = [boxes for record in spread(training, AGAINST) if (boxes := _relative(record, base)) is not None]
-        constants = best_boxes(relative, index.classes)
-        return [_placed(constants, record, base) for record in records]
+        best_constants = best_boxes(relative, index.classes)
+        return [_placed(best_constants, record, base) for record in records]
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Whatever the rows hold; see `metrics.detection`."""
-        scored = all("anomaly_score" in row for row in rows)
-        mapped_all = all("pixels" in row for row in rows)
-        cases = [_case(row, scored, mapped_all) for row in rows]
-        guesses = None
+        all_scored = all("anomaly_score" in row for row in rows)
+        all_mapped = all("pixels" in row for row in rows)
+        cases = [_case(row, all_scored, all_mapped) for row in rows]
+        baseline_cases = None
         if trivial is not None:
-            guesses = [_case(row, scored, mapped_all) for row in _guessed(rows, trivial)]
-        return with_unit(score_detection(cases, index.classes, primary=primary, trivial=guesses, seed=seed), rows)
+            baseline_cases = [_case(row, all_scored, all_mapped) for row in _guessed(rows, trivial)]
+        return with_unit(
+            score_detection(cases, index.classes, primary=primary, trivial=baseline_cases, seed=seed), rows
+        )
 
     def distance(self, row: Row, other: Row) -> float:
         """Of boxes or masks, or of the image's score: the larger."""
@@ -151,19 +153,19 @@ class Detection(TaskFamily):
         """Nothing marked, and the boxes or the mean shape that serve best for every image."""
         if index.stated:
             return [_guessed(rows, [{} for _ in rows])]
-        nothing = [{"predicted": []} if index.boxed else _unmarked(row) for row in rows]
-        return [_guessed(rows, one) for one in (nothing, trivial) if one is not None]
+        no_marks = [{"predicted": []} if index.boxed else _unmarked(row) for row in rows]
+        return [_guessed(rows, answers) for answers in (no_marks, trivial) if answers is not None]
 
 
 def _guessed(rows: Sequence[Row], answers: Sequence[Any]) -> list[Row]:
     """The rows with other marks, as `trivial` gives them, and no opinion on the image."""
-    marks = [one if isinstance(one, Mapping) else {"predicted": one} for one in answers]
-    return [{**row, **one, "anomaly_score": 0.5} for row, one in zip(rows, marks, strict=True)]
+    marks = [answer if isinstance(answer, Mapping) else {"predicted": answer} for answer in answers]
+    return [{**row, **answer, "anomaly_score": 0.5} for row, answer in zip(rows, marks, strict=True)]
 
 
 def _unmarked(row: Row) -> Row:
     """Every lesion missed, nothing said."""
-    lesions = {name: [0, found + missed, 0, 0] for name, (found, missed, *_) in row["lesions"].items()}
+    lesions = {name: [0, detected + missed, 0, 0] for name, (detected, missed, *_) in row["lesions"].items()}
     return {"figures": unmarked(row["figures"]), "lesions": lesions}
 
 
@@ -173,17 +175,17 @@ def _mean_shape_rows(
     """The mean shape's figures on every record: organs that are outlined beside lesions lie at much the same place in
     everybody, so that a model has to do better than that. None where there is no common shape."""
     try:
-        guess = mean_shape(spread(training, MAX_FOR_ATLAS), index, base)
+        predict_mean_shape = mean_shape(spread(training, MAX_FOR_ATLAS), index, base)
         rows = []
         for record in records:
             truth = true_channels(record, index.values, base)
-            ours = guess(truth.shape[1:])
-            figures, lesions = measure_channels(ours, truth, index.classes, spacing_of(record, base))
+            predicted_channels = predict_mean_shape(truth.shape[1:])
+            figures, lesions = measure_channels(predicted_channels, truth, index.classes, spacing_of(record, base))
             rows.append(
                 {
                     "figures": pack(figures),
-                    "lesions": {name: one.row() for name, one in lesions.items()},
-                    "pixels": count_pixels(TOP * union(ours).astype(int), union(truth)).row(),
+                    "lesions": {name: lesion_counts.row() for name, lesion_counts in lesions.items()},
+                    "pixels": count_pixels(TOP * union(predicted_channels).astype(int), union(truth)).row(),
                 }
             )
     except (ValueError, DataError, ModelError):
@@ -205,14 +207,14 @@ def mapped(file: Path, record: Record, truth: Any, base: Path) -> Row:
 
 
 def _case(row: Mapping[str, Any], scored: bool, mapped_all: bool = False) -> DetectionCase:
-    boxed = "truth" in row
+    has_boxes = "truth" in row
     return DetectionCase(
         row["image"],
         row["patient"],
         figures=unpack(row.get("figures", {})),
         lesions={name: LesionCounts(*counts) for name, counts in row.get("lesions", {}).items()},
-        predicted=_boxes(row["predicted"]) if boxed else None,
-        truth=_boxes(row["truth"]) if boxed else None,
+        predicted=_boxes(row["predicted"]) if has_boxes else None,
+        truth=_boxes(row["truth"]) if has_boxes else None,
         anomaly_score=row["anomaly_score"] if scored else None,
         abnormal=row["abnormal"] if scored else None,
         pixels=from_row(row["pixels"]) if mapped_all else None,

@@ -65,13 +65,15 @@ class Diagnosis(TaskFamily):
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """What the covariates alone give, where there are any: the score knows what constants get."""
-        alone = classified(training, records, index)
-        return {KEY: alone} if alone else None
+        covariate_answers = classified(training, records, index)
+        return {KEY: covariate_answers} if covariate_answers else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """AUROC and the others of `metrics.diagnosis`."""
-        cases, blind = (_cases(some, index) for some in (rows, blind_rows(rows, trivial)))
-        return score_diagnosis(cases, index.classes, index.multi_label, primary=primary, seed=seed, blind=blind)
+        cases, covariate_cases = (_cases(row_list, index) for row_list in (rows, blind_rows(rows, trivial)))
+        return score_diagnosis(
+            cases, index.classes, index.multi_label, primary=primary, seed=seed, blind=covariate_cases
+        )
 
     def distance(self, row: Row, other: Row) -> float:
         """The largest difference of a class's probability."""
@@ -80,26 +82,34 @@ class Diagnosis(TaskFamily):
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Each class as the answer to every image, with the frequencies of the classes as probabilities; and what the covariates
         alone give."""
-        share = {name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes}
-        constant = [[{**row, "probabilities": share, "decided": one} for row in rows] for one in _constants(index)]
-        alone = blind_rows(rows, trivial)
-        return [*constant, alone] if alone else constant
+        class_frequencies = {
+            name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes
+        }
+        constant_rows = [
+            [{**row, "probabilities": class_frequencies, "decided": decision} for row in rows]
+            for decision in _constants(index)
+        ]
+        covariate_rows = blind_rows(rows, trivial)
+        return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
 def _cases(rows: Sequence[Row], index: Index) -> list[Case]:
-    return [Case(r["image"], r["patient"], tuple(r["labels"]), r["probabilities"], _decided(r, index)) for r in rows]
+    return [
+        Case(row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], _decided(row, index))
+        for row in rows
+    ]
 
 
 def _constants(index: Index) -> list[list[str]]:
     """Decisions that are the same for every image."""
-    each = [[name] for name in index.classes]
-    return [*each, [], list(index.classes)] if index.multi_label else each
+    single_labels = [[name] for name in index.classes]
+    return [*single_labels, [], list(index.classes)] if index.multi_label else single_labels
 
 
 def _decided(row: Row, index: Index) -> tuple[str, ...] | None:
     """The model's own decision; None where there is none, of rows that an earlier version stored for instance."""
-    decided = row.get("decided")
-    return tuple(decided) if decided or (decided is not None and index.multi_label) else None
+    decision = row.get("decided")
+    return tuple(decision) if decision or (decision is not None and index.multi_label) else None
 
 
 FAMILY = Diagnosis()

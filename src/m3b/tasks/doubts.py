@@ -18,32 +18,32 @@ UNLIKE, SET = "out_of_distribution", "prediction_set"
 
 def with_doubts(row: Row, record: Record, answer: Prediction) -> Row:
     """A measured case with what the model doubted of it, where it says so."""
-    told: Row = {}
+    uncertainty: Row = {}
     if answer.out_of_distribution is not None:
-        told[UNLIKE] = answer.out_of_distribution
+        uncertainty[UNLIKE] = answer.out_of_distribution
     if answer.prediction_set is not None:
-        told[SET] = {"classes": list(answer.prediction_set), "level": answer.set_level, "abstains": bool(answer.abstains),
+        uncertainty[SET] = {"classes": list(answer.prediction_set), "level": answer.set_level, "abstains": bool(answer.abstains),
                      "labels": list(record.labels)}  # fmt: skip
-    return {**row, **told}
+    return {**row, **uncertainty}
 
 
 def with_doubts_measured(scores: Scores, rows: Sequence[Row]) -> Scores:
     """Scores whose `details` say how many test images were flagged, and how often sets hold the true labels."""
-    found: dict[str, Any] = {}
+    uncertainty: dict[str, Any] = {}
     if flags := [bool(row[UNLIKE]) for row in rows if UNLIKE in row]:
-        found[UNLIKE] = {"flagged": sum(flags), "n": len(flags)}
+        uncertainty[UNLIKE] = {"flagged": sum(flags), "n": len(flags)}
     if sets := [row[SET] for row in rows if SET in row]:
-        found["prediction_sets"] = _covered(sets)
-    return replace(scores, details={**scores.details, **found}) if found else scores
+        uncertainty["prediction_sets"] = _covered(sets)
+    return replace(scores, details={**scores.details, **uncertainty}) if uncertainty else scores
 
 
 def _covered(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of one label a case the share of cases whose set holds it; of several the share of all labels."""
-    labels = [(name in one["classes"]) for one in sets for name in one["labels"]]
+    is_covered = [(name in prediction_set["classes"]) for prediction_set in sets for name in prediction_set["labels"]]
     return {
         "promised": sets[0]["level"],
-        "held": round(sum(labels) / len(labels), 6) if labels else None,
-        "mean_size": round(sum(len(one["classes"]) for one in sets) / len(sets), 3),
-        "abstained": sum(one["abstains"] for one in sets),
+        "held": round(sum(is_covered) / len(is_covered), 6) if is_covered else None,
+        "mean_size": round(sum(len(prediction_set["classes"]) for prediction_set in sets) / len(sets), 3),
+        "abstained": sum(prediction_set["abstains"] for prediction_set in sets),
         "n": len(sets),
     }

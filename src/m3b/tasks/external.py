@@ -37,25 +37,29 @@ def fitted(records: Sequence[Record], values: Mapping[str, int], index: Index) -
         DataError: the set cannot measure this model; the message says why.
     """
     _same_kind(records, index)
-    mine = {_folded(name): name for name in index.classes}
-    named = {theirs: mine[_folded(theirs)] for theirs in values if _folded(theirs) in mine}
-    exclusive = not (index.masked or index.boxed or index.multi_label) and len(index.classes) > 1
-    _enough(index, values, named, exclusive=exclusive)
+    model_names = {_folded(name): name for name in index.classes}
+    name_map = {
+        external_name: model_names[_folded(external_name)]
+        for external_name in values
+        if _folded(external_name) in model_names
+    }
+    is_exclusive = not (index.masked or index.boxed or index.multi_label) and len(index.classes) > 1
+    _enough(index, values, name_map, exclusive=is_exclusive)
     notes = []
-    if other := sorted(set(values) - set(named)):
-        what = "cases of them are left out" if exclusive else "what is marked as such is left out"
-        notes.append(f"It has classes that the model does not know ({', '.join(other[:8])}); {what}.")
-    kept, dropped = [], Counter[str]()
+    if unknown_classes := sorted(set(values) - set(name_map)):
+        consequence = "cases of them are left out" if is_exclusive else "what is marked as such is left out"
+        notes.append(f"It has classes that the model does not know ({', '.join(unknown_classes[:8])}); {consequence}.")
+    remaining, dropped_counts = [], Counter[str]()
     for record in records:
-        found = _renamed(record, named)
-        if exclusive and len(found.labels) != 1:
-            dropped["of another class" if not found.labels else "with several labels"] += 1
+        renamed_record = _renamed(record, name_map)
+        if is_exclusive and len(renamed_record.labels) != 1:
+            dropped_counts["of another class" if not renamed_record.labels else "with several labels"] += 1
         else:
-            kept.append(found)
-    notes += [f"{count:,} cases {why} are left out." for why, count in dropped.items()]
-    if not kept:
+            remaining.append(renamed_record)
+    notes += [f"{count:,} cases {reason} are left out." for reason, count in dropped_counts.items()]
+    if not remaining:
         raise DataError("None of its cases has a class that the model knows.")
-    return Fitted(tuple(kept), tuple(notes), _numbers(values, named, index))
+    return Fitted(tuple(remaining), tuple(notes), _numbers(values, name_map, index))
 
 
 def _folded(name: str) -> str:
@@ -64,20 +68,24 @@ def _folded(name: str) -> str:
 
 def _same_kind(records: Sequence[Record], index: Index) -> None:
     """Raises DataError where targets or channels are of another kind than those that the model was made for."""
-    of_task = kinds.of(index.task)
-    theirs = Index(tuple(records), (), ("x",), index.task, {"x": 1})
-    for name, what in (("masked", "masks"), ("boxed", "boxes"), ("stated", "states of whole images")):
-        if getattr(theirs, name) != getattr(index, name):
-            have, want = ("has", "does not") if getattr(theirs, name) else ("has no", "does")
-            raise DataError(f"It {have} {what}, and what the model was measured on {want}.")
-    if index.masked and theirs.overlapping != index.overlapping:
-        mine = "a mask file for each class" if index.overlapping else "one mask file for all classes"
-        raise DataError(f"Its masks come otherwise than the model's, which has {mine}.")
-    if set(theirs.channels) != set(index.channels):
-        told = [", ".join(one) or "one image a case" for one in (theirs.channels, index.channels)]
-        raise DataError(f"Its cases have other channels ({told[0]}) than the model takes ({told[1]}).")
-    if mixed := of_task.mixed(records):
-        raise DataError(f"Its cases do not fit together: {mixed}.")
+    record_kind = kinds.of(index.task)
+    external_index = Index(tuple(records), (), ("x",), index.task, {"x": 1})
+    for name, targets_word in (("masked", "masks"), ("boxed", "boxes"), ("stated", "states of whole images")):
+        if getattr(external_index, name) != getattr(index, name):
+            found_phrase, expected_phrase = ("has", "does not") if getattr(external_index, name) else ("has no", "does")
+            raise DataError(f"It {found_phrase} {targets_word}, and what the model was measured on {expected_phrase}.")
+    if index.masked and external_index.overlapping != index.overlapping:
+        expected_form = "a mask file for each class" if index.overlapping else "one mask file for all classes"
+        raise DataError(f"Its masks come otherwise than the model's, which has {expected_form}.")
+    if set(external_index.channels) != set(index.channels):
+        channel_texts = [
+            ", ".join(channels) or "one image a case" for channels in (external_index.channels, index.channels)
+        ]
+        raise DataError(
+            f"Its cases have other channels ({channel_texts[0]}) than the model takes ({channel_texts[1]})."
+        )
+    if inconsistency := record_kind.mixed(records):
+        raise DataError(f"Its cases do not fit together: {inconsistency}.")
 
 
 def _enough(index: Index, values: Mapping[str, int], named: Mapping[str, str], *, exclusive: bool) -> None:
@@ -87,18 +95,18 @@ def _enough(index: Index, values: Mapping[str, int], named: Mapping[str, str], *
     absent = [name for name in index.classes if name not in named.values()]
     if not absent or (exclusive and len(named) > 1):
         return
-    theirs = ", ".join(values) or "none"
+    external_classes = ", ".join(values) or "none"
     raise DataError(
-        f"It does not speak of {', '.join(absent)}: its classes are {theirs}; the model's are {', '.join(index.classes)}. "
+        f"It does not speak of {', '.join(absent)}: its classes are {external_classes}; the model's are {', '.join(index.classes)}. "
         "Give a reading of it whose classes have the model's names."
     )
 
 
 def _renamed(record: Record, named: Mapping[str, str]) -> Record:
-    labels = tuple(named[one] for one in record.labels if one in named)
+    labels = tuple(named[item] for item in record.labels if item in named)
     boxes = record.boxes
     if boxes is not None:
-        boxes = tuple(replace(one, label=named[one.label]) for one in boxes if one.label in named)
+        boxes = tuple(replace(item, label=named[item.label]) for item in boxes if item.label in named)
     mask = record.mask
     if isinstance(mask, Mapping):
         mask = {named[name]: path for name, path in mask.items() if name in named}
@@ -108,8 +116,10 @@ def _renamed(record: Record, named: Mapping[str, str]) -> Record:
 def _numbers(values: Mapping[str, int], named: Mapping[str, str], index: Index) -> tuple[tuple[int, int], ...]:
     if not index.masked or index.overlapping:
         return ()
-    pairs = tuple((values[theirs], index.values[own]) for theirs, own in named.items())
-    known = {value for value, _ in pairs}
-    strangers = set(index.values.values()) - known  # the file may use the model's number for something else
-    same = all(value == own for value, own in pairs)
-    return () if same and not strangers else pairs
+    pairs = tuple((values[source], index.values[target]) for source, target in named.items())
+    source_values = {value for value, _ in pairs}
+    unmapped_values = (
+        set(index.values.values()) - source_values
+    )  # the file may use the model's number for something else
+    is_same = all(value == target for value, target in pairs)
+    return () if is_same and not unmapped_values else pairs

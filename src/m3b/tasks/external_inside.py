@@ -59,19 +59,21 @@ def renumber(asked: ToRenumber) -> list[str]:
 
     from m3b.data.reading import read_mask, write_mask
 
-    made = []
-    for at, record in enumerate(asked.records):
+    file_names = []
+    for position, record in enumerate(asked.records):
         if record.mask is None or isinstance(record.mask, Mapping):
-            made.append("")
+            file_names.append("")
             continue
         path = record.mask if isinstance(record.mask, str) else list(record.mask)
-        found = read_mask(path, str(asked.base)).array
-        numbers = np.zeros(found.shape, np.uint16)
-        for theirs, own in asked.numbers:
-            numbers[found == theirs] = own
-        like = path if isinstance(path, str) else path[0]
-        made.append(Path(write_mask(numbers, like, asked.folder / f"{at:05d}", str(asked.base))).name)
-    return made
+        mask = read_mask(path, str(asked.base)).array
+        renumbered = np.zeros(mask.shape, np.uint16)
+        for source, target in asked.numbers:
+            renumbered[mask == source] = target
+        reference = path if isinstance(path, str) else path[0]
+        file_names.append(
+            Path(write_mask(renumbered, reference, asked.folder / f"{position:05d}", str(asked.base))).name
+        )
+    return file_names
 
 
 def compare(asked: ToCompare) -> Overlap:
@@ -80,26 +82,29 @@ def compare(asked: ToCompare) -> Overlap:
     from m3b.data.audit_images import Looks, open_all
     from m3b.data.image_probe import near_pairs
 
-    learnt, other = _images(asked.training), _images(asked.records)
+    training_index, external_index = _images(asked.training), _images(asked.records)
     looks: Looks = {}
-    for some in (learnt, other):
-        looks |= open_all(some, asked.base, set(), time.monotonic() + asked.seconds, None)
-    mine, theirs = ([one.key for one in some.train if one.key in looks] for some in (learnt, other))
-    digests = {looks[key].digest for key in mine if not looks[key].error and not looks[key].flat}
-    same = [key for key in theirs if looks[key].digest in digests and not looks[key].error]
-    known = set(mine)
-    pairs = [pair for pair in near_pairs(looks) if (pair[0] in known) != (pair[1] in known)]
-    pairs += altered_pairs(looks, mine, theirs)
-    near = {key for pair in pairs for key in pair if key not in known} - set(same)
-    return Overlap(same, len(near), len(looks) == len(learnt.train) + len(other.train))
+    for image_index in (training_index, external_index):
+        looks |= open_all(image_index, asked.base, set(), time.monotonic() + asked.seconds, None)
+    training_keys, external_keys = (
+        [record.key for record in image_index.train if record.key in looks]
+        for image_index in (training_index, external_index)
+    )
+    digests = {looks[key].digest for key in training_keys if not looks[key].error and not looks[key].flat}
+    same_keys = [key for key in external_keys if looks[key].digest in digests and not looks[key].error]
+    training_key_set = set(training_keys)
+    pairs = [pair for pair in near_pairs(looks) if (pair[0] in training_key_set) != (pair[1] in training_key_set)]
+    pairs += altered_pairs(looks, training_keys, external_keys)
+    near_keys = {key for pair in pairs for key in pair if key not in training_key_set} - set(same_keys)
+    return Overlap(same_keys, len(near_keys), len(looks) == len(training_index.train) + len(external_index.train))
 
 
 def _images(records: Sequence[Record]) -> Index:
     """The pictures alone: each view of a study by itself."""
-    found: dict[str, Record] = {}
+    records_by_key: dict[str, Record] = {}
     for record in records:
-        whole = isinstance(record.image, str | Channels)
-        for image in [record.image] if whole else [record.image, *record.images]:
-            one = Record(image)
-            found.setdefault(one.key, one)
-    return Index(tuple(found.values()), (), ("x",), "diagnosis")
+        is_single_image = isinstance(record.image, str | Channels)
+        for image in [record.image] if is_single_image else [record.image, *record.images]:
+            image_record = Record(image)
+            records_by_key.setdefault(image_record.key, image_record)
+    return Index(tuple(records_by_key.values()), (), ("x",), "diagnosis")

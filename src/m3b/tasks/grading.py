@@ -87,17 +87,26 @@ class Grading(TaskFamily):
         if not grades:
             return None
         median, commonest = sorted(grades)[(len(grades) - 1) // 2], Counter(grades).most_common(1)[0][0]
-        alone = classified(training, records, index)
-        told = {"median": index.classes[median], "commonest": index.classes[commonest]}
-        return {**told, **({KEY: alone} if alone else {})}
+        covariate_answers = classified(training, records, index)
+        constants = {"median": index.classes[median], "commonest": index.classes[commonest]}
+        return {**constants, **({KEY: covariate_answers} if covariate_answers else {})}
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Quadratic weighted kappa and the others of `metrics.grading`."""
-        same = _same(trivial)
-        cases, beside = (_cases(some) for some in (rows, blind_rows(rows, trivial)))
-        blind, details = list(dict.fromkeys(same.values())), {"image_blind": same} if same else {}
+        constant_grades = _same(trivial)
+        cases, covariate_cases = (_cases(row_list) for row_list in (rows, blind_rows(rows, trivial)))
+        distinct_grades, details = (
+            list(dict.fromkeys(constant_grades.values())),
+            {"image_blind": constant_grades} if constant_grades else {},
+        )
         return score_grading(
-            cases, index.classes, primary=primary, blind=blind, beside=beside, seed=seed, details=details
+            cases,
+            index.classes,
+            primary=primary,
+            blind=distinct_grades,
+            beside=covariate_cases,
+            seed=seed,
+            details=details,
         )
 
     def distance(self, row: Row, other: Row) -> float:
@@ -106,10 +115,14 @@ class Grading(TaskFamily):
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the commonest grade of the training cases as the answer to every image."""
-        sure = {name: {other: float(other == name) for other in index.classes} for name in index.classes}
-        grades, alone = dict.fromkeys(_same(trivial).values()), blind_rows(rows, trivial)
-        found = [[{**row, "probabilities": sure[grade], "decided": [grade]} for row in rows] for grade in grades]
-        return [*found, alone] if alone else found
+        one_hot = {
+            name: {other_name: float(other_name == name) for other_name in index.classes} for name in index.classes
+        }
+        grades, covariate_rows = dict.fromkeys(_same(trivial).values()), blind_rows(rows, trivial)
+        constant_rows = [
+            [{**row, "probabilities": one_hot[grade], "decided": [grade]} for row in rows] for grade in grades
+        ]
+        return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
 def _same(trivial: Any) -> dict[str, str]:

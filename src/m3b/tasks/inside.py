@@ -95,9 +95,12 @@ def guess(asked: ToGuess) -> Any:
 
 
 def _measure(records: Sequence[Record], answers: Sequence[Prediction], index: Index, base: Path) -> list[Row]:
-    of_task = family(index.task)
+    task_family = family(index.task)
     pairs = zip(records, answers, strict=True)
-    return [with_doubts(of_task.measure(record, answer, index, base), record, answer) for record, answer in pairs]
+    return [
+        with_doubts(task_family.measure(record, prediction, index, base), record, prediction)
+        for record, prediction in pairs
+    ]
 
 
 def measured(

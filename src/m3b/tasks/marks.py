@@ -35,8 +35,8 @@ def true_mask(mask: Any, record: Record, base: Path) -> NDArray[Any]:
     Raises:
         DataError: it cannot be read, or does not lie on the image.
     """
-    found: NDArray[Any] = align_mask(mask, image_of(record), str(base))
-    return found
+    aligned: NDArray[Any] = align_mask(mask, image_of(record), str(base))
+    return aligned
 
 
 def true_channels(record: Record, values: Mapping[str, int], base: Path) -> NDArray[np.bool_]:
@@ -50,8 +50,8 @@ def true_channels(record: Record, values: Mapping[str, int], base: Path) -> NDAr
         shape = geometry(image_of(record), str(base)).shape
         return np.stack([planes.get(name, np.zeros(shape, dtype=np.bool_)) for name in values])
     mask = record.mask if isinstance(record.mask, str) else list(record.mask)
-    whole = true_mask(mask, record, base)
-    return np.stack([whole == value for value in values.values()])
+    label_map = true_mask(mask, record, base)
+    return np.stack([label_map == value for value in values.values()])
 
 
 def union(channels: NDArray[Any]) -> NDArray[np.bool_]:
@@ -78,10 +78,10 @@ def answered_mask(file: Path, record: Record, base: Path) -> NDArray[Any]:
             f"predict.py wrote a mask of shape {tuple(mask.array.shape)} for the image {record.key} of shape "
             f"{tuple(grid.shape)}; write it in the image's own geometry (Utils/masks.py write_mask does)"
         )
-    gap = corners_apart(mask, grid)
-    if gap is not None and gap > APART_MM:
+    corner_gap = corners_apart(mask, grid)
+    if corner_gap is not None and corner_gap > APART_MM:
         raise ModelError(
-            f"the mask of {record.key} lies {gap:.1f} mm off its image; keep the image's affine "
+            f"the mask of {record.key} lies {corner_gap:.1f} mm off its image; keep the image's affine "
             "(Utils/masks.py write_mask does)"
         )
     return mask.array  # type: ignore[no-any-return]

@@ -66,12 +66,14 @@ def score_with_added(
 ) -> Scores:
     """What `TaskFamily.score` gives, with the added metrics among the others."""
     name = canonical_metric(primary, of_task.name)
-    own = name not in of_task.metrics.names
-    first = of_task.default_metric(index) if own else name
-    scores = of_task.score(rows, index, primary=first, trivial=trivial, seed=seed)
-    blind = of_task.blind(rows, index, trivial)
-    more = {one.name: measure_metric(one, rows, blind, seed=seed, draws=draws) for one in added}
-    metrics = {**scores.metrics, **more}
+    is_user_metric = name not in of_task.metrics.names
+    builtin_metric = of_task.default_metric(index) if is_user_metric else name
+    scores = of_task.score(rows, index, primary=builtin_metric, trivial=trivial, seed=seed)
+    baseline_rows = of_task.blind(rows, index, trivial)
+    user_measures = {
+        metric.name: measure_metric(metric, rows, baseline_rows, seed=seed, draws=draws) for metric in added
+    }
+    metrics = {**scores.metrics, **user_measures}
     return replace(scores, primary=metrics[name], metrics=metrics)
 
 
@@ -95,17 +97,17 @@ def measure_metric(
 
     from m3b.metrics.bootstrap import interval, paired, spread
 
-    drawn = _Draws(rows, draws, seed)
-    value, samples = float(metric.of(rows)), drawn.of(metric, rows)
-    low, high = interval(value, samples, drawn.patients, not metric.unbounded)
-    values = [float(metric.of(one)) for one in blind]
-    known = [k for k, one in enumerate(values) if not np.isnan(one)]
-    if not known:
-        return Measure(metric.name, value, low, high, len(rows), patients=drawn.patients)
-    best = (min if metric.lower_is_better else max)(known, key=values.__getitem__)
-    rival = drawn.of(metric, blind[best])
-    gain = paired(samples, rival, drawn.patients, metric.lower_is_better) if spread(samples) else None
-    return Measure(metric.name, value, low, high, len(rows), values[best], gain, drawn.patients)
+    bootstrap = _Draws(rows, draws, seed)
+    value, samples = float(metric.of(rows)), bootstrap.of(metric, rows)
+    low, high = interval(value, samples, bootstrap.patients, not metric.unbounded)
+    values = [float(metric.of(item)) for item in blind]
+    defined = [k for k, item in enumerate(values) if not np.isnan(item)]
+    if not defined:
+        return Measure(metric.name, value, low, high, len(rows), patients=bootstrap.patients)
+    best_position = (min if metric.lower_is_better else max)(defined, key=values.__getitem__)
+    baseline_samples = bootstrap.of(metric, blind[best_position])
+    gain = paired(samples, baseline_samples, bootstrap.patients, metric.lower_is_better) if spread(samples) else None
+    return Measure(metric.name, value, low, high, len(rows), values[best_position], gain, bootstrap.patients)
 
 
 class _Draws:
@@ -120,8 +122,8 @@ class _Draws:
         self.patients = len(names)
         cases = [[n for n, row in enumerate(rows) if row["patient"] == name] for name in names]
         rng = np.random.default_rng(seed)
-        picked = rng.integers(0, self.patients, size=(draws, self.patients))
-        self._cases = [[case for patient in draw for case in cases[patient]] for draw in picked.tolist()]
+        patient_draws = rng.integers(0, self.patients, size=(draws, self.patients))
+        self._cases = [[case for patient in draw for case in cases[patient]] for draw in patient_draws.tolist()]
 
     def of(self, metric: Metric, rows: Sequence[Row]) -> Floats:
         """(draws,) values."""

@@ -91,9 +91,9 @@ class Regression(TaskFamily):
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """The median and the mean of the training cases; what the covariates alone give."""
         values = [value_of(record) for record in training]
-        alone = estimated(training, records, index, value_of)
-        beside = {KEY: [{"predicted": one} for one in alone]} if alone else {}
-        return {"median": median(values), "mean": fmean(values), **beside} if values else None
+        covariate_values = estimated(training, records, index, value_of)
+        covariate_answers = {KEY: [{"predicted": value} for value in covariate_values]} if covariate_values else {}
+        return {"median": median(values), "mean": fmean(values), **covariate_answers} if values else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Mean absolute error and the others of `metrics.regression`."""
@@ -103,23 +103,29 @@ class Regression(TaskFamily):
             for span in [row.get("interval")]
         ]
         level = next((row["level"] for row in rows if row.get("level")), None)
-        beside = [row["predicted"] for row in blind_rows(rows, trivial)]
+        covariate_values = [row["predicted"] for row in blind_rows(rows, trivial)]
         return score_regression(
-            cases, index.classes[0], primary=primary, blind=_same(trivial), beside=beside, level=level, seed=seed
+            cases,
+            index.classes[0],
+            primary=primary,
+            blind=_same(trivial),
+            beside=covariate_values,
+            level=level,
+            seed=seed,
         )
 
     def change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
         """The mean difference of the predicted numbers, in mean distances of the true ones from their median."""
-        both = [(row["predicted"], copy["predicted"]) for row, copy in pairs]
-        return of_numbers(both, [row["true"] for row in rows])
+        predictions = [(row["predicted"], copy["predicted"]) for row, copy in pairs]
+        return of_numbers(predictions, [row["true"] for row in rows])
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the mean of the training cases as the answer to every image."""
-        found, alone = (
+        constant_rows, covariate_rows = (
             [[{**row, "predicted": value} for row in rows] for value in _same(trivial)],
             blind_rows(rows, trivial),
         )
-        return [*found, alone] if alone else found
+        return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
 def _same(trivial: Any) -> list[float]:

@@ -63,8 +63,8 @@ class Reporting(TaskFamily):
 
     def names_in(self, text: str) -> bool:
         """As others; labels that were taken from reports are none."""
-        taken = re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", text)
-        return taken is None and super().names_in(text)
+        extracted_labels = re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", text)
+        return extracted_labels is None and super().names_in(text)
 
     def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Any: they are words of a vocabulary."""
@@ -83,20 +83,22 @@ class Reporting(TaskFamily):
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Word metrics, label F1 of the findings that the index or enough reports name; in `details` what the model writes for
         other images."""
-        cases = [ReportCase(r["image"], r["patient"], r["reference"], r["prediction"]) for r in rows]
-        known = phrases(index.classes) or usual_observations([case.reference for case in cases])
-        scores = score_reports(cases, known or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
+        cases = [ReportCase(row["image"], row["patient"], row["reference"], row["prediction"]) for row in rows]
+        finding_phrases = phrases(index.classes) or usual_observations([case.reference for case in cases])
+        scores = score_reports(cases, finding_phrases or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
         try:
-            use = image_use(cases, known or None, metric="label_f1" if known else primary, seed=seed)
+            image_use_result = image_use(
+                cases, finding_phrases or None, metric="label_f1" if finding_phrases else primary, seed=seed
+            )
         except ValueError:
             return scores  # one patient has most of the cases: nothing can be shuffled
-        gain = None if use.gain is None else list(use.gain)
+        gain = None if image_use_result.gain is None else list(image_use_result.gain)
         control = {
-            "metric": use.metric,
-            "own_image": use.value,
-            "other_image": use.shuffled,
+            "metric": image_use_result.metric,
+            "own_image": image_use_result.value,
+            "other_image": image_use_result.shuffled,
             "gain": gain,
-            "chance": use.chance,
+            "chance": image_use_result.chance,
         }
         return replace(scores, details={**scores.details, "image_use": control})
 
@@ -112,14 +114,14 @@ class Reporting(TaskFamily):
 def phrases(classes: Sequence[str]) -> Findings:
     """Finding -> what states it: its own name, each part of a name such as `Effusion/Pleural_Thickening`, and for the usual
     observations on chest images what else reports call them."""
-    found: dict[str, tuple[str, ...]] = {}
+    phrases_by_finding: dict[str, tuple[str, ...]] = {}
     for name in classes:
         parts = [part for part in re.split(r"[/|]", name.replace("_", " ")) if re.search(r"\w", part)]
-        named = (" ".join(re.findall(r"\w+", part)) for part in parts)
-        others = (phrase for part in parts for phrase in synonyms(part))
+        own_phrases = (" ".join(re.findall(r"\w+", part)) for part in parts)
+        synonym_phrases = (phrase for part in parts for phrase in synonyms(part))
         if parts:
-            found[name] = tuple(dict.fromkeys((*named, *others)))
-    return found
+            phrases_by_finding[name] = tuple(dict.fromkeys((*own_phrases, *synonym_phrases)))
+    return phrases_by_finding
 
 
 FAMILY = Reporting()

@@ -84,44 +84,45 @@ class Segmentation(TaskFamily):
         chains = plan.get("chains") or []
         if not isinstance(chains, list) or not all(isinstance(row, Mapping) for row in chains):
             return (classes, classes + 1)
-        together = sum(len(row.get("classes") or []) for row in chains)
-        return (classes + 1 - together + len(chains) + 2,) if chains else (classes, classes + 1)
+        ordered_classes = sum(len(row.get("classes") or []) for row in chains)
+        return (classes + 1 - ordered_classes + len(chains) + 2,) if chains else (classes, classes + 1)
 
     def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
         """Dice, NSD and HD95 of every label."""
         if index.overlapping:
-            ours = answered_channels(answer, index.classes, record, base)
-            figures = _by_channel(ours, record, index, base)
+            predicted_channels = answered_channels(answer, index.classes, record, base)
+            figures = _by_channel(predicted_channels, record, index, base)
         elif answer.mask is None:
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
-            whole = answered_mask(answer.mask, record, base)
+            predicted_mask = answered_mask(answer.mask, record, base)
             truth = true_mask(_whole(record), record, base)
-            figures = measure_masks(whole, truth, index.values, spacing_of(record, base))
+            figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, base))
         return {**named(record), "figures": pack(figures), "unit": unit_of(record, base)}
 
     def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
         """The figures of the mean shape of the training masks on every record; None where there is no common shape."""
-        some = spread(training, MAX_FOR_ATLAS)
+        atlas_records = spread(training, MAX_FOR_ATLAS)
         try:
-            guess = mean_shape(some, index, base)
+            predict_mean_shape = mean_shape(atlas_records, index, base)
             rows = []
             for record in records:
                 truth = true_channels(record, index.values, base)
-                rows.append(pack(_figures(guess(truth.shape[1:]), truth, record, index, base)))
+                rows.append(pack(_figures(predict_mean_shape(truth.shape[1:]), truth, record, index, base)))
         except (ValueError, DataError):
             return None  # 2D and 3D together, or masks that the audit already named: nothing marked is the baseline
         return rows
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Dice, NSD, HD95 with intervals."""
-        cases = [SegmentationCase(r["image"], r["patient"], unpack(r["figures"])) for r in rows]
-        guesses = None
+        cases = [SegmentationCase(row["image"], row["patient"], unpack(row["figures"])) for row in rows]
+        baseline_cases = None
         if trivial is not None:
-            guesses = [
-                SegmentationCase(r["image"], r["patient"], unpack(t)) for r, t in zip(rows, trivial, strict=True)
+            baseline_cases = [
+                SegmentationCase(row["image"], row["patient"], unpack(figures))
+                for row, figures in zip(rows, trivial, strict=True)
             ]
-        scores = score_segmentation(cases, index.classes, primary=primary, trivial=guesses, seed=seed)
+        scores = score_segmentation(cases, index.classes, primary=primary, trivial=baseline_cases, seed=seed)
         return with_unit(scores, rows)
 
     def distance(self, row: Row, other: Row) -> float:
@@ -130,9 +131,9 @@ class Segmentation(TaskFamily):
 
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Nothing marked, and the mean shape where there is one."""
-        shapes = [] if trivial is None else [trivial]
-        answers = [[unmarked(row["figures"]) for row in rows], *shapes]
-        return [[{**row, "figures": one} for row, one in zip(rows, some, strict=True)] for some in answers]
+        mean_shapes = [] if trivial is None else [trivial]
+        answers = [[unmarked(row["figures"]) for row in rows], *mean_shapes]
+        return [[{**row, "figures": figures} for row, figures in zip(rows, answer, strict=True)] for answer in answers]
 
 
 def mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
@@ -141,10 +142,10 @@ def mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[
 
     if not index.overlapping:
         atlas = build_atlas((true_mask(_whole(record), record, base) for record in records), index.values)
-        numbers = np.array(list(index.values.values()))
-        return lambda shape: atlas.predict(shape) == numbers.reshape(-1, *(1,) * len(shape))
-    single = [build_atlas(_planes(records, index, k, base), {"it": 1}) for k in range(len(index.classes))]
-    return lambda shape: np.stack([one.predict(shape) > 0 for one in single])
+        label_values = np.array(list(index.values.values()))
+        return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
+    class_atlases = [build_atlas(_planes(records, index, k, base), {"it": 1}) for k in range(len(index.classes))]
+    return lambda shape: np.stack([one.predict(shape) > 0 for one in class_atlases])
 
 
 def _whole(record: Record) -> str | list[str]:

@@ -33,17 +33,17 @@ def by_subgroup(
         Attribute -> groups as JSON values: `group`, `n`, `patients`, `measure` (as `Measure.to_dict` gives it, null where the
         group is too small or the metric undefined). Attributes that tell no groups apart are left out.
     """
-    told = {record.key: record.attributes for record in index.test}
-    each = [told.get(row["image"], {}) for row in rows]
-    found = {}
-    for name in dict.fromkeys(name for one in each for name in one):
-        groups = divided([one.get(name, "") for one in each])
+    attributes_by_key = {record.key: record.attributes for record in index.test}
+    row_attributes = [attributes_by_key.get(row["image"], {}) for row in rows]
+    subgroups = {}
+    for name in dict.fromkeys(name for attributes in row_attributes for name in attributes):
+        groups = divided([attributes.get(name, "") for attributes in row_attributes])
         if len(groups) > 1:
-            found[name] = [
-                _measured(family, group, [rows[at] for at in places], index, primary, seed)
-                for group, places in groups.items()
+            subgroups[name] = [
+                _measured(family, group, [rows[position] for position in positions], index, primary, seed)
+                for group, positions in groups.items()
             ]
-    return found
+    return subgroups
 
 
 def _measured(
@@ -63,24 +63,28 @@ def _measured(
 
 def divided(values: Sequence[str]) -> dict[str, list[int]]:
     """Group -> places of its values; numbers become ranges, texts are told apart without case; empty ones have no group."""
-    known = {at: value.strip() for at, value in enumerate(values) if value.strip()}
-    numbers = {at: float(hit[1].replace(",", ".")) for at, value in known.items() if (hit := _NUMBER.fullmatch(value))}
-    if len(numbers) == len(known) and len(set(numbers.values())) > 2 * PARTS:
+    known_values = {position: value.strip() for position, value in enumerate(values) if value.strip()}
+    numbers = {
+        position: float(match[1].replace(",", "."))
+        for position, value in known_values.items()
+        if (match := _NUMBER.fullmatch(value))
+    }
+    if len(numbers) == len(known_values) and len(set(numbers.values())) > 2 * PARTS:
         return _ranges(numbers)
     groups: dict[str, list[int]] = {}
-    spelled: dict[str, str] = {}
-    for at, value in known.items():
-        groups.setdefault(spelled.setdefault(value.casefold(), value), []).append(at)
-    return dict(sorted(groups.items(), key=lambda one: -len(one[1]))[:MOST])
+    spelling: dict[str, str] = {}
+    for position, value in known_values.items():
+        groups.setdefault(spelling.setdefault(value.casefold(), value), []).append(position)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1]))[:MOST])
 
 
 def _ranges(numbers: Mapping[int, float]) -> dict[str, list[int]]:
     """Three of about one size; equal numbers stay together."""
-    cuts = np.quantile(list(numbers.values()), np.arange(1, PARTS) / PARTS, method="lower")
+    boundaries = np.quantile(list(numbers.values()), np.arange(1, PARTS) / PARTS, method="lower")
     parts: list[list[int]] = [[] for _ in range(PARTS)]
-    for at, value in numbers.items():
-        parts[int(np.searchsorted(cuts, value))].append(at)
-    return {_named([numbers[at] for at in part]): part for part in parts if part}
+    for position, value in numbers.items():
+        parts[int(np.searchsorted(boundaries, value))].append(position)
+    return {_named([numbers[position] for position in part]): part for part in parts if part}
 
 
 def _named(values: Sequence[float]) -> str:
@@ -90,19 +94,23 @@ def _named(values: Sequence[float]) -> str:
 
 def apart(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Sentences on groups whose intervals do not meet: the model is better for one than for another."""
-    told = []
-    for name, some in groups.items():
-        known = [(one["group"], one["measure"]) for one in some if one["measure"] and one["measure"]["low"] is not None]
-        if len(known) < 2:
+    sentences = []
+    for name, attribute_groups in groups.items():
+        measured_groups = [
+            (group["group"], group["measure"])
+            for group in attribute_groups
+            if group["measure"] and group["measure"]["low"] is not None
+        ]
+        if len(measured_groups) < 2:
             continue
-        lowest, highest = (pick(known, key=lambda one: float(one[1]["value"])) for pick in (min, max))
+        lowest, highest = (choose(measured_groups, key=lambda group: float(group[1]["value"])) for choose in (min, max))
         if lowest[1]["high"] < highest[1]["low"]:
             metric = lowest[1]["name"]
-            told.append(
+            sentences.append(
                 f"{metric} differs by {name}: {lowest[1]['value']:.3f} ({lowest[0]}, n = {lowest[1]['n']}) and "
                 f"{highest[1]['value']:.3f} ({highest[0]}, n = {highest[1]['n']}), 95 % intervals apart."
             )
-    return told
+    return sentences
 
 
 def with_subgroups(scores: Scores, family: TaskFamily, rows: Sequence[Row], index: Index, *, seed: int = 0) -> Scores:

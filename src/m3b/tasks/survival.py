@@ -86,12 +86,12 @@ class Survival(TaskFamily):
         """The survival curve of the training cases (Kaplan and Meier); what the covariates alone give."""
         from m3b.metrics.survival import kaplan_meier
 
-        times, events = np.array([time_of(one) for one in training]), np.array([had_event(one) for one in training])
+        times, events = np.array([time_of(item) for item in training]), np.array([had_event(item) for item in training])
         if not len(times) or not events.any():
             return None
-        alone = hazarded(training, records, index, times, events)
-        beside = {KEY: [{"risk": risk} for risk in alone]} if alone else {}
-        return {POPULATION: [list(one) for one in kaplan_meier(times, events)], **beside}
+        covariate_hazards = hazarded(training, records, index, times, events)
+        covariate_answers = {KEY: [{"risk": risk} for risk in covariate_hazards]} if covariate_hazards else {}
+        return {POPULATION: [list(item) for item in kaplan_meier(times, events)], **covariate_answers}
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
         """Harrell's C-index and the integrated Brier score."""
@@ -102,8 +102,10 @@ class Survival(TaskFamily):
             for row in rows
         ]
         population = [(t, p) for t, p in (trivial or {}).get(POPULATION, ())]
-        beside = [row["risk"] for row in blind_rows(rows, trivial)]
-        return score_survival(cases, index.classes[0], primary=primary, population=population, beside=beside, seed=seed)
+        covariate_risks = [row["risk"] for row in blind_rows(rows, trivial)]
+        return score_survival(
+            cases, index.classes[0], primary=primary, population=population, beside=covariate_risks, seed=seed
+        )
 
     def distance(self, row: Row, other: Row) -> float:
         """The largest difference of the chance that the event has not come until some time."""
@@ -113,9 +115,9 @@ class Survival(TaskFamily):
         """The survival curve of the training cases for everybody, and what the covariates alone give."""
         if not trivial:
             return ()
-        found = [[{**row, "risk": 0.0, "curve": trivial[POPULATION]} for row in rows]]
-        alone = blind_rows(rows, trivial)
-        return [*found, alone] if alone else found
+        constant_rows = [[{**row, "risk": 0.0, "curve": trivial[POPULATION]} for row in rows]]
+        covariate_rows = blind_rows(rows, trivial)
+        return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
 FAMILY = Survival()

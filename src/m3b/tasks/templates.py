@@ -42,24 +42,24 @@ def own_templates(place: Path) -> dict[str, Path]:
         DataError: there is none, one is not whole, or it does not say which task it serves.
     """
     place = place.expanduser().resolve()
-    alone = (place / "plan.py").is_file()
-    folders = [place] if alone else sorted(place.iterdir()) if place.is_dir() else []
-    found = {one.name: one for one in folders if (one / "plan.py").is_file()}
-    if not found:
+    is_template = (place / "plan.py").is_file()
+    folders = [place] if is_template else sorted(place.iterdir()) if place.is_dir() else []
+    templates = {candidate.name: candidate for candidate in folders if (candidate / "plan.py").is_file()}
+    if not templates:
         raise DataError(f"There is no template in {place}: neither it nor a folder in it has a plan.py.")
-    for folder in found.values():
+    for folder in templates.values():
         missing = [name for name in NEEDED if not (folder / name).is_file()]
         if missing:
             raise DataError(f"The template {folder} lacks {', '.join(missing)}.")
         if not task_of(folder):
-            said = f'give it a {MANIFEST} such as {{"task": "{kinds.names()[0]}"}}, or call it after its task'
-            raise DataError(f"The template {folder} does not say which task it serves: {said}.")
-    return found
+            hint = f'give it a {MANIFEST} such as {{"task": "{kinds.names()[0]}"}}, or call it after its task'
+            raise DataError(f"The template {folder} does not say which task it serves: {hint}.")
+    return templates
 
 
 def of_families(known: Mapping[str, TaskFamily]) -> dict[str, Path]:
     """The templates that families bring along, by the task's name."""
-    return {name: one.template for name, one in known.items() if isinstance(one.template, Path)}
+    return {name: task_family.template for name, task_family in known.items() if isinstance(task_family.template, Path)}
 
 
 def serving(templates: Path, family: TaskFamily) -> list[str]:
@@ -68,10 +68,14 @@ def serving(templates: Path, family: TaskFamily) -> list[str]:
     Raises:
         DataError: there is none.
     """
-    shipped = family.template if isinstance(family.template, str) and family.template else family.name
-    folders = sorted(one for one in templates.iterdir() if one.is_dir())
-    names = [one.name for one in folders if one.name != shipped and task_of(one) == family.name]
-    names += [shipped] if (templates / shipped).is_dir() else []
+    default_template = family.template if isinstance(family.template, str) and family.template else family.name
+    folders = sorted(candidate for candidate in templates.iterdir() if candidate.is_dir())
+    names = [
+        candidate.name
+        for candidate in folders
+        if candidate.name != default_template and task_of(candidate) == family.name
+    ]
+    names += [default_template] if (templates / default_template).is_dir() else []
     if not names:
         raise DataError(f"No template serves the task {family.name}: {templates} has none that says so.")
     return names

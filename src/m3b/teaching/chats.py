@@ -41,9 +41,9 @@ class ChatRecord:
     def line(self, folder: Path) -> str:
         """The line for a file in `folder`, its line break included."""
         images = [os.path.relpath(image, folder).replace(os.sep, "/") for image in self.images]
-        whole = {"id": self.id, "messages": self.messages, "tools": self.tools, "images": images, "reward": self.reward,
+        record = {"id": self.id, "messages": self.messages, "tools": self.tools, "images": images, "reward": self.reward,
                  "facts": dict(self.facts)}  # fmt: skip
-        return json.dumps(whole, ensure_ascii=False) + "\n"
+        return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def message_json(message: Message, names: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -56,20 +56,20 @@ def message_json(message: Message, names: Mapping[str, str] | None = None) -> di
     if message.images:
         content = [{"type": "text", "text": message.text}] if message.text else []
         content += [{"type": "image"} for _ in message.images]
-    made: dict[str, Any] = {"role": message.role, "content": content}
+    turn: dict[str, Any] = {"role": message.role, "content": content}
     if message.role == "tool":
-        made["name"] = (names or {}).get(message.call_id, "")
+        turn["name"] = (names or {}).get(message.call_id, "")
     if message.calls:
-        made["tool_calls"] = [
+        turn["tool_calls"] = [
             {"type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in message.calls
         ]
-    return made
+    return turn
 
 
 def messages_json(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
     """A whole conversation in the chat form."""
-    names = {call.id: call.name for message in messages for call in message.calls}
-    return tuple(message_json(message, names) for message in messages)
+    tool_names = {call.id: call.name for message in messages for call in message.calls}
+    return tuple(message_json(message, tool_names) for message in messages)
 
 
 def tool_json(tool: ToolSpec) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def chats_file(place: str | Path) -> Path:
     Raises:
         WrongUse: there is none.
     """
-    given = Path(place).expanduser()
-    file = given / "train.jsonl" if given.is_dir() else given
+    expanded = Path(place).expanduser()
+    file = expanded / "train.jsonl" if expanded.is_dir() else expanded
     if not file.is_file():
         raise WrongUse(
-            f"There are no trajectories at {given}. `m3b interactive trajectories` makes them from masks, "
+            f"There are no trajectories at {expanded}. `m3b interactive trajectories` makes them from masks, "
             "`m3b trajectories` from runs."
         )
     return file
@@ -108,8 +108,8 @@ def read_chats(place: str | Path) -> Iterator[ChatRecord]:
             try:
                 yield chat_of(json.loads(line), file.parent)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-                raise WrongUse(f"{file}, line {number}, is no conversation to train on: {why}.") from error
+                reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+                raise WrongUse(f"{file}, line {number}, is no conversation to train on: {reason}.") from error
 
 
 def chat_of(raw: Any, folder: Path) -> ChatRecord:
@@ -123,16 +123,16 @@ def chat_of(raw: Any, folder: Path) -> ChatRecord:
     messages, images = raw["messages"], raw.get("images") or []
     if not isinstance(messages, list) or not messages or not isinstance(images, list):
         raise ValueError("`messages` is no list of turns, or `images` no list of files")
-    places = 0
+    image_count = 0
     for message in messages:
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             raise ValueError(f"a turn has none of the roles {', '.join(ROLES)}")
         content = message.get("content")
-        places += sum(block.get("type") == "image" for block in content) if isinstance(content, list) else 0
+        image_count += sum(block.get("type") == "image" for block in content) if isinstance(content, list) else 0
     if messages[-1]["role"] != "assistant":
         raise ValueError("its last turn is not the assistant's")
-    if places != len(images):
-        raise ValueError(f"{places} turns show a picture, and {len(images)} files are named")
+    if image_count != len(images):
+        raise ValueError(f"{image_count} turns show a picture, and {len(images)} files are named")
     files = tuple(_within(folder, str(image)) for image in images)
     return ChatRecord(str(raw.get("id", "")), tuple(messages), tuple(raw.get("tools") or ()), files,
                 float(raw.get("reward") or 0), raw.get("facts") or {})  # fmt: skip
@@ -140,10 +140,10 @@ def chat_of(raw: Any, folder: Path) -> ChatRecord:
 
 def _within(folder: Path, name: str) -> Path:
     """A picture's file, which lies below the folder of its conversations."""
-    inside = PurePosixPath(name)
-    if inside.is_absolute() or ".." in inside.parts:
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts:
         raise ValueError(f"the picture {name} lies outside of {folder}")
-    file = folder / inside
+    file = folder / relative
     if not file.is_file():
         raise ValueError(f"the picture {name} is not there")
     return file

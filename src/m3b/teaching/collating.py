@@ -19,8 +19,8 @@ IGNORED = -100
 def row(chat: ChatRecord) -> dict[str, Any]:
     """A conversation as a row of a data set. The conversation is one text, because a table would give every call the
     arguments of all others, as empty ones."""
-    whole = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}
-    return {"chat": json.dumps(whole), "images": [str(image) for image in chat.images]}
+    conversation = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}
+    return {"chat": json.dumps(conversation), "images": [str(image) for image in chat.images]}
 
 
 def filled(messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, blocks: bool) -> list[dict[str, Any]]:
@@ -29,18 +29,20 @@ def filled(messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, bloc
     Args:
         blocks: text as a block too, as processors want it.
     """
-    left, made = list(images), []
+    remaining, filled_messages = list(images), []
     for message in messages:
         content = message.get("content", "")
         if isinstance(content, list):
             content = [
-                {"type": "image", "image": left.pop(0)} if block["type"] == "image" and "image" not in block else block
+                {"type": "image", "image": remaining.pop(0)}
+                if block["type"] == "image" and "image" not in block
+                else block
                 for block in content
             ]
         elif blocks:
             content = [{"type": "text", "text": content or ""}]
-        made.append({**message, "content": content})
-    return made
+        filled_messages.append({**message, "content": content})
+    return filled_messages
 
 
 def marked_template(processor: Any) -> str | None:
@@ -54,7 +56,7 @@ def marked_template(processor: Any) -> str | None:
     try:
         from trl.chat_template_utils import get_training_chat_template
 
-        made: str | None = get_training_chat_template(processor)
+        template: str | None = get_training_chat_template(processor)
     except ImportError as error:
         raise WrongUse(NEEDED) from error
     except ValueError as error:
@@ -62,7 +64,7 @@ def marked_template(processor: Any) -> str | None:
             "The model's chat template does not mark the assistant's words, and TRL knows no copy of it that does. Put "
             "{% generation %} ... {% endgeneration %} around them in its chat_template.jinja."
         ) from error
-    return made
+    return template
 
 
 class Collator:
@@ -83,7 +85,7 @@ class Collator:
         Raises:
             DataError: a conversation is longer than allowed, or has no word of the assistant's.
         """
-        chats = [json.loads(one["chat"]) for one in rows]
+        chats = [json.loads(table_row["chat"]) for table_row in rows]
         batch = self._seen(chats, rows) if self.student.sees else self._read(chats)
         mask = batch.pop("assistant_masks")
         if self.max_length is not None and batch["input_ids"].shape[1] > self.max_length:
@@ -95,9 +97,9 @@ class Collator:
             raise DataError(
                 "The chat template marks no word of the assistant's in a conversation: nothing can be learnt."
             )
-        for one, chat in zip(mask, chats, strict=True):
+        for table_row, chat in zip(mask, chats, strict=True):
             if chat["learn"] is not None:
-                _leave_out(one, chat["learn"])
+                _leave_out(table_row, chat["learn"])
         labels = batch["input_ids"].clone()
         labels[(batch["attention_mask"] == 0) | (mask == 0)] = IGNORED
         return {**batch, "labels": labels}
@@ -109,33 +111,35 @@ class Collator:
                 "Conversations with pictures have to offer the same tools. Train on one data set at a time."
             )
         messages = [
-            filled(chat["messages"], [_opened(file) for file in one["images"]], blocks=True)
-            for chat, one in zip(chats, rows, strict=True)
+            filled(chat["messages"], [_opened(file) for file in table_row["images"]], blocks=True)
+            for chat, table_row in zip(chats, rows, strict=True)
         ]
-        found = self.student.processor.apply_chat_template(
+        encoded = self.student.processor.apply_chat_template(
             messages, tools=tools or None, chat_template=self.template, tokenize=True, return_dict=True,
             return_tensors="pt", return_assistant_tokens_mask=True,
             processor_kwargs={"padding": True, "padding_side": "right", "add_special_tokens": False},
         )  # fmt: skip
-        return _tensors(found)
+        return _tensors(encoded)
 
     def _read(self, chats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         import torch
 
         tokenizer = self.student.processor
-        made: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], "assistant_masks": []}
+        columns: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], "assistant_masks": []}
         for chat in chats:
-            found = tokenizer.apply_chat_template(
+            encoded = tokenizer.apply_chat_template(
                 chat["messages"], tools=chat["tools"] or None, chat_template=self.template, tokenize=True,
                 return_dict=True, return_assistant_tokens_mask=True,
             )  # fmt: skip
-            made["input_ids"].append(torch.tensor(found["input_ids"]))
-            made["attention_mask"].append(torch.ones(len(found["input_ids"]), dtype=torch.long))
-            made["assistant_masks"].append(torch.tensor(found["assistant_masks"]))
-        fill = {"input_ids": tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id}
+            columns["input_ids"].append(torch.tensor(encoded["input_ids"]))
+            columns["attention_mask"].append(torch.ones(len(encoded["input_ids"]), dtype=torch.long))
+            columns["assistant_masks"].append(torch.tensor(encoded["assistant_masks"]))
+        padding_values = {
+            "input_ids": tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        }
         return {
-            name: torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=fill.get(name, 0))
-            for name, parts in made.items()
+            name: torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=padding_values.get(name, 0))
+            for name, parts in columns.items()
         }
 
 
@@ -150,14 +154,16 @@ def _leave_out(mask: Any, learn: Sequence[bool]) -> None:
     """
     import torch
 
-    marked = mask.bool()
-    before = torch.cat([marked.new_zeros(1), marked[:-1]])
-    number = torch.cumsum(marked & ~before, 0)  # of the turn that a token belongs to, from 1
-    if int(number[-1]) != len(learn):
-        raise DataError(f"The chat template marks {int(number[-1])} turns of the assistant's; there are {len(learn)}.")
-    for turn, good in enumerate(learn, 1):
-        if not good:
-            mask[number == turn] = 0
+    is_marked = mask.bool()
+    previous_marked = torch.cat([is_marked.new_zeros(1), is_marked[:-1]])
+    turn_number = torch.cumsum(is_marked & ~previous_marked, 0)  # of the turn that a token belongs to, from 1
+    if int(turn_number[-1]) != len(learn):
+        raise DataError(
+            f"The chat template marks {int(turn_number[-1])} turns of the assistant's; there are {len(learn)}."
+        )
+    for turn, is_example in enumerate(learn, 1):
+        if not is_example:
+            mask[turn_number == turn] = 0
 
 
 def _tensors(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,5 +175,5 @@ def _tensors(found: Mapping[str, Any]) -> dict[str, Any]:
 def _opened(file: str) -> Any:
     from PIL import Image
 
-    with Image.open(Path(file)) as opened:
-        return opened.convert("RGB")
+    with Image.open(Path(file)) as image:
+        return image.convert("RGB")

@@ -38,8 +38,8 @@ class SharedSegmenter:
 
     def hold(self, borrower: BorrowedSegmenter) -> Segmenter:
         """The segmenter with the image of `borrower` set."""
-        image, held = borrower.image, self._holder.image if self._holder is not None else None
-        if image is not None and held is not image:
+        image, held_image = borrower.image, self._holder.image if self._holder is not None else None
+        if image is not None and held_image is not image:
             self.segmenter.set_image(image)
         self._holder = borrower
         return self.segmenter
@@ -86,12 +86,12 @@ class PlayedOn:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows to train on: what the agent is told first, without its picture, and the target's number."""
-        rows = []
+        table_rows = []
         for number, target in enumerate(self.targets):
-            words = task(target.image.shape[:2], self.asked(target))
-            prompt = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": words}]
-            rows.append({"prompt": prompt, "number": number})
-        return rows
+            text = task(target.image.shape[:2], self.asked(target))
+            prompt = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+            table_rows.append({"prompt": prompt, "number": number})
+        return table_rows
 
 
 class PromptingEnvironment:
@@ -108,13 +108,13 @@ class PromptingEnvironment:
 
     def reset(self, number: int, **row: Any) -> Blocks:
         """Begin an episode on the target of this number; returns the picture that goes into the first turn."""
-        stage = self._stage
-        self._target = target = stage.targets[number]
-        self._episode = Episode(stage.segmenter.borrow(), target.image)
-        self._tools = PromptTools(self._episode, stage.max_turns, stage.look)
+        setup = self._stage
+        self._target = target = setup.targets[number]
+        self._episode = Episode(setup.segmenter.borrow(), target.image)
+        self._tools = PromptTools(self._episode, setup.max_turns, setup.look)
         self._last, self._faults, self._calls = "", 0, 0
-        shown = opening(self._episode, stage.asked(target))[-1].images
-        return [_block(picture) for picture in shown]
+        pictures = opening(self._episode, setup.asked(target))[-1].images
+        return [_block(picture) for picture in pictures]
 
     # Whatever a model gives as arguments is taken, so that m3b's own tools see its faults and answer them; the schemas that
     # it is told are theirs as well (`m3b.teaching.experts.specs`).
@@ -142,35 +142,35 @@ class PromptingEnvironment:
         if self._episode.stopped:
             self._faults += 1
             return [{"type": "text", "text": OVER}]
-        found = self._tools.call(ToolCall(f"call_{self._calls}", name, arguments), tuple(TOOLS))
-        self._faults += found.is_error
-        if found.is_error:
+        result = self._tools.call(ToolCall(f"call_{self._calls}", name, arguments), tuple(TOOLS))
+        self._faults += result.is_error
+        if result.is_error:
             self._last = ""
-        return [{"type": "text", "text": found.text}, *(_block(picture) for picture in found.images)]
+        return [{"type": "text", "text": result.text}, *(_block(picture) for picture in result.images)]
 
     def _scored(self) -> Scored:
         """The reward of the episode as it stands."""
         assert self._target is not None
-        played = Played.of(
+        outcome = Played.of(
             self._episode,
             self._target.truth,
             stopped=self._last == "stop" and self._episode.stopped,
             faults=self._faults,
         )
-        return self._stage.reward.score(played)
+        return self._stage.reward.score(outcome)
 
 
 def rewards(weights: Reward) -> tuple[list[Callable[..., list[float]]], list[float]]:
     """The reward as functions of TRL and their weights: form, result and faults, each shown in the log by itself."""
 
     def form(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
-        return [one._scored().form for one in environments]
+        return [environment._scored().form for environment in environments]
 
     def result(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
-        return [one._scored().result for one in environments]
+        return [environment._scored().result for environment in environments]
 
     def faults(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
-        return [-float(one._faults) for one in environments]
+        return [-float(environment._faults) for environment in environments]
 
     return [form, result, faults], [weights.form, weights.result, weights.fault]
 
@@ -179,5 +179,5 @@ def _block(picture: Picture) -> dict[str, Any]:
     """A picture as a block of a turn, opened."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(picture.data)) as opened:
-        return {"type": "image", "image": opened.convert("RGB")}
+    with Image.open(io.BytesIO(picture.data)) as image:
+        return {"type": "image", "image": image.convert("RGB")}

@@ -97,8 +97,8 @@ def demonstrate(
     """Prompt towards the truth, step by step."""
     episode = Episode(segmenter, target.image)
     tools = PromptTools(episode, expert.max_turns, expert.look)
-    asked = EpisodeRequest(target.name, expert.max_turns, look=expert.look)
-    messages = opening(episode, asked)
+    request = EpisodeRequest(target.name, expert.max_turns, look=expert.look)
+    messages = opening(episode, request)
     iou: list[float] = []
     while len(iou) < expert.max_turns and (not iou or iou[-1] < expert.enough):
         step = _step(episode, target.truth, expert, way == "hybrid" and not iou, rng, iou[-1] if iou else 0.0)
@@ -111,13 +111,13 @@ def demonstrate(
     if iou:
         _say(messages, tools, ("stop", {"keep": len(iou)}))
     messages.append(Message("assistant", CLOSING))
-    scored = reward.score(Played.of(episode, target.truth, stopped=bool(iou)))
+    score = reward.score(Played.of(episode, target.truth, stopped=bool(iou)))
     reason = ""
     if not iou:
         reason = "no first prompt gained anything"
     elif iou[-1] < expert.min_iou:
         reason = f"final IoU below {expert.min_iou:g}"
-    return Demonstration(tuple(messages), tuple(iou), scored, reason)
+    return Demonstration(tuple(messages), tuple(iou), score, reason)
 
 
 def specs() -> tuple[ToolSpec, ...]:
@@ -128,11 +128,11 @@ def specs() -> tuple[ToolSpec, ...]:
 def _say(messages: list[Message], tools: PromptTools, step: tuple[str, dict[str, Any]]) -> None:
     """Make a call as the agent does, and write both down."""
     call = ToolCall(f"call_{len(messages)}", *step)
-    found = tools.call(call, tuple(TOOLS))
-    if found.is_error:
-        raise AssertionError(f"the expert's own call failed: {found.text}")
+    result = tools.call(call, tuple(TOOLS))
+    if result.is_error:
+        raise AssertionError(f"the expert's own call failed: {result.text}")
     messages.append(Message("assistant", "", (call,)))
-    messages.append(Message("tool", found.text, call_id=call.id, images=found.images))
+    messages.append(Message("tool", result.text, call_id=call.id, images=result.images))
 
 
 def _step(
@@ -151,10 +151,10 @@ def _step(
             prompt = _elsewhere(current, truth, rng)
         if prompt is None:
             return None
-        called, meant = _call(prompt, episode.shape)
-        gained = overlap(episode.foresee(meant).mask, truth)[1] - stands
-        if gained > expert.min_gain:
-            return called
+        grid_call, grid_prompt = _call(prompt, episode.shape)
+        gain = overlap(episode.foresee(grid_prompt).mask, truth)[1] - stands
+        if gain > expert.min_gain:
+            return grid_call
     return None
 
 
@@ -165,16 +165,18 @@ def _call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict[str, An
         box = [min(to_grid(prompt.x0, columns), GRID - 2), min(to_grid(prompt.y0, rows), GRID - 2)]
         box += [max(to_grid(prompt.x1 - 1e-6, columns), box[0] + 1), max(to_grid(prompt.y1 - 1e-6, rows), box[1] + 1)]
         return ("add_box", {"box": box}), box_from_grid(box, shape)
-    place = [to_grid(prompt.x, columns), to_grid(prompt.y, rows)]
-    return ("add_point", {"point": place, "positive": prompt.positive}), point_from_grid(place, prompt.positive, shape)
+    position = [to_grid(prompt.x, columns), to_grid(prompt.y, rows)]
+    return ("add_point", {"point": position, "positive": prompt.positive}), point_from_grid(
+        position, prompt.positive, shape
+    )
 
 
 def _elsewhere(found: Mask | None, truth: Mask, rng: np.random.Generator) -> Point | None:
     """Another place in any region of error, deeper ones sooner; None where there is no error."""
-    wrong = truth.copy() if found is None else truth ^ found
-    depth = ndimage.distance_transform_edt(np.pad(wrong, 1))[1:-1, 1:-1]
-    whole = depth.sum()
-    if not whole:
+    error = truth.copy() if found is None else truth ^ found
+    depth = ndimage.distance_transform_edt(np.pad(error, 1))[1:-1, 1:-1]
+    total = depth.sum()
+    if not total:
         return None
-    row, column = divmod(int(rng.choice(depth.size, p=(depth / whole).ravel())), truth.shape[1])
+    row, column = divmod(int(rng.choice(depth.size, p=(depth / total).ravel())), truth.shape[1])
     return Point(column + 0.5, row + 0.5, bool(truth[row, column]))

@@ -47,10 +47,10 @@ class ChecksReward:
     fault: float = 0.02
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            weight = getattr(self, one.name)
+        for weight_field in fields(self):
+            weight = getattr(self, weight_field.name)
             if not math.isfinite(weight) or weight < 0:
-                raise WrongUse(f"The weight {one.name} is {weight}; a number from 0 on is needed.")
+                raise WrongUse(f"The weight {weight_field.name} is {weight}; a number from 0 on is needed.")
 
     def of(self, verdicts: Sequence[Checked], faults: int) -> float:
         """The reward of a role's work.
@@ -58,10 +58,10 @@ class ChecksReward:
         Args:
             verdicts: in their order; the last accepted one counts.
         """
-        accepted = [one for one in verdicts if one.accepted]
+        accepted = [check for check in verdicts if check.accepted]
         if not accepted:
             return 0.0
-        rejections = sum(not one.accepted for one in verdicts)
+        rejections = sum(not check.accepted for check in verdicts)
         cost = self.rejection * rejections + self.warning * len(accepted[-1].warnings) + self.fault * faults
         return max(0.0, self.accepted - cost)
 
@@ -92,7 +92,7 @@ class RoleTrajectories:
 
     def of(self, runs: Iterable[Run]) -> list[ChatRecord]:
         """A trajectory of each run that has one."""
-        found = []
+        chats = []
         for run in runs:
             try:
                 chat = self._of(run)
@@ -100,10 +100,10 @@ class RoleTrajectories:
                 self.left_out[f"cannot be read: {error}"] += 1
                 continue
             if isinstance(chat, ChatRecord):
-                found.append(chat)
+                chats.append(chat)
             else:
                 self.left_out[chat] += 1
-        return found
+        return chats
 
     def _of(self, run: Run) -> ChatRecord | str:
         """The trajectory, or why there is none."""
@@ -115,12 +115,12 @@ class RoleTrajectories:
             return f"ended as {status}"
         events = [event for event in run.events() if event.role == self.role]
         tools = tuple(spec_of(TOOLS[name]) for name in TOOLS if name in ROLES[self.role].tools)
-        own = {event.name for event in events if isinstance(event, Called)} - set(TOOLS)
+        foreign_tools = {event.name for event in events if isinstance(event, Called)} - set(TOOLS)
         messages = _whole(Conversation.restore(events).messages)
         if not any(message.role == "assistant" for message in messages):
             return f"no {self.role} at work"
-        if own:
-            return f"uses tools that are not m3b's ({', '.join(sorted(own))})"
+        if foreign_tools:
+            return f"uses tools that are not m3b's ({', '.join(sorted(foreign_tools))})"
         return self._chat(run, record, events, messages, tools)
 
     def _chat(
@@ -134,7 +134,7 @@ class RoleTrajectories:
         size = of_request(messages, tools)
         if self.max_tokens is not None and size > self.max_tokens:
             return f"longer than {self.max_tokens:,} tokens"
-        verdicts = [event for event in events if isinstance(event, Checked)]
+        checks = [event for event in events if isinstance(event, Checked)]
         results = [event for event in events if isinstance(event, Returned)]
         faults = sum(event.is_error for event in results)
         learn = learnt(events)[: sum(message.role == "assistant" for message in messages)]
@@ -142,25 +142,25 @@ class RoleTrajectories:
             "run": run.id, "role": self.role, "status": str(record.get("status")), "request": str(record.get("request", "")),
             "llm": next((event.llm for event in events if isinstance(event, RoleStarted)), ""),
             "verdicts": [
-                {"accepted": one.accepted, "faults": list(one.faults), "warnings": list(one.warnings)} for one in verdicts
+                {"accepted": check.accepted, "faults": list(check.faults), "warnings": list(check.warnings)} for check in checks
             ],
             "calls": len(results), "failed_calls": faults, "tokens": size, "learn": learn,
         }  # fmt: skip
-        reward = round(self.reward.of(verdicts, faults), 6)
-        shown = tuple(tool_json(tool) for tool in tools)
-        return ChatRecord(f"{run.id}/{self.role}", messages_json(messages), shown, (), reward, facts)
+        reward = round(self.reward.of(checks, faults), 6)
+        tool_schemas = tuple(tool_json(tool) for tool in tools)
+        return ChatRecord(f"{run.id}/{self.role}", messages_json(messages), tool_schemas, (), reward, facts)
 
 
 def learnt(events: Sequence[Event]) -> list[bool]:
     """For each reply whether it is an example: not where a call of it failed, a check rejected it, or m3b could not use it."""
-    good: list[bool] = []
+    examples: list[bool] = []
     for event in events:
         match event:
             case Replied():
-                good.append(True)
-            case Returned(is_error=True) | Checked(accepted=False) | Told(reason="unusable" | "circle") if good:
-                good[-1] = False
-    return good
+                examples.append(True)
+            case Returned(is_error=True) | Checked(accepted=False) | Told(reason="unusable" | "circle") if examples:
+                examples[-1] = False
+    return examples
 
 
 def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) -> dict[str, Any]:
@@ -178,10 +178,10 @@ def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) 
     """
     reasons = dict(found.left_out.most_common())
     if not chats:
-        why = "; ".join(f"{reason} ({count})" for reason, count in reasons.items()) or "there is no run"
-        raise DataError(f"No run has a trajectory of the role {found.role}: {why}.")
+        reasons_text = "; ".join(f"{reason} ({count})" for reason, count in reasons.items()) or "there is no run"
+        raise DataError(f"No run has a trajectory of the role {found.role}: {reasons_text}.")
     rewards = [chat.reward for chat in chats]
-    told = {
+    summary = {
         "role": found.role, "trajectories": len(chats), "left_out": reasons, "weights": asdict(found.reward),
         "mean_reward": round(sum(rewards) / len(rewards), 6),
         "accepted_at_once": sum(
@@ -196,15 +196,15 @@ def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) 
             raise WrongUse(f"{out} exists and is not an empty folder. Name another one.")
         out.mkdir(parents=True, exist_ok=True)
         replace_text(out / "train.jsonl", "".join(chat.line(out) for chat in chats), private=True)
-        replace_text(out / "summary.json", json.dumps(told, indent=1, ensure_ascii=False))
+        replace_text(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     except OSError as error:
         raise WrongUse(f"{out} cannot be written: {error}.") from error
-    return told
+    return summary
 
 
 def _whole(messages: Sequence[Message]) -> list[Message]:
     """Up to the assistant's last turn that calls nothing more: what comes after was never answered."""
-    kept = list(messages)
-    while kept and (kept[-1].role != "assistant" or kept[-1].calls):
-        kept.pop()
-    return kept
+    kept_messages = list(messages)
+    while kept_messages and (kept_messages[-1].role != "assistant" or kept_messages[-1].calls):
+        kept_messages.pop()
+    return kept_messages

@@ -59,19 +59,19 @@ def play(
     Args:
         tick: told how many are done.
     """
-    weights, found = reward or Reward(), []
+    weights, scores = reward or Reward(), []
     for number, target in enumerate(targets, 1):
-        episode, heard = Episode(segmenter, target.image), _Heard()
-        ended = run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=heard)
-        calls = tuple(event.name for event in heard.events if isinstance(event, Called))
-        answers = [event for event in heard.events if isinstance(event, Returned)]
+        episode, recorder = Episode(segmenter, target.image), _Heard()
+        result = run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=recorder)
+        calls = tuple(event.name for event in recorder.events if isinstance(event, Called))
+        answers = [event for event in recorder.events if isinstance(event, Returned)]
         faults = sum(event.is_error for event in answers)
         stopped = bool(calls) and calls[-1] == "stop" and not answers[-1].is_error
-        stopped = stopped or ended.status == "turns_used"  # the loop ends there, and nothing more can be called
-        played = Played.of(episode, target.truth, stopped=stopped, faults=faults)
-        found.append(Earned(target.patient, calls, played, weights.score(played)))
+        stopped = stopped or result.status == "turns_used"  # the loop ends there, and nothing more can be called
+        outcome = Played.of(episode, target.truth, stopped=stopped, faults=faults)
+        scores.append(Earned(target.patient, calls, outcome, weights.score(outcome)))
         tick(number)
-    return found
+    return scores
 
 
 def rise(before: Sequence[Earned], after: Sequence[Earned]) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def rise(before: Sequence[Earned], after: Sequence[Earned]) -> dict[str, Any]:
     Returns:
         `before`, `after` and `rise`, each with `mean`, `low` and `high`; `valid`, the share of valid episodes of either.
     """
-    patients = [one.patient for one in before]
-    if patients != [one.patient for one in after]:
+    patients = [episode.patient for episode in before]
+    if patients != [episode.patient for episode in after]:
         raise ValueError("the episodes before and after are not of the same targets")
-    first, last = ([one.scored.total for one in some] for some in (before, after))
+    first, last = ([episode.scored.total for episode in episodes] for episodes in (before, after))
     return {
         "before": mean_over(first, patients),
         "after": mean_over(last, patients),
         "rise": mean_over([later - earlier for earlier, later in zip(first, last, strict=True)], patients),
-        "valid": [sum(one.valid for one in some) / max(len(some), 1) for some in (before, after)],
+        "valid": [sum(episode.valid for episode in episodes) / max(len(episodes), 1) for episodes in (before, after)],
     }

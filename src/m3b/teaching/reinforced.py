@@ -91,20 +91,20 @@ def teach_reinforced(
     recipe = recipe or ReinforcedRecipe()
     if not targets:
         raise DataError("There is no target to play on.")
-    place = new_folder(out)
+    folder = new_folder(out)
     student = open_student(model, images=True)
-    stage = PlayedOn(targets, SharedSegmenter(segmenter), recipe.max_turns, recipe.look, recipe.reward)
-    trainer = _trainer(student, stage, place, recipe)
+    setup = PlayedOn(targets, SharedSegmenter(segmenter), recipe.max_turns, recipe.look, recipe.reward)
+    trainer = _trainer(student, setup, folder, recipe)
     tell(f"{len(targets)} targets; {recipe.rollouts} episodes of each; {_trainable(trainer.model)}")
     trainer.train()
     curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
     finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
-        told = {"stage": "reinforced", "model": str(model), "targets": len(targets), "recipe": asdict(recipe),
+        record = {"stage": "reinforced", "model": str(model), "targets": len(targets), "recipe": asdict(recipe),
                 "curve": curve}  # fmt: skip
-        save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, place, told)
+        save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, folder, record)
     trainer.accelerator.wait_for_everyone()
-    return Taught(place, curve)
+    return Taught(folder, curve)
 
 
 def _trainer(student: Student, stage: PlayedOn, place: Path, recipe: ReinforcedRecipe) -> Any:
@@ -147,7 +147,7 @@ def offer(trainer: Any) -> None:
     Raises:
         WrongUse: this version of TRL keeps them elsewhere.
     """
-    kept = getattr(trainer, "_env_tools", None)
-    if not isinstance(kept, dict) or list(kept) != [None]:
+    env_tools = getattr(trainer, "_env_tools", None)
+    if not isinstance(env_tools, dict) or list(env_tools) != [None]:
         raise WrongUse("This version of TRL keeps the tools of environments elsewhere. Install trl 1.16.")
     trainer._env_tools = {None: [tool_json(tool) for tool in specs()]}

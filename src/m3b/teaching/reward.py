@@ -40,10 +40,10 @@ class Played:
         Args:
             truth: (H, W) bool, not empty.
         """
-        made = [overlap(turn.mask, truth) for turn in episode.turns if turn.prompt is not None]
-        best = None if episode.absent else episode.best
-        delivered = (0.0, 0.0) if best is None else overlap(best.mask, truth)
-        return cls(tuple(one[0] for one in made), tuple(one[1] for one in made), delivered, stopped, faults)
+        overlaps = [overlap(turn.mask, truth) for turn in episode.turns if turn.prompt is not None]
+        best_turn = None if episode.absent else episode.best
+        delivered = (0.0, 0.0) if best_turn is None else overlap(best_turn.mask, truth)
+        return cls(tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps), delivered, stopped, faults)
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Reward:
     fault: float = 0.0
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            weight = getattr(self, one.name)
+        for weight_field in fields(self):
+            weight = getattr(self, weight_field.name)
             if not math.isfinite(weight) or weight < 0:
-                raise WrongUse(f"The reward's weight {one.name} is {weight}; a number from 0 on is needed.")
+                raise WrongUse(f"The reward's weight {weight_field.name} is {weight}; a number from 0 on is needed.")
         if not self.form + self.result > 0 or not self.dice + self.iou > 0:
             raise WrongUse("The reward would always be 0: give form or result, and dice or iou, a weight above 0.")
 
@@ -110,10 +110,10 @@ class Reward:
         turns = len(played.iou)
         gain = sum(max(0.0, later - earlier) for earlier, later in zip(played.iou, played.iou[1:], strict=False))
         overshoot = max(0.0, max(played.iou, default=0.0) - played.delivered[1])
-        worth = quality
+        weighted_quality = quality
         if turns > 1:
-            worth += self.gain * gain - self.overshoot * overshoot - self.turn * turns
-        result = min(max(worth, 0.0), 1.0)
+            weighted_quality += self.gain * gain - self.overshoot * overshoot - self.turn * turns
+        result = min(max(weighted_quality, 0.0), 1.0)
         total = self.form * form + self.result * result - self.fault * played.faults
         return Scored(form, quality, gain, overshoot, turns, result, total)
 

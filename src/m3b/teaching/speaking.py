@@ -62,25 +62,31 @@ class LocalModel:
             raise ContextOverflow(f"The conversation has {length:,} tokens; the window is {self.facts.window:,}.")
         ids = self._generated(inputs)[length:]
         text = self.student.tokenizer.decode(ids, skip_special_tokens=True)
-        said, found = find_calls(text, tools)
+        text_without_calls, text_calls = find_calls(text, tools)
         calls = tuple(
-            ToolCall(f"call_{len(messages)}_{number}", one.name, one.arguments, one.error)
-            for number, one in enumerate(found)
+            ToolCall(f"call_{len(messages)}_{number}", text_call.name, text_call.arguments, text_call.error)
+            for number, text_call in enumerate(text_calls)
         )
         usage = replace(self.facts.usage(length, 0, len(ids)), requests=1)
-        cut = len(ids) >= self.max_tokens
-        return Reply(said.strip(), calls, usage, "tools" if calls else "length" if cut else "end", self.name)
+        is_truncated = len(ids) >= self.max_tokens
+        return Reply(
+            text_without_calls.strip(),
+            calls,
+            usage,
+            "tools" if calls else "length" if is_truncated else "end",
+            self.name,
+        )
 
     def _inputs(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
         student = self.student
         images = [_opened(picture) for message in messages for picture in message.images] if student.sees else []
-        plain = [message if student.sees else replace(message, images=()) for message in messages]
-        turns = filled(messages_json(plain), images, blocks=student.sees)
-        made = student.processor.apply_chat_template(
+        visible_messages = [message if student.sees else replace(message, images=()) for message in messages]
+        turns = filled(messages_json(visible_messages), images, blocks=student.sees)
+        encoded = student.processor.apply_chat_template(
             [turns] if student.sees else turns, tools=[tool_json(tool) for tool in tools] or None,
             add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
         )  # fmt: skip
-        return made.to(student.model.device)
+        return encoded.to(student.model.device)
 
     def _generated(self, inputs: Any) -> list[int]:
         import torch
@@ -92,16 +98,16 @@ class LocalModel:
             settings["suppress_tokens"] = self.student.unsaid
         tokenizer = self.student.tokenizer
         with torch.inference_mode():
-            made = self.student.model.generate(
+            output = self.student.model.generate(
                 **inputs, max_new_tokens=self.max_tokens, eos_token_id=tokenizer.eos_token_id,
                 pad_token_id=tokenizer.pad_token_id, **settings,
             )  # fmt: skip
-        found: list[int] = made[0].tolist()
-        return found
+        token_ids: list[int] = output[0].tolist()
+        return token_ids
 
 
 def _opened(picture: Picture) -> Any:
     from PIL import Image
 
-    with Image.open(io.BytesIO(picture.data)) as opened:
-        return opened.convert("RGB")
+    with Image.open(io.BytesIO(picture.data)) as image:
+        return image.convert("RGB")

@@ -81,8 +81,8 @@ class Student:
     def unsaid(self) -> list[int]:
         """Tokens that stand for pictures: one that the model wrote itself would ask for a picture that nobody gave."""
         names = ("image_token_id", "video_token_id")
-        found = [getattr(self.processor, name, None) for name in names] if self.sees else []
-        return sorted({one for one in found if isinstance(one, int)})
+        token_ids = [getattr(self.processor, name, None) for name in names] if self.sees else []
+        return sorted({token_id for token_id in token_ids if isinstance(token_id, int)})
 
 
 def open_student(folder: str | Path, *, images: bool) -> Student:
@@ -95,27 +95,27 @@ def open_student(folder: str | Path, *, images: bool) -> Student:
         WrongUse: no such folder, no config, pickled weights alone, a model without vision where images are shown, no chat
             template that renders tools; the message says what to do.
     """
-    place = Path(folder).expanduser()
-    sees = _looked_at(place)
-    if images and not sees:
+    path = Path(folder).expanduser()
+    takes_images = _looked_at(path)
+    if images and not takes_images:
         raise WrongUse(
-            f"The model in {place} takes no images, and these conversations show some. Use a vision-language model, "
+            f"The model in {path} takes no images, and these conversations show some. Use a vision-language model, "
             "for instance one of Qwen3-VL."
         )
     try:
         import transformers
     except ImportError as error:
         raise WrongUse(NEEDED) from error
-    kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
-    reader = transformers.AutoProcessor if sees else transformers.AutoTokenizer
+    model_class = transformers.AutoModelForImageTextToText if takes_images else transformers.AutoModelForCausalLM
+    processor_class = transformers.AutoProcessor if takes_images else transformers.AutoTokenizer
     try:
-        processor = reader.from_pretrained(place, local_files_only=True)
-        model = kind.from_pretrained(place, local_files_only=True, use_safetensors=True)
+        processor = processor_class.from_pretrained(path, local_files_only=True)
+        model = model_class.from_pretrained(path, local_files_only=True, use_safetensors=True)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise WrongUse(f"The model in {place} cannot be opened: {first}") from error
-    student = Student(model, processor, sees)
-    _check_template(student, place)
+        first_line = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise WrongUse(f"The model in {path} cannot be opened: {first_line}") from error
+    student = Student(model, processor, takes_images)
+    _check_template(student, path)
     return student
 
 
@@ -125,8 +125,8 @@ def save_student(model: Any, processor: Any, out: Path, told: dict[str, Any]) ->
     Args:
         told: how it was taught, for `taught.json`.
     """
-    whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-    whole.save_pretrained(out, safe_serialization=True)
+    merged_model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    merged_model.save_pretrained(out, safe_serialization=True)
     processor.save_pretrained(out)
     (out / "taught.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
 
@@ -137,14 +137,14 @@ def new_folder(out: str | Path) -> Path:
     Raises:
         WrongUse: it holds something, or cannot be made.
     """
-    place = Path(out).expanduser()
+    path = Path(out).expanduser()
     try:
-        if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise WrongUse(f"{place} exists and is not an empty folder. Name another one.")
-        place.mkdir(parents=True, exist_ok=True)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise WrongUse(f"{path} exists and is not an empty folder. Name another one.")
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WrongUse(f"The folder {place} cannot be made: {error}.") from error
-    return place
+        raise WrongUse(f"The folder {path} cannot be made: {error}.") from error
+    return path
 
 
 def _looked_at(place: Path) -> bool:
@@ -161,12 +161,14 @@ def _looked_at(place: Path) -> bool:
     if not isinstance(config, dict):
         raise WrongUse(f"{file} is no JSON object.")
     if not list(place.glob("*.safetensors")):
-        pickled = sorted(one.name for one in place.iterdir() if one.suffix in PICKLES)
-        what = (
-            f"only pickled ones ({pickled[0]}), which can run code when they are opened" if pickled else "none at all"
+        pickle_names = sorted(weight_file.name for weight_file in place.iterdir() if weight_file.suffix in PICKLES)
+        problem = (
+            f"only pickled ones ({pickle_names[0]}), which can run code when they are opened"
+            if pickle_names
+            else "none at all"
         )
         raise WrongUse(
-            f"{place} holds no weights as safetensors, {what}. Convert them on a machine that you trust: "
+            f"{place} holds no weights as safetensors, {problem}. Convert them on a machine that you trust: "
             "load with transformers and save_pretrained(DIR, safe_serialization=True)."
         )
     return any(key in config for key in ("vision_config", "vision_tower", "image_token_id"))
@@ -174,12 +176,12 @@ def _looked_at(place: Path) -> bool:
 
 def _check_template(student: Student, place: Path) -> None:
     """Whether calls and answers appear in what the template renders."""
-    name, argument, said = "a_tool_of_m3b", "an_argument", "what it said"
+    name, argument, answer_text = "a_tool_of_m3b", "an_argument", "what it said"
     call = {"type": "function", "function": {"name": name, "arguments": {argument: 7}}}
     messages: Sequence[dict[str, Any]] = [
         {"role": "user", "content": _text("hello", student.sees)},
         {"role": "assistant", "content": _text("", student.sees), "tool_calls": [call]},
-        {"role": "tool", "name": name, "content": _text(said, student.sees)},
+        {"role": "tool", "name": name, "content": _text(answer_text, student.sees)},
         {"role": "assistant", "content": _text("done", student.sees)},
     ]
     if not getattr(student.processor, "chat_template", None):
@@ -190,7 +192,7 @@ def _check_template(student: Student, place: Path) -> None:
         rendered = student.processor.apply_chat_template(messages, tokenize=False)
     except (TemplateError, TypeError, ValueError, KeyError) as error:
         raise WrongUse(f"The model in {place} {NO_CALLS} ({type(error).__name__}: {error})") from error
-    if not all(part in rendered for part in (name, argument, said)):
+    if not all(part in rendered for part in (name, argument, answer_text)):
         raise WrongUse(f"The model in {place} {NO_CALLS}")
 
 

@@ -19,13 +19,13 @@ def summed(lines: Sequence[Mapping[str, Any]], kept: str) -> dict[str, Any]:
         lines: of the progress file: `outcome`, `way`, `target`, `iou` after each turn.
         kept: the outcome of what was kept.
     """
-    good = [line for line in lines if line["outcome"] == kept]
+    kept_lines = [line for line in lines if line["outcome"] == kept]
     reasons = Counter(str(line["outcome"]) for line in lines if line["outcome"] != kept)
-    told: dict[str, Any] = {"tried": len(lines), "kept": len(good), "left_out": dict(reasons.most_common())}
+    summary: dict[str, Any] = {"tried": len(lines), "kept": len(kept_lines), "left_out": dict(reasons.most_common())}
     for key in ("way", "target"):
         names = dict.fromkeys(str(line[key]) for line in lines)
-        told[f"by_{key}"] = {name: _of([line for line in good if line[key] == name]) for name in names}
-    return told | _of(good)
+        summary[f"by_{key}"] = {name: _of([line for line in kept_lines if line[key] == name]) for name in names}
+    return summary | _of(kept_lines)
 
 
 def _of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -45,14 +45,14 @@ def sheet(files: Sequence[Path]) -> Any:
     """The pictures of one trajectory side by side, as an image of Pillow."""
     from PIL import Image
 
-    parts = []
+    images = []
     for file in files:
-        with Image.open(file) as opened:
-            parts.append(opened.convert("RGB"))
-    wide = sum(part.width + GAP for part in parts) - GAP
-    whole = Image.new("RGB", (wide, max(part.height for part in parts)), (255, 255, 255))
-    at = 0
-    for part in parts:
-        whole.paste(part, (at, 0))
-        at += part.width + GAP
-    return whole
+        with Image.open(file) as source_image:
+            images.append(source_image.convert("RGB"))
+    width = sum(image.width + GAP for image in images) - GAP
+    canvas = Image.new("RGB", (width, max(image.height for image in images)), (255, 255, 255))
+    x_offset = 0
+    for image in images:
+        canvas.paste(image, (x_offset, 0))
+        x_offset += image.width + GAP
+    return canvas

@@ -89,19 +89,19 @@ def teach_supervised(
     recipe = recipe or SupervisedRecipe()
     if not chats:
         raise DataError("There is no conversation to train on.")
-    place = new_folder(out)
+    folder = new_folder(out)
     student = open_student(model, images=any(chat.images for chat in chats))
-    trainer = _trainer(student, chats, validation, place, recipe)
+    trainer = _trainer(student, chats, validation, folder, recipe)
     tell(f"{len(chats)} conversations; {_trainable(trainer.model)}")
     trainer.train()
     curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
     finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
-        told = {"stage": "supervised", "model": str(model), "conversations": len(chats), "recipe": asdict(recipe),
+        record = {"stage": "supervised", "model": str(model), "conversations": len(chats), "recipe": asdict(recipe),
                 "curve": curve}  # fmt: skip
-        save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, place, told)
+        save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, folder, record)
     trainer.accelerator.wait_for_everyone()
-    return Taught(place, curve)
+    return Taught(folder, curve)
 
 
 def _trainer(
@@ -129,11 +129,13 @@ def _trainer(
         dataset_kwargs={"skip_prepare_dataset": True}, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
     data = Dataset.from_list([row(chat) for chat in chats])
-    held = Dataset.from_list([row(chat) for chat in validation]) if validation else None
+    validation_data = Dataset.from_list([row(chat) for chat in validation]) if validation else None
     if not student.sees:
-        data, held = (one.remove_columns("images") if one is not None else None for one in (data, held))
+        data, validation_data = (
+            dataset.remove_columns("images") if dataset is not None else None for dataset in (data, validation_data)
+        )
     return SFTTrainer(
-        model=student.model, args=settings, train_dataset=data, eval_dataset=held, processing_class=student.processor,
+        model=student.model, args=settings, train_dataset=data, eval_dataset=validation_data, processing_class=student.processor,
         data_collator=Collator(student, recipe.max_length), peft_config=recipe.adapters.config(),
         callbacks=within(recipe.minutes),
     )  # fmt: skip
@@ -141,8 +143,8 @@ def _trainer(
 
 def _trainable(model: Any) -> str:
     parts = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
-    learnt = sum(size for size, trained in parts if trained)
-    return f"{learnt:,} of {sum(size for size, _ in parts):,} parameters are trained"
+    trained_count = sum(size for size, is_trained in parts if is_trained)
+    return f"{trained_count:,} of {sum(size for size, _ in parts):,} parameters are trained"
 
 
 def _numbers(entry: dict[str, Any]) -> dict[str, float]:

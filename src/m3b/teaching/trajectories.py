@@ -71,10 +71,10 @@ class Collection:
         except OSError as error:
             raise WrongUse(f"The folder {folder} cannot be made: {error}.") from error
         if file.is_file():
-            differ = _differing(file, settings)
-            if differ:
+            differences = _differing(file, settings)
+            if differences:
                 raise WrongUse(
-                    f"The trajectories in {folder} were begun with other settings ({'; '.join(differ)}). Use the same "
+                    f"The trajectories in {folder} were begun with other settings ({'; '.join(differences)}). Use the same "
                     "ones to go on, or name a new folder."
                 )
         else:
@@ -130,24 +130,24 @@ def make(
     """
     if not 0 <= held_out < 1:
         raise WrongUse(f"held_out is {held_out}; a share from 0 to below 1 is needed.")
-    reward, case, kept, tried = reward or Reward(), None, 0, 0
+    reward, case, kept_count, tried_count = reward or Reward(), None, 0, 0
     for target in targets:
         if case is not None and target.case != case:
             collection.note(case=case, finished=True)
         case = target.case
-        for way in expert.ways:
-            name = _name(target, way)
-            if name in collection.done:
+        for mode in expert.ways:
+            trajectory_id = _name(target, mode)
+            if trajectory_id in collection.done:
                 continue
-            rng = np.random.default_rng(_number(f"{expert.seed}/{name}"))
-            found = demonstrate(target, segmenter, expert, way, rng, reward)
-            if not found.reason:
-                _keep(collection, target, way, found, _share(target.patient) < held_out)
-            collection.note(id=name, case=target.case, target=target.name, way=way, outcome=found.reason or KEPT,
-                            iou=[round(one, 4) for one in found.iou])  # fmt: skip
-            collection.done.add(name)
-            kept, tried = kept + (not found.reason), tried + 1
-            tick(kept, tried)
+            rng = np.random.default_rng(_number(f"{expert.seed}/{trajectory_id}"))
+            demonstration = demonstrate(target, segmenter, expert, mode, rng, reward)
+            if not demonstration.reason:
+                _keep(collection, target, mode, demonstration, _share(target.patient) < held_out)
+            collection.note(id=trajectory_id, case=target.case, target=target.name, way=mode, outcome=demonstration.reason or KEPT,
+                            iou=[round(value, 4) for value in demonstration.iou])  # fmt: skip
+            collection.done.add(trajectory_id)
+            kept_count, tried_count = kept_count + (not demonstration.reason), tried_count + 1
+            tick(kept_count, tried_count)
     if case is not None:
         collection.note(case=case, finished=True)
     return finish(collection)
@@ -161,20 +161,22 @@ def finish(collection: Collection) -> Made:
     """
     folder = collection.folder
     lines = [line for line in objects(folder / PROGRESS) if "id" in line]
-    kept = {name: list(objects(folder / name)) for name in (TRAIN, VALIDATION)}
-    told = summed(lines, KEPT) | {"train": len(kept[TRAIN]), "validation": len(kept[VALIDATION])}
-    replace_text(folder / SUMMARY, json.dumps(told, indent=1, ensure_ascii=False))
-    if not kept[TRAIN] and not kept[VALIDATION]:
-        reasons = "; ".join(f"{why} ({count})" for why, count in told["left_out"].items())
+    lines_by_file = {name: list(objects(folder / name)) for name in (TRAIN, VALIDATION)}
+    summary = summed(lines, KEPT) | {"train": len(lines_by_file[TRAIN]), "validation": len(lines_by_file[VALIDATION])}
+    replace_text(folder / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False))
+    if not lines_by_file[TRAIN] and not lines_by_file[VALIDATION]:
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in summary["left_out"].items())
         raise DataError(
             f"No trajectory was kept: {reasons or 'there is no target'}. Lower min_iou or min_gain, or use a segmenter "
             "that knows such images (`m3b interactive bench` says how far its oracles get)."
         )
     (folder / "pictures").mkdir(exist_ok=True)
-    chosen = sorted((line for lines in kept.values() for line in lines), key=lambda line: _number(str(line["id"])))
-    for number, line in enumerate(chosen[:SHOWN], 1):
+    ordered_lines = sorted(
+        (line for lines in lines_by_file.values() for line in lines), key=lambda line: _number(str(line["id"]))
+    )
+    for number, line in enumerate(ordered_lines[:SHOWN], 1):
         sheet([folder / name for name in line["images"]]).save(folder / "pictures" / f"{number:02d}.png")
-    return Made(folder, told)
+    return Made(folder, summary)
 
 
 def settings_of(index: str | Path, segmenter: str, expert: Expert, held_out: float) -> dict[str, Any]:
@@ -183,20 +185,20 @@ def settings_of(index: str | Path, segmenter: str, expert: Expert, held_out: flo
 
 
 def _keep(collection: Collection, target: Target, way: Way, found: Demonstration, validation: bool) -> None:
-    name = _name(target, way)
-    stem = hashlib.sha256(name.encode()).hexdigest()[:16]
+    trajectory_id = _name(target, way)
+    stem = hashlib.sha256(trajectory_id.encode()).hexdigest()[:16]
     pictures = [picture.data for message in found.messages for picture in message.images]
     files = tuple(collection.folder / "images" / f"{stem}_{number}.png" for number in range(len(pictures)))
     facts = {"case": target.case, "patient": target.patient, "target": target.name, "slice": target.slice_index,
-             "way": way, "iou": [round(one, 4) for one in found.iou]}  # fmt: skip
+             "way": way, "iou": [round(value, 4) for value in found.iou]}  # fmt: skip
     tools = tuple(tool_json(tool) for tool in specs())
-    chat = ChatRecord(name, messages_json(found.messages), tools, files, round(found.scored.total, 6), facts)
+    chat = ChatRecord(trajectory_id, messages_json(found.messages), tools, files, round(found.scored.total, 6), facts)
     collection.write(chat, tuple(pictures), validation)
 
 
 def _name(target: Target, way: Way) -> str:
-    place = "" if target.slice_index is None else f"#{target.slice_index}"
-    return f"{target.case}{place}/{target.name}/{way}"
+    slice_text = "" if target.slice_index is None else f"#{target.slice_index}"
+    return f"{target.case}{slice_text}/{target.name}/{way}"
 
 
 def _number(text: str) -> int:
@@ -209,10 +211,10 @@ def _share(patient: str) -> float:
 
 def _differing(file: Path, settings: dict[str, Any]) -> list[str]:
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
+        previous = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise WrongUse(f"{file} cannot be read: {error}.") from error
-    flat = [_flat(before), _flat(settings)]
+    flat = [_flat(previous), _flat(settings)]
     return [
         f"{name} was {flat[0].get(name)}, is {flat[1].get(name)}"
         for name in sorted(flat[0].keys() | flat[1].keys())

@@ -17,11 +17,11 @@ def within(minutes: float | None) -> list[Any]:
 
     from transformers import TrainerCallback
 
-    end = time.monotonic() + 60 * minutes
+    deadline = time.monotonic() + 60 * minutes
 
     class _Clock(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            control.should_training_stop = control.should_training_stop or time.monotonic() > end
+            control.should_training_stop = control.should_training_stop or time.monotonic() > deadline
 
     return [_Clock()]
 

@@ -139,7 +139,7 @@ def call(name: str, /, **arguments: Any) -> Reply:
 
 def both(*replies: Reply, text: str = "") -> Reply:
     """Several `call(...)` in one turn, with text before them."""
-    calls = tuple(each for reply in replies for each in reply.calls)
+    calls = tuple(tool_call for reply in replies for tool_call in reply.calls)
     return Reply(text or " ".join(reply.text for reply in replies if reply.text), calls, stop="tools")
 
 
@@ -186,5 +186,7 @@ def fault(error: type[LLMError] = LLMError, message: str = "A scripted provider 
 
 def dumps(reply: Reply) -> str:
     """A reply as one line of JSON, for scripts kept in files; `as_reply(json.loads(line), "")` reads it back."""
-    calls = [{"id": each.id, "name": each.name, "arguments": each.arguments} for each in reply.calls]
+    calls = [
+        {"id": tool_call.id, "name": tool_call.name, "arguments": tool_call.arguments} for tool_call in reply.calls
+    ]
     return json.dumps({"text": reply.text, "calls": calls, "stop": reply.stop}, ensure_ascii=False)

@@ -97,11 +97,11 @@ class Toolbox:
         own: Mapping[str, Callable[..., ToolResult]] = MappingProxyType({}),
     ) -> None:
         self.tools = {**TOOLS, **own}
-        kept = Logs(roots, logs)
-        jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {}, kept)
-        seen = tuple(path for path in (roots.work, *roots.read.values()) if path.exists())
-        reader = Reader(sandbox, Mounts(read=seen), cancelled=cancelled)
-        self.context = Context(roots, jobs, kept, phi, approve, on_output, cancelled, max_result_chars, reader)
+        run_logs = Logs(roots, logs)
+        jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {}, run_logs)
+        visible_folders = tuple(path for path in (roots.work, *roots.read.values()) if path.exists())
+        reader = Reader(sandbox, Mounts(read=visible_folders), cancelled=cancelled)
+        self.context = Context(roots, jobs, run_logs, phi, approve, on_output, cancelled, max_result_chars, reader)
 
     @property
     def jobs(self) -> list[ScriptJob]:
@@ -172,11 +172,11 @@ class Toolbox:
         self.close()
 
     def _run(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
-        offered = [name for name in self.tools if name in allowed]
-        if call.name not in offered:
-            close = difflib.get_close_matches(call.name, offered, 1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise _Malformed(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(offered)}.")
+        available = [name for name in self.tools if name in allowed]
+        if call.name not in available:
+            similar = difflib.get_close_matches(call.name, available, 1)
+            hint = f" Did you mean {similar[0]}?" if similar else ""
+            raise _Malformed(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(available)}.")
         tool = self.tools[call.name]
         if call.parse_error:
             raise _Malformed(
@@ -195,51 +195,55 @@ class Toolbox:
             return result
         logs = self.context.logs
         try:
-            own = logs.next(RESULTS)[1]
+            result_file = logs.next(RESULTS)[1]
             content = result.text.encode("utf-8", "replace")
-            own.write_bytes(content)
-            fault = logs.publish(own, content)
+            result_file.write_bytes(content)
+            write_error = logs.publish(result_file, content)
         except OSError as error:
-            fault = error.strerror or str(error)
-        if fault:
-            cut = clip(result.text, limit, f"the rest could not be kept: {fault}")
-            return ToolResult(cut, result.is_error, {**result.data, "full": ""})
-        full = logs.spell(own)
-        data: dict[str, Any] = {**result.data, "full": full}
-        return ToolResult(clip(result.text, limit, f"all of it is in {full}"), result.is_error, data)
+            write_error = error.strerror or str(error)
+        if write_error:
+            shortened = clip(result.text, limit, f"the rest could not be kept: {write_error}")
+            return ToolResult(shortened, result.is_error, {**result.data, "full": ""})
+        log_name = logs.spell(result_file)
+        data: dict[str, Any] = {**result.data, "full": log_name}
+        return ToolResult(clip(result.text, limit, f"all of it is in {log_name}"), result.is_error, data)
 
     def _system(self, error: OSError) -> str:
         """A fault of the file system, in the agent's spelling of the path."""
         name = error.filename if isinstance(error.filename, str) else ""
-        where = self.context.roots.show(Path(name)) if name.startswith("/") else name
+        shown_path = self.context.roots.show(Path(name)) if name.startswith("/") else name
         if isinstance(error, Unsafe):
-            return f"{where}: {error.strerror}. Use another path."
+            return f"{shown_path}: {error.strerror}. Use another path."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return "The disk is full: nothing more can be written. Delete what is not needed (old checkpoints, caches)."
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            return f"{where}: a file or a link stands where a folder is needed. Use another path."
+            return f"{shown_path}: a file or a link stands where a folder is needed. Use another path."
         if error.errno == errno.ENAMETOOLONG:
             return "The path is too long. Use shorter names."
-        return f"{where + ': ' if where else ''}{error.strerror or error}."
+        return f"{shown_path + ': ' if shown_path else ''}{error.strerror or error}."
 
 
 def _usage(tool: Callable[..., ToolResult]) -> str:
     parameters = list(inspect.signature(tool).parameters.values())[1:]
-    shown = [p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in parameters]
-    return f"{tool.__name__}({', '.join(shown)})"
+    parameter_texts = [
+        p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in parameters
+    ]
+    return f"{tool.__name__}({', '.join(parameter_texts)})"
 
 
 def _expected(tool: Callable[..., ToolResult]) -> str:
     """The schema of the arguments, without the descriptions that the model has been given already."""
-    bare = json.dumps(_bare(schema.spec_of(tool).parameters), separators=(",", ":"))
-    return f"Schema of the arguments: {bare}"
+    schema_json = json.dumps(_bare(schema.spec_of(tool).parameters), separators=(",", ":"))
+    return f"Schema of the arguments: {schema_json}"
 
 
 def _bare(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     # `properties` holds names, one of which may be `description` itself.
-    kept = {key: value for key, value in part.items() if key not in ("description", "additionalProperties", "default")}
-    if "properties" in kept:
-        kept["properties"] = {name: _bare(value) for name, value in kept["properties"].items()}
-    return kept | ({"items": _bare(kept["items"])} if "items" in kept else {})
+    stripped = {
+        key: value for key, value in part.items() if key not in ("description", "additionalProperties", "default")
+    }
+    if "properties" in stripped:
+        stripped["properties"] = {name: _bare(value) for name, value in stripped["properties"].items()}
+    return stripped | ({"items": _bare(stripped["items"])} if "items" in stripped else {})

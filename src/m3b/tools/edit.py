@@ -59,45 +59,49 @@ def apply(text: str, edits: list[Edit], path: str) -> str:
     Raises:
         ToolError: an `old` that is empty, missing or not unique; says where, and that nothing was changed.
     """
-    windows = "\r\n" in text and "\n" not in text.replace("\r\n", "")
+    has_crlf = "\r\n" in text and "\n" not in text.replace("\r\n", "")
     for number, edit in enumerate(edits, 1):
         old, new = edit["old"], edit["new"]
-        if windows and "\r" not in old:
+        if has_crlf and "\r" not in old:
             old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-        which = f"edit {number} of {len(edits)}" if len(edits) > 1 else "the edit"
+        edit_label = f"edit {number} of {len(edits)}" if len(edits) > 1 else "the edit"
         if not old:
-            raise ToolError(f"{path}: 'old' of {which} is empty. Nothing was changed.")
-        places = _places(text, old)
-        if len(places) != 1:
-            raise ToolError(f"{path}: {_why(text, old, places, which)} Nothing was changed.")
-        text = text[: places[0]] + new + text[places[0] + len(old) :]
+            raise ToolError(f"{path}: 'old' of {edit_label} is empty. Nothing was changed.")
+        positions = _places(text, old)
+        if len(positions) != 1:
+            raise ToolError(f"{path}: {_why(text, old, positions, edit_label)} Nothing was changed.")
+        text = text[: positions[0]] + new + text[positions[0] + len(old) :]
     return text
 
 
 def _places(text: str, old: str) -> list[int]:
     """Where `old` begins, overlapping occurrences too."""
-    places: list[int] = []
-    at = text.find(old)
-    while at >= 0 and len(places) < 100:
-        places.append(at)
-        at = text.find(old, at + 1)
-    return places
+    positions: list[int] = []
+    position = text.find(old)
+    while position >= 0 and len(positions) < 100:
+        positions.append(position)
+        position = text.find(old, position + 1)
+    return positions
 
 
 def _why(text: str, old: str, places: list[int], which: str) -> str:
     if places:
-        numbers = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:8])
-        more = "100 or more" if len(places) >= 100 else str(len(places))
-        return f"'old' of {which} occurs {more} times (lines {numbers}). Add surrounding lines to make it unique."
-    wanted = max(old.strip("\n").split("\n"), key=lambda line: len(line.strip()))
+        numbers = ", ".join(str(text.count("\n", 0, position) + 1) for position in places[:8])
+        count_text = "100 or more" if len(places) >= 100 else str(len(places))
+        return f"'old' of {which} occurs {count_text} times (lines {numbers}). Add surrounding lines to make it unique."
+    longest_line = max(old.strip("\n").split("\n"), key=lambda line: len(line.strip()))
     lines = text.split("\n")
-    close = difflib.get_close_matches(wanted, lines[:20000], 1, 0.5)
-    if not close:
+    similar_lines = difflib.get_close_matches(longest_line, lines[:20000], 1, 0.5)
+    if not similar_lines:
         return f"'old' of {which} does not occur, and no line is like it. Read the file again."
-    number = lines.index(close[0]) + 1
-    hint = "differs in white space only" if close[0].split() == wanted.split() and close[0] != wanted else "is nearest"
-    same = "; that line fits, so another line of 'old' differs" if close[0] == wanted else ""
-    return f"'old' of {which} does not occur. Line {number} {hint}: {shorten(close[0], 200)!r}{same}."
+    number = lines.index(similar_lines[0]) + 1
+    hint = (
+        "differs in white space only"
+        if similar_lines[0].split() == longest_line.split() and similar_lines[0] != longest_line
+        else "is nearest"
+    )
+    same_line_note = "; that line fits, so another line of 'old' differs" if similar_lines[0] == longest_line else ""
+    return f"'old' of {which} does not occur. Line {number} {hint}: {shorten(similar_lines[0], 200)!r}{same_line_note}."
 
 
 def _summary(before: str, after: str) -> str:
@@ -107,5 +111,5 @@ def _summary(before: str, after: str) -> str:
     end = next((i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b), 0)
     end = min(end, len(old) - start, len(new) - start)
     last = len(new) - end
-    span = f"line {start + 1}" if last <= start + 1 else f"lines {start + 1}-{last}"
-    return f"{span}; {plural(len(new) - after.endswith(chr(10)), 'line')} now"
+    line_range = f"line {start + 1}" if last <= start + 1 else f"lines {start + 1}-{last}"
+    return f"{line_range}; {plural(len(new) - after.endswith(chr(10)), 'line')} now"

@@ -33,28 +33,28 @@ def list_files(ctx: Context, path: str = ".", depth: int = 2) -> ToolResult:
         path: folder, relative to the working folder, or under data/ or resources/.
         depth: how many levels to show, 1 to 6.
     """
-    top = ctx.roots.resolve(path)
-    if not top.exists():
-        raise missing(ctx.roots, path, top)
-    if not top.is_dir():
-        return ToolResult(f"{path}: a file, {size(top.stat().st_size)}. Read it with read_files or preview_files.")
+    folder = ctx.roots.resolve(path)
+    if not folder.exists():
+        raise missing(ctx.roots, path, folder)
+    if not folder.is_dir():
+        return ToolResult(f"{path}: a file, {size(folder.stat().st_size)}. Read it with read_files or preview_files.")
     lines: list[str] = []
-    more = _list_into(ctx, top, "", max(1, min(depth, 6)), lines)
-    if more:
+    is_truncated = _list_into(ctx, folder, "", max(1, min(depth, 6)), lines)
+    if is_truncated:
         lines.append(f"... the list stops at {_MAX_LISTED} entries; use preview_dirs to count and group the rest")
     return ToolResult(
-        "\n".join([f"{ctx.roots.show(top)}/", *map(one_line, lines)]) if lines else f"{path}: empty folder"
+        "\n".join([f"{ctx.roots.show(folder)}/", *map(one_line, lines)]) if lines else f"{path}: empty folder"
     )
 
 
 def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[str]) -> bool:
     """Add one folder's entries; whether the list is full."""
     try:
-        found = sorted(entries(folder), key=lambda entry: natural(entry.name))
+        sorted_entries = sorted(entries(folder), key=lambda entry: natural(entry.name))
     except OSError as error:
         lines.append(f"{indent}  (unreadable: {error.strerror})")
         return False
-    for entry in found:
+    for entry in sorted_entries:
         if len(lines) >= _MAX_LISTED:
             return True
         target = folder / entry.name
@@ -104,9 +104,9 @@ def copy_files(ctx: Context, source: str, destination: str) -> ToolResult:
     if start.is_dir() and target.is_file():
         raise ToolError(f"{destination} is a file; a folder cannot be copied over it.")
     count, total, skipped = 0, 0, 0
-    for one, to, plain in _pairs(start, target):
-        if plain:
-            count, total = count + 1, total + _copy_one(ctx, one, to)
+    for source_file, target_file, is_regular in _pairs(start, target):
+        if is_regular:
+            count, total = count + 1, total + _copy_one(ctx, source_file, target_file)
         else:
             skipped += 1
     note = f"; {plural(skipped, 'link or special file', 'links or special files')} left out" if skipped else ""
@@ -119,21 +119,21 @@ def _pairs(start: Path, target: Path) -> Iterator[tuple[Path, Path, bool]]:
         yield start, target, True
         return
     try:
-        for found in walk(start, leave=("__pycache__",)):
-            if found.kind != "folder":
-                yield start / found.name, target / found.name, found.kind == "file"
+        for entry in walk(start, leave=("__pycache__",)):
+            if entry.kind != "folder":
+                yield start / entry.name, target / entry.name, entry.kind == "file"
     except untrusted.Unsafe as error:
         raise ToolError(f"{start.name}: {error.strerror}; copy a part of it.") from None
 
 
 def _copy_one(ctx: Context, source: Path, target: Path) -> int:
     """Copy one file; returns its size in bytes. Blocks go from file to file, so that size does not matter."""
-    to = ctx.roots.resolve(str(target), write=True)
+    resolved_target = ctx.roots.resolve(str(target), write=True)
     try:
-        return copy_file(source, ctx.roots.work, to)
+        return copy_file(source, ctx.roots.work, resolved_target)
     except untrusted.Unsafe as error:
         raise ToolError(
-            f"{ctx.roots.show(source)} cannot be copied to {ctx.roots.show(to)}: {error.strerror}."
+            f"{ctx.roots.show(source)} cannot be copied to {ctx.roots.show(resolved_target)}: {error.strerror}."
         ) from None
 
 
@@ -145,16 +145,16 @@ def write_files(ctx: Context, files: list[NewFile]) -> ToolResult:
     """
     if not files:
         raise ToolError("write_files needs at least one file.")
-    targets = [ctx.roots.resolve(one["path"], write=True) for one in files]
-    for one, target in zip(files, targets, strict=True):
+    targets = [ctx.roots.resolve(new_file["path"], write=True) for new_file in files]
+    for new_file, target in zip(files, targets, strict=True):
         if target.is_dir():
-            raise ToolError(f"{one['path']} is a folder; name a file. Nothing was written.")
+            raise ToolError(f"{new_file['path']} is a folder; name a file. Nothing was written.")
     lines = []
-    for one, target in zip(files, targets, strict=True):
-        old = target.exists()
-        write_whole(target, one["content"].encode("utf-8", "replace"))
-        count = one["content"].count("\n") + (not one["content"].endswith("\n") and bool(one["content"]))
-        lines.append(f"{'Replaced' if old else 'Wrote'} {ctx.roots.show(target)} ({plural(count, 'line')})")
+    for new_file, target in zip(files, targets, strict=True):
+        existed = target.exists()
+        write_whole(target, new_file["content"].encode("utf-8", "replace"))
+        count = new_file["content"].count("\n") + (not new_file["content"].endswith("\n") and bool(new_file["content"]))
+        lines.append(f"{'Replaced' if existed else 'Wrote'} {ctx.roots.show(target)} ({plural(count, 'line')})")
     return ToolResult("\n".join(lines))
 
 
@@ -166,12 +166,12 @@ def missing(roots: Roots, path: str, real: Path) -> ToolError:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     try:
-        names = sorted((one.name for one in entries(roots.resolve(str(folder)))[:5000]), key=natural)
+        names = sorted((entry.name for entry in entries(roots.resolve(str(folder)))[:5000]), key=natural)
     except (OSError, ToolError):
         names = []
-    close = difflib.get_close_matches(real.name, names, 3, 0.75) if folder == real.parent else []
-    shown = roots.show(folder)
-    if close:
-        return ToolError(one_line(f"{path} does not exist. Close: {', '.join(close)} (in {shown})."))
-    some = ", ".join(names[:15]) + (f" and {len(names) - 15} more" if len(names) > 15 else "")
-    return ToolError(one_line(f"{path} does not exist. {shown} holds: {some or 'nothing'}."))
+    similar_names = difflib.get_close_matches(real.name, names, 3, 0.75) if folder == real.parent else []
+    folder_text = roots.show(folder)
+    if similar_names:
+        return ToolError(one_line(f"{path} does not exist. Close: {', '.join(similar_names)} (in {folder_text})."))
+    names_text = ", ".join(names[:15]) + (f" and {len(names) - 15} more" if len(names) > 15 else "")
+    return ToolError(one_line(f"{path} does not exist. {folder_text} holds: {names_text or 'nothing'}."))

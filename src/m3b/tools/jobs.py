@@ -139,8 +139,8 @@ class Jobs:
             raise ToolError(
                 f"Job {number} ended when m3b was interrupted; its files are there. {self.lost[number]}".strip()
             )
-        known = ", ".join(f"{job.number} ({'running' if job.running else 'ended'})" for job in self.all) or "none"
-        raise ToolError(f"There is no job {number}. Jobs: {known}.")
+        job_list = ", ".join(f"{job.number} ({'running' if job.running else 'ended'})" for job in self.all) or "none"
+        raise ToolError(f"There is no job {number}. Jobs: {job_list}.")
 
     def wait(
         self,
@@ -153,18 +153,18 @@ class Jobs:
 
         `look` is called about twice a second. Returns whether the run was cancelled.
         """
-        end = time.monotonic() + wait_s
-        looked = time.monotonic()
+        deadline = time.monotonic() + wait_s
+        last_tick = time.monotonic()
         while job.running:
             if cancelled():
                 job.exit = job.process.stop()
                 return True
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 return False
-            job.exit = job.process.wait(min(0.25, left))
-            if time.monotonic() - looked >= 0.5:
-                looked = time.monotonic()
+            job.exit = job.process.wait(min(0.25, remaining_s))
+            if time.monotonic() - last_tick >= 0.5:
+                last_tick = time.monotonic()
                 _ = job.silence_s
                 if look:
                     look(job)

@@ -16,7 +16,7 @@ _MOST = 9999
 
 def _numbers(root: Path, name: str, kind: str) -> list[int]:
     with contextlib.suppress(OSError):
-        files = [Path(found.name) for found in untrusted.walk(root, name, deepest=0)]
+        files = [Path(entry.name) for entry in untrusted.walk(root, name, deepest=0)]
         return [int(file.stem) for file in files if file.suffix == _SUFFIX[kind] and file.stem.isdecimal()]
     return []
 
@@ -45,14 +45,14 @@ class Logs:
         Raises:
             OSError: the folder cannot be made.
         """
-        own = self.folder / kind
-        if own.is_dir():
-            taken = _numbers(own, "", kind)
+        kind_folder = self.folder / kind
+        if kind_folder.is_dir():
+            used_numbers = _numbers(kind_folder, "", kind)
         else:  # a run of before m3b kept its own copies goes on with its numbers
-            taken = [number for number in _numbers(self._work, f"Logout/{kind}", kind) if number <= _MOST]
-            own.mkdir(parents=True)
-        number = max(taken, default=0) + 1
-        return number, own / f"{number:03d}{_SUFFIX[kind]}"
+            used_numbers = [number for number in _numbers(self._work, f"Logout/{kind}", kind) if number <= _MOST]
+            kind_folder.mkdir(parents=True)
+        number = max(used_numbers, default=0) + 1
+        return number, kind_folder / f"{number:03d}{_SUFFIX[kind]}"
 
     def spell(self, own: Path) -> str:
         """How agents spell the copy of a text."""

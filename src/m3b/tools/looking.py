@@ -71,9 +71,9 @@ def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
 
 
 def _ask(ctx: Context, tool: Looks, **arguments: Any) -> ToolResult:
-    asked = PreviewCall(tool, arguments, ctx.roots.work, dict(ctx.roots.read), ctx.phi, ctx.max_result_chars)
+    preview_call = PreviewCall(tool, arguments, ctx.roots.work, dict(ctx.roots.read), ctx.phi, ctx.max_result_chars)
     try:
-        return ctx.reader.ask(LOOK, asked)
+        return ctx.reader.ask(LOOK, preview_call)
     except ReaderFault as error:
         raise ToolError(_spelled(ctx, str(error))) from None
 
@@ -93,10 +93,10 @@ def look(asked: PreviewCall) -> ToolResult:
     """
     import importlib
 
-    inside = Looking(Roots(asked.work, asked.read), asked.phi, asked.max_result_chars)
+    preview_context = Looking(Roots(asked.work, asked.read), asked.phi, asked.max_result_chars)
     tool = getattr(importlib.import_module(f"m3b.tools.{asked.tool}"), asked.tool)
     try:
-        result: ToolResult = tool(inside, **asked.arguments)
+        result: ToolResult = tool(preview_context, **asked.arguments)
     except DataError as error:
         raise ToolError(str(error)) from error
     return result

@@ -24,23 +24,23 @@ def bound(functions: Iterable[OwnTool]) -> dict[str, Bound]:
     Raises:
         WrongUse: a function without name, docstring or types, of a type that no schema holds, or of a name that is taken.
     """
-    found: dict[str, Bound] = {}
+    tools_by_name: dict[str, Bound] = {}
     for function in functions:
         name = getattr(function, "__name__", "")
-        if not name.isidentifier() or name in TOOLS or name in found:
+        if not name.isidentifier() or name in TOOLS or name in tools_by_name:
             raise WrongUse(
-                f"The tool {name or function!r} needs a name of its own; taken are {', '.join((*TOOLS, *found))}."
+                f"The tool {name or function!r} needs a name of its own; taken are {', '.join((*TOOLS, *tools_by_name))}."
             )
         if not inspect.getdoc(function):
             raise WrongUse(f"The tool {name} needs a docstring: it is what agents are told of it.")
-        found[name] = _bound(function, name)
-    return found
+        tools_by_name[name] = _bound(function, name)
+    return tools_by_name
 
 
 def _bound(function: OwnTool, name: str) -> Bound:
     hints = typing.get_type_hints(function)
     parameters = list(inspect.signature(function).parameters.values())
-    if untyped := [one.name for one in parameters if one.name not in hints]:
+    if untyped := [parameter.name for parameter in parameters if parameter.name not in hints]:
         raise WrongUse(f"The tool {name} has parameters without a type: {', '.join(untyped)}.")
 
     def tool(context: Context, **arguments: Any) -> ToolResult:

@@ -38,8 +38,8 @@ class Roots:
             ToolError: an empty path, `..`, a path or link that leads out of the roots, or read-only material that
                 is to be written. The message names the allowed roots or the way round.
         """
-        if "\\" in path and not write and (spelled := from_one_line(path)) != path:
-            real = self.resolve(spelled)
+        if "\\" in path and not write and (decoded := from_one_line(path)) != path:
+            real = self.resolve(decoded)
             if real.exists():
                 return real
         parts = self._parts(path)
@@ -50,15 +50,15 @@ class Roots:
                 "or write somewhere else."
             )
         if name is None:
-            base, rest = self.work, parts
+            base, remaining_parts = self.work, parts
         else:
-            base, rest = self.read[name], parts[name.count("/") + 1 :]
-        plain = base.joinpath(*rest)
+            base, remaining_parts = self.read[name], parts[name.count("/") + 1 :]
+        unresolved = base.joinpath(*remaining_parts)
         try:
-            real = Path(os.path.realpath(plain))
+            real = Path(os.path.realpath(unresolved))
         except (OSError, ValueError) as error:
             raise ToolError(f"{path!r}: not a usable path ({error}).") from None
-        if write and real != plain:
+        if write and real != unresolved:
             raise ToolError(f"{path}: a link lies on the way, and links are not written through. Use a plain path.")
         if real.is_relative_to(base) or (not write and self._holder(real) is not None):
             return real
@@ -104,8 +104,8 @@ class Roots:
     def _relative(self, path: str) -> str:
         if ".." in path.split("/"):
             raise ToolError(f"{path}: '..' is not allowed. Write the path from the working folder. {self._allowed()}")
-        plain = Path(os.path.normpath(path))
-        for candidate in (plain, Path(os.path.realpath(plain))):
+        normalised = Path(os.path.normpath(path))
+        for candidate in (normalised, Path(os.path.realpath(normalised))):
             if self._holder(candidate) is not None:
                 return self.show(candidate)
         raise ToolError(f"{path}: outside of the allowed folders. {self._allowed()}")

@@ -30,21 +30,28 @@ def preview_dirs(ctx: Looking, path: str, samples: int = 5) -> ToolResult:
         raise missing(ctx.roots, path, top)
     if not top.is_dir():
         raise ToolError(f"{path} is a file. Use preview_files.")
-    shown = ctx.roots.show(top)
-    linked = [name for name, real in ctx.roots.read.items() if top == ctx.roots.work / name.split("/")[0] and real]
-    if linked:
-        return ToolResult(f"{shown} holds: {', '.join(linked)}. Preview one of them.")
-    found = survey(top, ctx.roots.inside())
-    return ToolResult(report(found, shown, top, max(0, min(samples, 50))), data=summary(found, shown).plain())
+    display_path = ctx.roots.show(top)
+    linked_names = [
+        name for name, real in ctx.roots.read.items() if top == ctx.roots.work / name.split("/")[0] and real
+    ]
+    if linked_names:
+        return ToolResult(f"{display_path} holds: {', '.join(linked_names)}. Preview one of them.")
+    folder_walk = survey(top, ctx.roots.inside())
+    return ToolResult(
+        report(folder_walk, display_path, top, max(0, min(samples, 50))),
+        data=summary(folder_walk, display_path).plain(),
+    )
 
 
 def report(found: FolderWalk, shown: str, top: Path, samples: int) -> str:
     """A survey as text."""
-    about = "" if found.exact else "about "
-    total = sum(one.estimate for one in found.sizes.values())
-    lines = [f"{shown}: {plural(found.files, 'file')} in {plural(found.folders, 'sub-folder')}, {about}{size(total)}"]
+    size_qualifier = "" if found.exact else "about "
+    total = sum(sizes.estimate for sizes in found.sizes.values())
+    lines = [
+        f"{shown}: {plural(found.files, 'file')} in {plural(found.folders, 'sub-folder')}, {size_qualifier}{size(total)}"
+    ]
     if found.sizes:
-        lines.append("by extension: " + _extensions(found, about))
+        lines.append("by extension: " + _extensions(found, size_qualifier))
     if found.root.children:
         lines.append("folders (files below):")
         tree: list[str] = []
@@ -59,70 +66,78 @@ def report(found: FolderWalk, shown: str, top: Path, samples: int) -> str:
 
 def summary(found: FolderWalk, shown: str) -> FolderSummary:
     """A survey as data: the patterns that the text shows too."""
-    patterns = tuple(NamePattern(text=one.shown(), count=one.count) for one in _largest(found))
+    patterns = tuple(NamePattern(text=group.shown(), count=group.count) for group in _largest(found))
     return FolderSummary(path=shown, files=found.files, patterns=patterns)
 
 
 def _extensions(found: FolderWalk, about: str) -> str:
     largest = sorted(found.sizes.items(), key=lambda item: (-item[1].count, item[0]))
-    text = ", ".join(f"{end or '(none)'} {one.count:,} ({about}{size(one.estimate)})" for end, one in largest[:12])
+    text = ", ".join(
+        f"{suffix or '(none)'} {sizes.count:,} ({about}{size(sizes.estimate)})" for suffix, sizes in largest[:12]
+    )
     return text + (f", and {len(largest) - 12} more" if len(largest) > 12 else "")
 
 
 def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
-    largest = sorted(node.children, key=lambda one: (-one.files, natural(one.name)))[:_MAX_CHILDREN]
-    chosen = {id(one) for one in largest}
-    for child in sorted(largest, key=lambda one: natural(one.name)):
-        inside = f" in {plural(child.folders, 'folder')}" if child.folders and depth == 1 else ""
-        lines.append(f"{indent}{child.name}/ {child.files:,}{inside}")
+    largest = sorted(node.children, key=lambda folder: (-folder.files, natural(folder.name)))[:_MAX_CHILDREN]
+    shown_ids = {id(folder) for folder in largest}
+    for child in sorted(largest, key=lambda folder: natural(folder.name)):
+        nested_note = f" in {plural(child.folders, 'folder')}" if child.folders and depth == 1 else ""
+        lines.append(f"{indent}{child.name}/ {child.files:,}{nested_note}")
         if depth > 1:
             _tree(child, indent + "  ", depth - 1, lines)
-    rest = [one for one in node.children if id(one) not in chosen]
-    if rest:
-        counts = [one.files for one in rest]
-        each = plural(counts[0], "file") if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,} files"
-        like = _likeness([one.name for one in rest])
-        lines.append(f"{indent}... {plural(len(rest), 'more folder')}{like} with {each} each, {sum(counts):,} in all")
+    remaining = [folder for folder in node.children if id(folder) not in shown_ids]
+    if remaining:
+        counts = [folder.files for folder in remaining]
+        count_text = (
+            plural(counts[0], "file") if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,} files"
+        )
+        name_note = _likeness([folder.name for folder in remaining])
+        lines.append(
+            f"{indent}... {plural(len(remaining), 'more folder')}{name_note} with {count_text} each, {sum(counts):,} in all"
+        )
 
 
 def _likeness(names: list[str]) -> str:
     """What many folders are called: the templates of their names, where a few say it."""
-    groups = sorted(group_names(names), key=lambda one: (-one.count, one.pattern))
-    if len(groups) > MAX_LIKE or any(one.count == 1 and one.pattern == "*" for one in groups):
+    groups = sorted(group_names(names), key=lambda group: (-group.count, group.pattern))
+    if len(groups) > MAX_LIKE or any(group.count == 1 and group.pattern == "*" for group in groups):
         return ""
-    if any("*" in one.pattern for one in groups):
+    if any("*" in group.pattern for group in groups):
         return " of random names" if len(groups) == 1 else ""
-    return f" like {', '.join(one.shown() for one in groups)}"
+    return f" like {', '.join(group.shown() for group in groups)}"
 
 
 def _patterns(found: FolderWalk) -> list[str]:
-    chosen = _largest(found)
-    lines = [f"  {one.shown()}" + (f" x {one.count:,}" if one.count > 1 else "") for one in chosen]
-    rest = sum(one.count for one in found.groups.values()) - sum(one.count for one in chosen) + found.ungrouped
-    if rest:
-        lines.append(f"  ... {rest:,} files of other patterns")
+    largest = _largest(found)
+    lines = [f"  {group.shown()}" + (f" x {group.count:,}" if group.count > 1 else "") for group in largest]
+    n_other = (
+        sum(group.count for group in found.groups.values()) - sum(group.count for group in largest) + found.ungrouped
+    )
+    if n_other:
+        lines.append(f"  ... {n_other:,} files of other patterns")
     return lines
 
 
 def _largest(found: FolderWalk) -> list[PatternGroup]:
     """The patterns with most files, in natural order."""
-    largest = sorted(found.groups.values(), key=lambda one: (-one.count, one.pattern))
-    return sorted(largest[:_MAX_PATTERNS], key=lambda one: natural(one.shown()))
+    largest = sorted(found.groups.values(), key=lambda group: (-group.count, group.pattern))
+    return sorted(largest[:_MAX_PATTERNS], key=lambda group: natural(group.shown()))
 
 
 def _samples(found: FolderWalk, top: Path, samples: int) -> list[str]:
     """First paths of the largest patterns, in natural order; those whose pattern says it all are left out."""
-    many: list[PatternGroup] = [one for one in found.groups.values() if one.count > 1]
-    many.sort(key=lambda one: (-one.count, one.pattern))
-    paths = sorted((os.path.relpath(one.example, top) for one in many[:samples]), key=natural)
+    repeated: list[PatternGroup] = [group for group in found.groups.values() if group.count > 1]
+    repeated.sort(key=lambda group: (-group.count, group.pattern))
+    paths = sorted((os.path.relpath(group.example, top) for group in repeated[:samples]), key=natural)
     return ["examples: " + ", ".join(paths)] if paths else []
 
 
 def _oddities(found: FolderWalk) -> list[str]:
     lines = []
     if found.empty:
-        least = "" if found.exact else "at least "
-        lines.append(f"empty files: {least}{found.empty:,}, such as {', '.join(found.empty_at)}")
+        count_qualifier = "" if found.exact else "at least "
+        lines.append(f"empty files: {count_qualifier}{found.empty:,}, such as {', '.join(found.empty_at)}")
     if found.stray:
         kinds = ", ".join(f"{name} x {count:,}" for name, count in found.stray.most_common(5))
         lines.append(f"hidden or stray files, no data, in no pattern above: {kinds}; such as {found.stray_at[0]}")

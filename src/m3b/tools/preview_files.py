@@ -67,7 +67,7 @@ def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
 
 def spelled(ctx: Looking, text: str) -> str:
     """A message with real paths in the agent's spelling."""
-    for name, base in sorted([("", ctx.roots.work), *ctx.roots.read.items()], key=lambda one: -len(str(one[1]))):
+    for name, base in sorted([("", ctx.roots.work), *ctx.roots.read.items()], key=lambda root: -len(str(root[1]))):
         text = text.replace(f"{base}/", f"{name}/" if name else "")
     return text
 
@@ -81,37 +81,39 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
     real = ctx.roots.resolve(path)
     if not real.exists():
         raise missing(ctx.roots, path, real)
-    shown = ctx.roots.show(real)
+    display_path = ctx.roots.show(real)
     if real.is_dir():
-        return _folder(ctx, real, shown, files)
-    with open_read(real, shown) as file:
+        return _folder(ctx, real, display_path, files)
+    with open_read(real, display_path) as file:
         head = file.read(4096)
         status = os.fstat(file.fileno())
     length = status.st_size
     if not length:
-        return f"{shown}: empty file"
+        return f"{display_path}: empty file"
     if length > _SPARSE and status.st_blocks * 512 * 100 < length:
-        raise ToolError(f"{shown}: {size(length)}, nearly all of it holes without content; look at it with a script.")
+        raise ToolError(
+            f"{display_path}: {size(length)}, nearly all of it holes without content; look at it with a script."
+        )
     kind = kind_of(real, head)
     if kind == "other":
-        return f"{shown}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"
+        return f"{display_path}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"
     module = importlib.import_module(f"m3b.tools.previews.{kind}")
     try:
-        with _still(ctx, real, kind) as still:
-            lines: list[str] = module.preview(still, ctx.phi)
+        with _still(ctx, real, kind) as stable_path:
+            lines: list[str] = module.preview(stable_path, ctx.phi)
     except (ToolError, MemoryError):
         raise
     except untrusted.Unsafe as error:
-        raise ToolError(f"{shown}: {error.strerror}; look at it with a script.") from None
+        raise ToolError(f"{display_path}: {error.strerror}; look at it with a script.") from None
     except Exception as error:  # noqa: BLE001 - the readers of a dozen formats raise what they like on broken files
-        reason = shorten(str(error).replace(str(real), shown), 300) or type(error).__name__
+        reason = shorten(str(error).replace(str(real), display_path), 300) or type(error).__name__
         raise ToolError(
-            f"{shown}: {size(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
+            f"{display_path}: {size(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
         ) from None
     if isinstance(lines, Lines):
-        files.append(lines.summary.model_copy(update={"path": shown}))
-    told = [one_line(line) for line in lines]
-    return f"{shown}: {size(length)}, {told[0]}" + "".join(f"\n  {line}" for line in told[1:])
+        files.append(lines.summary.model_copy(update={"path": display_path}))
+    shown_lines = [one_line(line) for line in lines]
+    return f"{display_path}: {size(length)}, {shown_lines[0]}" + "".join(f"\n  {line}" for line in shown_lines[1:])
 
 
 @contextmanager
@@ -123,17 +125,17 @@ def _still(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
         return
     from m3b.data.reading import shared
 
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as place:
-        left = _COPIED - untrusted.copy_file(real.parent, real.name, Path(place), real.name, most=_COPIED)
-        still = Path(os.path.realpath(place)) / real.name
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as scratch:
+        bytes_left = _COPIED - untrusted.copy_file(real.parent, real.name, Path(scratch), real.name, most=_COPIED)
+        copied = Path(os.path.realpath(scratch)) / real.name
         try:
-            names = shared().headers.companions(still)
+            names = shared().headers.companions(copied)
         except shared().headers.HeaderError as error:
-            raise ToolError(str(error).replace(f"{still.parent}/", "")) from None
+            raise ToolError(str(error).replace(f"{copied.parent}/", "")) from None
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                left -= untrusted.copy_file(real.parent, name, Path(place), name, most=left)
-        yield still
+                bytes_left -= untrusted.copy_file(real.parent, name, Path(scratch), name, most=bytes_left)
+        yield copied
 
 
 def kind_of(path: Path, head: bytes) -> str:
@@ -184,9 +186,9 @@ def _folder(ctx: Looking, folder: Path, shown: str, known: list[FileSummary]) ->
     if any(dicom.is_dicom(file) for file in probes):
         return f"{shown}: " + "\n  ".join(dicom.preview_series(files, ctx.phi))
     middle = files[len(files) // 2]
-    more = " or more" if len(files) > _SLICES else ""
+    or_more = " or more" if len(files) > _SLICES else ""
     return (
-        f"{shown}: a folder of {len(files):,}{more} files; preview_dirs counts them. "
+        f"{shown}: a folder of {len(files):,}{or_more} files; preview_dirs counts them. "
         f"One of them:\n{preview(ctx, str(middle), known)}"
     )
 
@@ -196,13 +198,13 @@ def _files(ctx: Looking, folder: Path, shown: str) -> list[Path]:
     where they stay within the roots."""
     from m3b.tools.natural import natural
 
-    inside, files = ctx.roots.inside(), dict[str, Path]()
+    readable, files = ctx.roots.inside(), dict[str, Path]()
     try:
-        for found in walk(folder):
-            place = f"{folder}/{found.name}"
-            hidden = any(part.startswith(".") for part in found.name.split("/"))
-            if not hidden and (found.kind == "file" or (found.kind == "link" and place in inside)):
-                files[found.name] = Path(inside.real(place))
+        for entry in walk(folder):
+            entry_path = f"{folder}/{entry.name}"
+            is_hidden = any(part.startswith(".") for part in entry.name.split("/"))
+            if not is_hidden and (entry.kind == "file" or (entry.kind == "link" and entry_path in readable)):
+                files[entry.name] = Path(readable.real(entry_path))
             if len(files) > _SLICES:
                 break
     except untrusted.Unsafe as error:

@@ -20,19 +20,19 @@ _COUNT_UP_TO = 64 * 2**20
 
 def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
     """See `m3b.tools.looking.read_files`."""
-    room = 3 * ctx.max_result_chars
+    chars_left = 3 * ctx.max_result_chars
     parts: list[str] = []
     failed = 0
     for path in paths:
         try:
-            part = _read_one(ctx, path, max(offset, 0), max(1, min(limit, 2000)), room)
+            part = _read_one(ctx, path, max(offset, 0), max(1, min(limit, 2000)), chars_left)
         except OSError as error:
             part, failed = f"{path}: {error.strerror}", failed + 1
         except (ToolError, DataError) as error:
             part, failed = str(error), failed + 1
         parts.append(part)
-        room -= len(part)
-        if room < 200 and len(parts) < len(paths):
+        chars_left -= len(part)
+        if chars_left < 200 and len(parts) < len(paths):
             parts.append(f"No room for more in one result. Not read: {', '.join(paths[len(parts) :])[:2000]}")
             break
     return ToolResult("\n\n".join(parts), is_error=failed == len(paths))
@@ -50,37 +50,39 @@ def _read_one(ctx: Looking, path: str, offset: int, limit: int, room: int) -> st
         if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise ToolError(f"{path}: a binary file of {size(length)}. Use preview_files.")
         file.seek(0)
-        lines, cut, ended = _page(file, offset, limit, room)
+        lines, n_cut, is_at_end = _page(file, offset, limit, room)
         last = offset + len(lines)
-        total = last if ended else _total_lines(file, length)
+        total = last if is_at_end else _total_lines(file, length)
     if not length:
         return f"== {one_line(path)}: empty file =="
     if not lines:
         return f"== {one_line(path)}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
     lines, masked = masked_lines(real, lines, ctx)
-    where = f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
-    notes = [f"{plural(cut, 'long line')} cut"] if cut else []
+    range_text = (
+        f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
+    )
+    notes = [f"{plural(n_cut, 'long line')} cut"] if n_cut else []
     notes += [masked] if masked else []
-    notes += [] if ended else [f"go on with offset={last}"]
-    return f"== {one_line(path)} ({'; '.join([where, *notes])}) ==\n" + "\n".join(lines)
+    notes += [] if is_at_end else [f"go on with offset={last}"]
+    return f"== {one_line(path)} ({'; '.join([range_text, *notes])}) ==\n" + "\n".join(lines)
 
 
 def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str], int, bool]:
     """Lines of one page, how many of them were cut, and whether the file ends there."""
     lines: list[str] = []
-    cut = 0
+    n_cut = 0
     source = _lines(file)
     for number, raw in enumerate(source):
         if number < offset:
             continue
         text = raw.decode("utf-8", "replace").rstrip("\r\n").lstrip("\ufeff" if number == 0 else "")
         if len(text) > _LONG_LINE:
-            text, cut = text[:_LONG_LINE] + "…", cut + 1
+            text, n_cut = text[:_LONG_LINE] + "…", n_cut + 1
         lines.append(text)
         room -= len(text) + 1
         if len(lines) >= limit or room <= 0:
-            return lines, cut, next(source, None) is None
-    return lines, cut, True
+            return lines, n_cut, next(source, None) is None
+    return lines, n_cut, True
 
 
 def _lines(file: io.FileIO) -> Iterator[bytes]:

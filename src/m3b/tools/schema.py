@@ -24,19 +24,19 @@ def spec_of(function: Callable[..., Any]) -> ToolSpec:
 
     The docstring's text becomes the description; its `Args:` section describes the parameters.
     """
-    text, described = _docstring(function)
+    text, descriptions = _docstring(function)
     hints = _hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for name, parameter in _parameters(function).items():
-        one = _schema(hints[name])
-        if name in described:
-            one["description"] = described[name]
+        property_schema = _schema(hints[name])
+        if name in descriptions:
+            property_schema["description"] = descriptions[name]
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
         elif parameter.default is not None:
-            one["default"] = parameter.default
-        properties[name] = one
+            property_schema["default"] = parameter.default
+        properties[name] = property_schema
     parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return ToolSpec(getattr(function, "__name__", "tool"), text, parameters)
 
@@ -47,14 +47,14 @@ def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dic
     Raises:
         ToolError: naming an unknown, missing or mistyped argument, and what is wanted.
     """
-    hints, known = _hints(function), _parameters(function)
+    hints, parameters = _hints(function), _parameters(function)
     for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ToolError(f"Unknown argument {name!r}.{hint} Accepted: {', '.join(known)}.")
+        if name not in parameters:
+            similar = difflib.get_close_matches(name, parameters, 1)
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
+            raise ToolError(f"Unknown argument {name!r}.{hint} Accepted: {', '.join(parameters)}.")
     result: dict[str, Any] = {}
-    for name, parameter in known.items():
+    for name, parameter in parameters.items():
         value = given.get(name)
         if value is None:
             if parameter.default is inspect.Parameter.empty:
@@ -122,7 +122,7 @@ def _list(value: Any, item: Any, where: str) -> list[Any]:
         value = [value]
     if not isinstance(value, list):
         raise _mistyped(value, list[item], where)
-    return [coerce(one, item, f"{where}[{index}]") for index, one in enumerate(value)]
+    return [coerce(element, item, f"{where}[{index}]") for index, element in enumerate(value)]
 
 
 def _record(value: dict[str, Any], hint: Any, where: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _parsed(text: str) -> Any:
 def _bare(hint: Any) -> Any:
     """The type without its `| None`."""
     if get_origin(hint) in (types.UnionType, typing.Union):
-        return next(one for one in get_args(hint) if one is not type(None))
+        return next(member for member in get_args(hint) if member is not type(None))
     return hint
 
 
@@ -167,16 +167,16 @@ def _wanted(hint: Any) -> str:
     if hint in _SIMPLE:
         return f"a {_SIMPLE[hint]}".replace("a integer", "an integer")
     if get_origin(hint) is list:
-        noun, _, more = _wanted(get_args(hint)[0]).split(" ", 1)[1].partition(" ")
-        return f"a list of {noun}s{', each ' + more if more else ''}"
+        noun, _, qualifier = _wanted(get_args(hint)[0]).split(" ", 1)[1].partition(" ")
+        return f"a list of {noun}s{', each ' + qualifier if qualifier else ''}"
     names = ", ".join(f'"{name}"' for name in typing.get_type_hints(hint))
     return f"an object with {names}"
 
 
 def _mistyped(value: Any, hint: Any, where: str) -> ToolError:
-    shown = json.dumps(value, default=str)
-    shown = shown if len(shown) <= 80 else shown[:79] + "…"
-    return ToolError(f"Argument {where}: {_wanted(hint)} is needed, got {shown}.")
+    value_json = json.dumps(value, default=str)
+    value_json = value_json if len(value_json) <= 80 else value_json[:79] + "…"
+    return ToolError(f"Argument {where}: {_wanted(hint)} is needed, got {value_json}.")
 
 
 @lru_cache(maxsize=64)
@@ -185,15 +185,15 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    text, _, rest = inspect.getdoc(function).partition("\nArgs:\n")  # type: ignore[union-attr]
-    described: dict[str, str] = {}
-    last = ""
-    for line in rest.split("\n"):
+    text, _, args_section = inspect.getdoc(function).partition("\nArgs:\n")  # type: ignore[union-attr]
+    descriptions: dict[str, str] = {}
+    current_name = ""
+    for line in args_section.split("\n"):
         if match := _ARGUMENT.match(line):
-            last = match[1]
-            described[last] = match[2].strip()
-        elif last and line.startswith(" " * 8):
-            described[last] += " " + line.strip()
+            current_name = match[1]
+            descriptions[current_name] = match[2].strip()
+        elif current_name and line.startswith(" " * 8):
+            descriptions[current_name] += " " + line.strip()
         elif line.strip():
-            last = ""
-    return " ".join(text.split()), described
+            current_name = ""
+    return " ".join(text.split()), descriptions

@@ -44,15 +44,17 @@ def run_script(ctx: Context, command: str = "", wait_s: int = 600, job: int = 0,
     if "\0" in command:
         raise ToolError("The command holds a NUL byte; remove it.")
     if job:
-        one = ctx.jobs.find(job)
+        script_job = ctx.jobs.find(job)
     else:
         if ctx.approve is not None and not ctx.approve(command):
             raise ToolError("The user did not approve this command; it was not run. Find another way.")
-        one = ctx.jobs.start(command)
-    if stop and one.running:
-        one.exit = one.process.stop()
-    cancelled = ctx.jobs.wait(one, max(0, min(wait_s, _LONGEST_WAIT_S)), ctx.cancelled, lambda j: _look(ctx, j))
-    return _result(ctx, one, cancelled)
+        script_job = ctx.jobs.start(command)
+    if stop and script_job.running:
+        script_job.exit = script_job.process.stop()
+    was_cancelled = ctx.jobs.wait(
+        script_job, max(0, min(wait_s, _LONGEST_WAIT_S)), ctx.cancelled, lambda j: _look(ctx, j)
+    )
+    return _result(ctx, script_job, was_cancelled)
 
 
 def _look(ctx: Context, job: ScriptJob) -> None:
@@ -65,7 +67,7 @@ def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
     output = tidy(raw).strip("\n")
     error = last_traceback(output)
     log = ctx.logs.spell(job.process.output)
-    fault = ctx.logs.publish(job.process.output, raw.encode("utf-8", "replace"))
+    publish_error = ctx.logs.publish(job.process.output, raw.encode("utf-8", "replace"))
     lines = [_headline(job, cancelled)]
     if loss := bad_loss(output):
         lines.append(f"The loss is not a number: {loss[:200]}")
@@ -74,10 +76,10 @@ def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
     body = output
     if error and output.endswith(error):
         body = output[: -len(error)].rstrip("\n")
-    room = max(ctx.max_result_chars - min(len(error), ctx.max_result_chars // 2) - 300, 500)
+    max_chars = max(ctx.max_result_chars - min(len(error), ctx.max_result_chars // 2) - 300, 500)
     if body:
-        where = f"not copied to {log}: {fault}" if fault else log
-        lines.append(f"--- output ({where}) ---\n{clip(body, room, f'all that was kept is in {log}')}")
+        log_note = f"not copied to {log}: {publish_error}" if publish_error else log
+        lines.append(f"--- output ({log_note}) ---\n{clip(body, max_chars, f'all that was kept is in {log}')}")
     elif not error:
         lines.append("It printed nothing." if not job.running else "Nothing printed so far.")
     if error:

@@ -79,7 +79,7 @@ class FolderWalk:
     @property
     def exact(self) -> bool:
         """Whether every file's size was looked at."""
-        return all(one.measured == one.count for one in self.sizes.values())
+        return all(extension_sizes.measured == extension_sizes.count for extension_sizes in self.sizes.values())
 
 
 @dataclass(slots=True)
@@ -97,12 +97,12 @@ class _Folder:
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Hundreds of thousands of names make the garbage collector run in vain: a third of the time of a walk."""
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
@@ -118,49 +118,51 @@ def survey(top: Path, inside: Inside | None = None) -> FolderWalk:
 
 
 def _survey(top: Path, inside: Inside) -> FolderWalk:
-    found = FolderWalk(Node(top.name, None))
-    waiting = [_Folder(str(top), "", "", [], 0, found.root)]
-    measure = _Measure(found)
+    result = FolderWalk(Node(top.name, None))
+    pending = [_Folder(str(top), "", "", [], 0, result.root)]
+    sampler = _Measure(result)
     nodes = 1
-    while waiting:
-        folder = waiting.pop()
-        found.deepest = max(found.deepest, folder.depth)
+    while pending:
+        folder = pending.pop()
+        result.deepest = max(result.deepest, folder.depth)
         try:
-            names, inner = _scan(folder, found, inside)
+            names, subfolders = _scan(folder, result, inside)
         except OSError as error:
-            found.unreadable_count += 1
-            if len(found.unreadable) < _KEPT:
-                found.unreadable.append(f"{folder.where[:200] or '.'} ({error.strerror})")
+            result.unreadable_count += 1
+            if len(result.unreadable) < _KEPT:
+                result.unreadable.append(f"{folder.where[:200] or '.'} ({error.strerror})")
             continue
         if names:
-            measure.add(folder, _add_files(found, folder, names))
-        found.folders += len(inner)
-        folder.node.folders += len(inner)
-        patterns = _folder_patterns(inner)
-        for name in inner:
+            sampler.add(folder, _add_files(result, folder, names))
+        result.folders += len(subfolders)
+        folder.node.folders += len(subfolders)
+        patterns = _folder_patterns(subfolders)
+        for name in subfolders:
             node = folder.node
             if folder.depth < _DEEPEST_NODE and nodes < _MAX_NODES:
                 node = Node(name, folder.node)
                 folder.node.children.append(node)
                 nodes += 1
-            pattern, spans = patterns[name]
-            path, where = f"{folder.path}/{name}", f"{folder.where}{name}/"
-            below = f"{folder.shown}{pattern}/"
-            waiting.append(_Folder(path, where, below, folder.spans + spans, folder.depth + 1, node))
-    measure.close()
-    _total(found.root)
-    return found
+            pattern, digit_ranges = patterns[name]
+            path, relative_path = f"{folder.path}/{name}", f"{folder.where}{name}/"
+            pattern_path = f"{folder.shown}{pattern}/"
+            pending.append(
+                _Folder(path, relative_path, pattern_path, folder.spans + digit_ranges, folder.depth + 1, node)
+            )
+    sampler.close()
+    _total(result.root)
+    return result
 
 
 def _scan(folder: _Folder, found: FolderWalk, inside: Inside) -> tuple[list[str], list[str]]:
     """Names of the files and of the sub-folders."""
-    inner: list[str] = []
+    subfolders: list[str] = []
     if folder.depth > DEEPEST:
         raise OSError(errno.ELOOP, f"nested deeper than {DEEPEST} levels")
 
     def other(entry: os.DirEntry[str]) -> bool:
         if entry.is_dir(follow_symlinks=False):
-            inner.append(entry.name)
+            subfolders.append(entry.name)
         elif entry.is_symlink():
             return _link(folder, entry.name, found, inside)
         else:
@@ -168,9 +170,9 @@ def _scan(folder: _Folder, found: FolderWalk, inside: Inside) -> tuple[list[str]
         return False
 
     # one comprehension: a loop would take half as long again as the bare walk
-    with opened(folder.path) as place, os.scandir(place) as entries:
+    with opened(folder.path) as descriptor, os.scandir(descriptor) as entries:
         names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) or other(entry)]
-    return names, inner
+    return names, subfolders
 
 
 def _link(folder: _Folder, name: str, found: FolderWalk, inside: Inside) -> bool:
@@ -193,17 +195,17 @@ def _add_files(found: FolderWalk, folder: _Folder, names: list[str]) -> list[str
     found.files += len(names)
     folder.node.own += len(names)
     hidden = folder.shown.startswith("__MACOSX") or "/__MACOSX" in folder.shown
-    joined = "\n".join(names)
-    stray = names if hidden else _strays(names, joined)
+    joined_names = "\n".join(names)
+    stray = names if hidden else _strays(names, joined_names)
     if stray:
         for name in stray:
             found.stray["__MACOSX/" if hidden else "._*" if name.startswith("._") else name] += 1
         if len(found.stray_at) < _KEPT:
             found.stray_at.append(folder.where + stray[0])
-        out = set(stray)
-        names = [name for name in names if name not in out]
-        joined = ""
-    for group in group_names(names, joined):
+        stray_names = set(stray)
+        names = [name for name in names if name not in stray_names]
+        joined_names = ""
+    for group in group_names(names, joined_names):
         found.sizes.setdefault(extension(group.example), Sizes()).count += group.count
         _merge(found, folder, group)
     return names
@@ -217,13 +219,13 @@ def _strays(names: list[str], joined: str) -> list[str]:
 
 def _merge(found: FolderWalk, folder: _Folder, group: PatternGroup) -> None:
     key = folder.shown + group.pattern
-    whole = found.groups.get(key)
-    if whole is None:
+    merged = found.groups.get(key)
+    if merged is None:
         if len(found.groups) >= _MAX_PATTERNS:
             found.ungrouped += group.count
             return
-        whole = found.groups[key] = PatternGroup(key)
-    whole.add(group.count, [*folder.spans, *group.ranges], f"{folder.path}/{group.example}")
+        merged = found.groups[key] = PatternGroup(key)
+    merged.add(group.count, [*folder.spans, *group.ranges], f"{folder.path}/{group.example}")
 
 
 class _Measure:
@@ -236,10 +238,10 @@ class _Measure:
 
     def add(self, folder: _Folder, names: list[str]) -> None:
         """Remember a folder's files; once the tree is known to be large, look at a sample at once."""
-        before = self.seen
+        n_before = self.seen
         self.seen += len(names)
-        if before > _STAT_ALL:
-            if sample := names[-before % _STAT_EACH :: _STAT_EACH]:
+        if n_before > _STAT_ALL:
+            if sample := names[-n_before % _STAT_EACH :: _STAT_EACH]:
                 self._look(folder, sample)
             return
         self.kept.append((folder, names))
@@ -256,24 +258,24 @@ class _Measure:
         self.kept.clear()
 
     def _look(self, folder: _Folder, names: list[str]) -> None:
-        found = self.found
+        result = self.found
         for name, length in _lengths(folder, names):
-            sizes = found.sizes.setdefault(extension(name), Sizes())
+            sizes = result.sizes.setdefault(extension(name), Sizes())
             sizes.measured += 1
             sizes.total += length
             if not length:
-                found.empty += 1
-                if len(found.empty_at) < _KEPT:
-                    found.empty_at.append(folder.where + name)
+                result.empty += 1
+                if len(result.empty_at) < _KEPT:
+                    result.empty_at.append(folder.where + name)
 
 
 def _lengths(folder: _Folder, names: list[str]) -> Iterator[tuple[str, int]]:
-    with suppress(OSError), opened(folder.path) as place:
+    with suppress(OSError), opened(folder.path) as descriptor:
         for name in names:
             with suppress(OSError):
-                status = os.stat(name, dir_fd=place, follow_symlinks=False)
-                linked = stat.S_ISLNK(status.st_mode)  # one that was found to stay inside
-                yield name, (os.stat(name, dir_fd=place) if linked else status).st_size
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                is_link = stat.S_ISLNK(status.st_mode)  # one that was found to stay inside
+                yield name, (os.stat(name, dir_fd=descriptor) if is_link else status).st_size
 
 
 def _folder_patterns(names: list[str]) -> dict[str, tuple[str, list[tuple[str, str]]]]:

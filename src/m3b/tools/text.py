@@ -47,8 +47,8 @@ def clip(text: str, limit: int, note: str = "") -> str:
         head = head[:end]
     if 0 <= (start := tail.find("\n")) < len(tail) // 2:
         tail = tail[start + 1 :]
-    left = len(text) - len(head) - len(tail)
-    return f"{head}\n[... {left:,} characters left out{'; ' + note if note else ''} ...]\n{tail}"
+    n_omitted = len(text) - len(head) - len(tail)
+    return f"{head}\n[... {n_omitted:,} characters left out{'; ' + note if note else ''} ...]\n{tail}"
 
 
 def tidy(text: str) -> str:
@@ -91,13 +91,13 @@ def last_traceback(text: str) -> str:
 def _traceback_end(lines: list[str], start: int) -> int:
     """One past the line that names the exception, and past the further lines of a long message."""
     indent = len(lines[start]) - len(lines[start].lstrip())
-    at = start + 1
-    while at < len(lines) and (not lines[at].strip() or lines[at].startswith(" " * (indent + 1))):
-        at += 1
-    at += 1
-    while at < len(lines) and lines[at].startswith((" " * (indent + 1), "\t")):
-        at += 1
-    return min(at, len(lines))
+    index = start + 1
+    while index < len(lines) and (not lines[index].strip() or lines[index].startswith(" " * (indent + 1))):
+        index += 1
+    index += 1
+    while index < len(lines) and lines[index].startswith((" " * (indent + 1), "\t")):
+        index += 1
+    return min(index, len(lines))
 
 
 def bad_loss(text: str) -> str:

@@ -52,14 +52,14 @@ def open_below(root: Path, name: str | Path, flags: int, mode: int = 0o644) -> i
         Unsafe: a link or a file stands where a folder is needed, or the name leads out.
         OSError: as `os.open`.
     """
-    parts, whole = parts_of(name), root / name
+    parts, full_path = parts_of(name), root / name
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
-            inner = step(part, FOLDER, folder, whole)
+            next_folder = step(part, FOLDER, folder, full_path)
             os.close(folder)
-            folder = inner
-        return step(parts[-1] if parts else ".", flags | QUIET, folder, whole, mode)
+            folder = next_folder
+        return step(parts[-1] if parts else ".", flags | QUIET, folder, full_path, mode)
     finally:
         os.close(folder)
 

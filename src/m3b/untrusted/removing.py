@@ -26,12 +26,12 @@ def _empty(top: int) -> None:
     """Delete all that is below a descriptor, which is closed. Deep folders are moved up to the top first, so that
     neither recursion nor the length of a path grows with the depth."""
     try:
-        number, mark = 0, f".{secrets.token_hex(8)}-"
+        n_moved, prefix = 0, f".{secrets.token_hex(8)}-"
         while names := os.listdir(top):
-            before = number
+            n_before = n_moved
             for name in names:
-                number += _thin(top, name, mark, number)
-            if number == before and os.listdir(top):
+                n_moved += _thin(top, name, prefix, n_moved)
+            if n_moved == n_before and os.listdir(top):
                 return  # what is left cannot be deleted
     finally:
         os.close(top)
@@ -42,21 +42,21 @@ def _thin(top: int, name: str, mark: str, number: int) -> int:
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=top)
         return 1
-    done = 0
+    n_steps = 0
     with contextlib.suppress(OSError):
         os.chmod(name, 0o700, dir_fd=top)
-        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+        subfolder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
         try:
-            for entry in os.listdir(inner):
+            for entry in os.listdir(subfolder):
                 try:
-                    os.unlink(entry, dir_fd=inner)
+                    os.unlink(entry, dir_fd=subfolder)
                 except OSError:
                     with contextlib.suppress(OSError):
-                        os.chmod(entry, 0o700, dir_fd=inner, follow_symlinks=True)
-                    os.rename(entry, f"{mark}{number + done}", src_dir_fd=inner, dst_dir_fd=top)
-                done += 1
+                        os.chmod(entry, 0o700, dir_fd=subfolder, follow_symlinks=True)
+                    os.rename(entry, f"{mark}{number + n_steps}", src_dir_fd=subfolder, dst_dir_fd=top)
+                n_steps += 1
         finally:
-            os.close(inner)
+            os.close(subfolder)
         os.rmdir(name, dir_fd=top)
-        done += 1
-    return done
+        n_steps += 1
+    return n_steps

@@ -95,14 +95,14 @@ def _let_go(handles: tuple[int, ...]) -> None:
 
 def sweep_temporary() -> None:
     """Remove this user's temporary folders that processes left which were killed."""
-    for left in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
+    for folder in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
         with contextlib.suppress(OSError):
-            status = left.lstat()
+            status = folder.lstat()
             if status.st_uid != os.getuid():
                 continue
-            if _HELD.fullmatch(left.name):
-                _remove(left, (_lock(left),))
-            elif found := _NUMBERED.fullmatch(left.name):
-                old = time.time() - status.st_mtime > MIN_AGE_S
-                if old and not Path("/proc", found[1]).exists():
-                    remove_tree(left)
+            if _HELD.fullmatch(folder.name):
+                _remove(folder, (_lock(folder),))
+            elif pid_match := _NUMBERED.fullmatch(folder.name):
+                is_old = time.time() - status.st_mtime > MIN_AGE_S
+                if is_old and not Path("/proc", pid_match[1]).exists():
+                    remove_tree(folder)

@@ -50,40 +50,40 @@ def walk(
         Unsafe: a tree that is deeper or has more entries, or a link where the folder should be.
         OSError: the folder cannot be listed.
     """
-    waiting = [("", 0)]
-    seen = 0
-    while waiting:
-        inner, depth = waiting.pop()
+    pending = [("", 0)]
+    n_seen = 0
+    while pending:
+        folder, depth = pending.pop()
         if depth > deepest:
             raise Unsafe(root / name, f"folders nested deeper than {deepest} levels")
-        found = entries(root, f"{name}/{inner}".strip("/"), leave=leave, most=most - seen)
-        seen += len(found)
-        for entry in sorted(found, key=lambda one: one.name):
-            below = f"{inner}/{entry.name}" if inner else entry.name
-            yield TreeEntry(below, entry.kind, entry.size, entry.mode)
+        children = entries(root, f"{name}/{folder}".strip("/"), leave=leave, most=most - n_seen)
+        n_seen += len(children)
+        for entry in sorted(children, key=lambda item: item.name):
+            relative_name = f"{folder}/{entry.name}" if folder else entry.name
+            yield TreeEntry(relative_name, entry.kind, entry.size, entry.mode)
             if entry.kind == "folder":
-                waiting.append((below, depth + 1))
+                pending.append((relative_name, depth + 1))
 
 
 def entries(root: Path, name: str | Path = "", *, leave: Collection[str] = (), most: int = MOST) -> list[TreeEntry]:
     """What one folder holds, in no order, links named but not followed. Raises as `walk`."""
     descriptor = open_below(root, name, os.O_RDONLY | os.O_DIRECTORY)
-    found: list[TreeEntry] = []
+    result: list[TreeEntry] = []
     try:
-        with os.scandir(descriptor) as listed:
-            for entry in listed:
+        with os.scandir(descriptor) as scan:
+            for entry in scan:
                 if entry.name in leave:
                     continue
-                if len(found) >= most:
+                if len(result) >= most:
                     raise Unsafe(root / name, "too many files and folders")
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(
+                    result.append(
                         TreeEntry(entry.name, _kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode))
                     )
     finally:
         os.close(descriptor)
-    return found
+    return result
 
 
 def _kind(mode: int) -> Kind:
@@ -117,14 +117,14 @@ def copy_tree(
     target.mkdir(parents=True, exist_ok=True)
     copied: list[TreeEntry] = []
     total = 0
-    for found in walk(root, name, leave=leave, most=most):
-        if found.kind == "folder":
-            os.close(make_folder(target, found.name))
-        elif found.kind == "file":
-            total += copy_file(root, Path(name, found.name), target, found.name, most=_left(most_bytes, total))
-            copied.append(found)
+    for entry in walk(root, name, leave=leave, most=most):
+        if entry.kind == "folder":
+            os.close(make_folder(target, entry.name))
+        elif entry.kind == "file":
+            total += copy_file(root, Path(name, entry.name), target, entry.name, most=_left(most_bytes, total))
+            copied.append(entry)
         elif strict:
-            raise Unsafe(root / name / found.name, "a link or a special file, not a regular one")
+            raise Unsafe(root / name / entry.name, "a link or a special file, not a regular one")
     return copied
 
 
@@ -138,11 +138,11 @@ def copy_file(root: Path, name: str | Path, target: Path, to: str | Path, *, mos
     Raises:
         Unsafe, OSError: as `open_file` and `write_whole`.
     """
-    above, _, last = str(to).rpartition("/")
+    parent, _, file_name = str(to).rpartition("/")
     with open_file(root, name, most=most) as source:
-        folder = make_folder(target, above)
+        folder = make_folder(target, parent)
         try:
-            return _copied(source, folder, last, str(to))
+            return _copied(source, folder, file_name, str(to))
         finally:
             os.close(folder)
 
@@ -174,8 +174,8 @@ def digest(root: Path, name: str | Path, *, leave: Collection[str] = ("__pycache
         return sha256(root, name)
     except Unsafe:
         lines = [
-            f"{found.name} {sha256(root, Path(name, found.name)) if found.kind == 'file' else found.kind}"
-            for found in walk(root, name, leave=leave)
-            if found.kind != "folder"
+            f"{entry.name} {sha256(root, Path(name, entry.name)) if entry.kind == 'file' else entry.kind}"
+            for entry in walk(root, name, leave=leave)
+            if entry.kind != "folder"
         ]
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()

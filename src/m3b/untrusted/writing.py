@@ -24,9 +24,9 @@ def make_folder(root: Path, name: str | Path) -> int:
         for part in parts_of(name):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=folder)
-            inner = step(part, FOLDER, folder, root / name)
+            next_folder = step(part, FOLDER, folder, root / name)
             os.close(folder)
-            folder = inner
+            folder = next_folder
     return folder
 
 
@@ -39,17 +39,17 @@ def write_whole(root: Path, name: str | Path, content: bytes, *, executable: boo
         Unsafe: a link on the way; one in the place of the file itself is replaced.
         OSError: as `os.open` and `os.replace`.
     """
-    *above, last = parts_of(name)
-    folder = make_folder(root, "/".join(above))
-    spare = f".{last[:100]}.{secrets.token_hex(6)}.tmp"
+    *parents, file_name = parts_of(name)
+    folder = make_folder(root, "/".join(parents))
+    temporary_name = f".{file_name[:100]}.{secrets.token_hex(6)}.tmp"
     try:
-        with undo_on_error(_remove, spare, folder):
-            mode = _mode(last, folder) | (0o111 if executable else 0)
-            descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
+        with undo_on_error(_remove, temporary_name, folder):
+            mode = _mode(file_name, folder) | (0o111 if executable else 0)
+            descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(descriptor, mode)
                 file.write(content)
-            os.replace(spare, last, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary_name, file_name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         os.close(folder)
 

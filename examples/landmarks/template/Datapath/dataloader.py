@@ -44,6 +44,9 @@ class Cases(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
     """Training and validation part."""
     records = json.loads(Path("Datapath/train.json").read_text())
-    held = set(sorted({record["patient"] for record in records})[fold::5])
-    parts = ([r for r in records if r["patient"] not in held], [r for r in records if r["patient"] in held])
+    validation_patients = set(sorted({record["patient"] for record in records})[fold::5])
+    parts = (
+        [r for r in records if r["patient"] not in validation_patients],
+        [r for r in records if r["patient"] in validation_patients],
+    )
     return Cases(parts[0], plan["size"]), Cases(parts[1], plan["size"])

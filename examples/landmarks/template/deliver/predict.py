@@ -24,15 +24,15 @@ def main() -> int:
     parser.add_argument("images", nargs="*")
     parser.add_argument("--list", type=Path)
     parser.add_argument("-o", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     plan = json.loads((HERE / "config.json").read_text())["plan"]
     model = build_model(plan)
     model.load_state_dict(load_file(HERE / "model.safetensors"))
     model.eval()
-    paths = given.images + (json.loads(given.list.read_text()) if given.list else [])
+    paths = options.images + (json.loads(options.list.read_text()) if options.list else [])
     answers = [answer(model, path, plan["size"]) for path in paths]
-    given.o.write_text(json.dumps(answers))
-    return int(any("error" in one for one in answers))
+    options.o.write_text(json.dumps(answers))
+    return int(any("error" in prediction for prediction in answers))
 
 
 def answer(model: torch.nn.Module, path: str, size: int) -> dict[str, Any]:

@@ -43,18 +43,18 @@ def key_of(image: Any) -> str:
 
 def refit_fault(folder: Path, folds: Mapping[str, int], valid: Sequence[Record], work: Path) -> str:
     """What keeps the held-out cases of a refit from being measured fairly; empty where nothing does, or of other deliverables."""
-    refit, names = _unseen(folder, work)
-    if not refit or not valid:
+    has_refit, weight_files = _unseen(folder, work)
+    if not has_refit or not valid:
         return ""
-    missing = [name for name in names if not untrusted.is_file(work, name)]
-    if missing or not all(0 <= folds.get(record.key, -1) < len(names) for record in valid):
-        lost = (
+    missing = [name for name in weight_files if not untrusted.is_file(work, name)]
+    if missing or not all(0 <= folds.get(record.key, -1) < len(weight_files) for record in valid):
+        cause = (
             f"{missing[0]} is missing"
             if missing
             else f"{MEMBERS} does not name the networks that answer the held-out cases"
         )
         return (
-            f"The weights of Deliver/ were trained on every case (refit), and {lost}: nothing could be measured on cases that "
+            f"The weights of Deliver/ were trained on every case (refit), and {cause}: nothing could be measured on cases that "
             "its network has not seen. Keep Logout/ as train.py left it, or train with refit=false."
         )
     return ""
@@ -86,29 +86,36 @@ def held_out_answers(
     Raises:
         ModelError: predict.py fails.
     """
-    refit, names = _unseen(folder, work)
-    known = [folds.get(record.key, -1) for record in valid]
-    if not known or not all(0 <= fold < len(names) for fold in known) or (len(names) < 2 and not refit):
+    has_refit, weight_files = _unseen(folder, work)
+    case_folds = [folds.get(record.key, -1) for record in valid]
+    if (
+        not case_folds
+        or not all(0 <= fold < len(weight_files) for fold in case_folds)
+        or (len(weight_files) < 2 and not has_refit)
+    ):
         return None
     rows: dict[str, Row] = {}
-    place = Path(tempfile.mkdtemp(dir=work.parent, prefix=".staged-"))
+    staging = Path(tempfile.mkdtemp(dir=work.parent, prefix=".staged-"))
     try:
-        for fold in sorted(set(known)):
-            mine = [record for record, own in zip(valid, known, strict=True) if own == fold]
-            make = _of_project if refit else _alone
-            alone = make(folder, place / str(fold), names, fold, work)
-            rows |= {record.key: row for record, row in zip(mine, predict(alone, mine, index), strict=True)}
+        for fold in sorted(set(case_folds)):
+            fold_records = [record for record, case_fold in zip(valid, case_folds, strict=True) if case_fold == fold]
+            copy_model = _of_project if has_refit else _alone
+            fold_model = copy_model(folder, staging / str(fold), weight_files, fold, work)
+            rows |= {
+                record.key: row
+                for record, row in zip(fold_records, predict(fold_model, fold_records, index), strict=True)
+            }
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return [rows[record.key] for record in valid]
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
     try:
-        found = untrusted.read_json(folder, "config.json")
+        config = untrusted.read_json(folder, "config.json")
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def _names(folder: Path, file: str) -> list[str]:
@@ -122,16 +129,16 @@ def _names(folder: Path, file: str) -> list[str]:
 
 def _alone(folder: Path, target: Path, names: Sequence[str], fold: int, work: Path) -> Path:
     """A copy of the deliverable with one of its networks."""
-    others = {name for name in names if name != names[fold]}
-    shutil.copytree(folder, target, ignore=lambda _, found: [name for name in found if name in others])
+    other_weights = {name for name in names if name != names[fold]}
+    shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name in other_weights])
     (target / "config.json").write_text(json.dumps({**_config(folder), "weights": [names[fold]]}), encoding="utf-8")
     return target
 
 
 def _of_project(folder: Path, target: Path, names: Sequence[str], fold: int, work: Path) -> Path:
     """A copy of the deliverable with weights of the project in place of its own."""
-    own = _names(folder, "config.json")[0]
-    shutil.copytree(folder, target, ignore=lambda _, found: [name for name in found if name == own])
-    with untrusted.open_file(work, names[fold], most=LARGEST) as source, (target / own).open("wb") as out:
+    delivered_weights = _names(folder, "config.json")[0]
+    shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name == delivered_weights])
+    with untrusted.open_file(work, names[fold], most=LARGEST) as source, (target / delivered_weights).open("wb") as out:
         shutil.copyfileobj(source, out, 2**20)
     return target

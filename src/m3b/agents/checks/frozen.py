@@ -44,10 +44,10 @@ def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list
     for name, folder in raw.items():
         (target / RAW / name).symlink_to(folder, target_is_directory=True)
     notes: list[str] = []
-    listed = {}
+    contents = {}
     for name in INDEX_FILES:
         try:
-            listed[name] = _taken(work, target, name)
+            contents[name] = _taken(work, target, name)
         except FileNotFoundError:
             continue  # the check says that it is missing
         except OSError as error:
@@ -57,7 +57,7 @@ def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list
     except DataError:
         return notes  # the check says what is wrong
     for name in (TRAIN, TEST):
-        notes += _unknown(name, listed[name], task)
+        notes += _unknown(name, contents[name], task)
     index = replace(index, train=_plain_paths(index.train), test=_plain_paths(index.test))
     write_index(target, index)
     for path in made_files(index.records):
@@ -73,13 +73,13 @@ def _taken(work: Path, target: Path, name: str) -> bytes:
 
 
 def _unknown(name: str, content: bytes, task: str) -> list[str]:
-    known = set(json_schema(task)["items"]["properties"])
+    known_keys = set(json_schema(task)["items"]["properties"])
     items: list[dict[str, Any]] = json.loads(content.decode("utf-8-sig"))
-    extra = sorted({key for item in items for key in item} - known)
-    if not extra:
+    unknown_keys = sorted({key for item in items for key in item} - known_keys)
+    if not unknown_keys:
         return []
-    some = ", ".join(repr(key[:40]) for key in extra[:5]) + (", ..." if len(extra) > 5 else "")
-    return [f"{name}: the keys {some} are not part of the index and were left out."]
+    key_list = ", ".join(repr(key[:40]) for key in unknown_keys[:5]) + (", ..." if len(unknown_keys) > 5 else "")
+    return [f"{name}: the keys {key_list} are not part of the index and were left out."]
 
 
 def write_index(folder: Path, index: Index) -> None:
@@ -94,8 +94,8 @@ def _plain_paths(records: Sequence[Record]) -> tuple[Record, ...]:
 
     def plain(path: str) -> str:
         file, mark, item = path.partition("#")
-        kept = "/".join(part for part in file.split("/") if part not in ("", "."))
-        return f"{'/' if file.startswith('/') else ''}{kept}{mark}{item}"
+        normalized = "/".join(part for part in file.split("/") if part not in ("", "."))
+        return f"{'/' if file.startswith('/') else ''}{normalized}{mark}{item}"
 
     def masks(mask: Mask | None) -> Mask | None:
         if mask is None or isinstance(mask, str):
@@ -123,9 +123,9 @@ def _copy_made(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None
     try:
         root, name = _source(work, path, raw)
         if is_folder(root, name):
-            for found in walk(root, name):
-                if found.kind != "folder":
-                    _copy_one(work, f"{path}/{found.name}", target, raw)
+            for entry in walk(root, name):
+                if entry.kind != "folder":
+                    _copy_one(work, f"{path}/{entry.name}", target, raw)
         else:
             _copy_one(work, path, target, raw)
     except FileNotFoundError:
@@ -140,9 +140,9 @@ def _copy_made(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None
 def _copy_one(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None:
     root, name = _source(work, path, raw)
     copy_file(root, name, target, path)
-    above = path.rpartition("/")[0]
-    for side in sides(target / path, beside=(root / name).parent):  # told by the copy, which nobody changes any more
-        copy_file(root, Path(name).parent / side, target, f"{above}/{side}" if above else side)
+    parent = path.rpartition("/")[0]
+    for sidecar in sides(target / path, beside=(root / name).parent):  # told by the copy, which nobody changes any more
+        copy_file(root, Path(name).parent / sidecar, target, f"{parent}/{sidecar}" if parent else sidecar)
 
 
 def _source(work: Path, path: str, raw: Sequence[Path]) -> tuple[Path, str | Path]:

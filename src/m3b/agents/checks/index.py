@@ -65,41 +65,43 @@ def check_index(
         index = read_index(work, selection.task)
     except DataError as error:
         return _unread(error, said, written=any((work / name).is_file() for name in INDEX_FILES))
-    if fault := _escapes(index, work):
-        return rejected(Fault(fault, f"The index that was written reaches beyond the data: {fault}"))
-    if leading := leading_out(index.records, work):
-        return _leads_out(leading, len(index.records))
-    if fault := _classes(index, selection):
-        return rejected(Fault(fault, f"The index that was written has other classes than were asked for: {fault}"))
-    asked = IndexRequest(request, selection.metric)
+    if problem := _escapes(index, work):
+        return rejected(Fault(problem, f"The index that was written reaches beyond the data: {problem}"))
+    if links := leading_out(index.records, work):
+        return _leads_out(links, len(index.records))
+    if problem := _classes(index, selection):
+        return rejected(Fault(problem, f"The index that was written has other classes than were asked for: {problem}"))
+    index_request = IndexRequest(request, selection.metric)
     if reader is not None and installed(kinds.of(index.task)):
-        audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds, asked), progress=tick)
+        audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds, index_request), progress=tick)
     else:
-        audit = audit_index(index, work, asked=asked, seconds=seconds, tick=tick)
+        audit = audit_index(index, work, asked=index_request, seconds=seconds, tick=tick)
     write_whole(work / AUDIT, json.dumps(audit.to_json(), indent=1).encode())
-    faults = [*audit.of("reject"), *audit.of("fix")]
-    if faults:
-        hopeless = any(finding.code in DATA_AT_FAULT for finding in faults)
-        return rejected(*map(_fault, faults), end=RejectedData if hopeless else None)
-    settled = {*AS_IT_IS, *(["small_test"] if len(index.test) >= FAIR_SHARE * len(index.records) else [])}
-    mendable = [finding for finding in audit.of("warn") if finding.code not in settled]
-    return accepted(_artifact(work, index, audit), *map(_line, mendable))
+    findings = [*audit.of("reject"), *audit.of("fix")]
+    if findings:
+        is_data_problem = any(finding.code in DATA_AT_FAULT for finding in findings)
+        return rejected(*map(_fault, findings), end=RejectedData if is_data_problem else None)
+    unfixable = {*AS_IT_IS, *(["small_test"] if len(index.test) >= FAIR_SHARE * len(index.records) else [])}
+    fixable = [finding for finding in audit.of("warn") if finding.code not in unfixable]
+    return accepted(_artifact(work, index, audit), *map(_line, fixable))
 
 
 def _unread(error: DataError, said: str, *, written: bool) -> Verdict:
     """There is no index that can be read: the agent hears how to write one, the user what kept it from doing so."""
-    given_up = find_object(said, "unusable")
-    if given_up and str(given_up["unusable"]).strip() and not written:
-        return rejected(str(given_up["unusable"]).strip(), end=RejectedData, fatal=True)
-    fault = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
-    named = re.sub(r"\bDatapath/", "", str(error))
-    told = f"The index that was written cannot be used: {for_people(named)}" if written else "No index was written."
-    return rejected(Fault(fault, f"{told} {quoted(said)}".strip()))
+    give_up = find_object(said, "unusable")
+    if give_up and str(give_up["unusable"]).strip() and not written:
+        return rejected(str(give_up["unusable"]).strip(), end=RejectedData, fatal=True)
+    agent_message = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
+    reason = re.sub(r"\bDatapath/", "", str(error))
+    user_message = (
+        f"The index that was written cannot be used: {for_people(reason)}" if written else "No index was written."
+    )
+    return rejected(Fault(agent_message, f"{user_message} {quoted(said)}".strip()))
 
 
 def _fault(finding: Finding) -> Fault:
-    told = finding.told or for_people(finding.message) or finding.message
-    return Fault(_line(finding), f"The audit of the data objects: {told}", finding.code, finding.absent)
+    user_message = finding.told or for_people(finding.message) or finding.message
+    return Fault(_line(finding), f"The audit of the data objects: {user_message}", finding.code, finding.absent)
 
 
 def _line(finding: Finding) -> str:
@@ -109,8 +111,8 @@ def _line(finding: Finding) -> str:
 
 def _escapes(index: Index, work: Path) -> str:
     """Images and masks must come from the raw data or from what was made of it, by a relative path."""
-    raw = work / RAW
-    roots = [root.resolve() for root in (work, *(raw.iterdir() if raw.is_dir() else ()))]
+    raw_folder = work / RAW
+    roots = [root.resolve() for root in (work, *(raw_folder.iterdir() if raw_folder.is_dir() else ()))]
     for record in index.records:
         for name, paths in (("image_path", record.files), ("mask_path", record.targets)):
             for path in paths:
@@ -125,10 +127,12 @@ def _escapes(index: Index, work: Path) -> str:
 
 def _leads_out(found: Leading, cases: int) -> Verdict:
     """The agent hears which files, the user also where they lead and what to do about it."""
-    what = f"{found.files:,} files of {found.cases:,} of {cases:,} cases are links that lead out of the data"
-    agent = f"{what}, such as {found.first}. m3b does not follow them, and no script can. Leave these cases out."
-    user = f"{what}: {found.first} leads to {found.target}. {WHAT_TO_DO}"
-    return rejected(Fault(agent, user), end=RejectedData if found.cases == cases else None)
+    summary = f"{found.files:,} files of {found.cases:,} of {cases:,} cases are links that lead out of the data"
+    agent_message = (
+        f"{summary}, such as {found.first}. m3b does not follow them, and no script can. Leave these cases out."
+    )
+    user_message = f"{summary}: {found.first} leads to {found.target}. {WHAT_TO_DO}"
+    return rejected(Fault(agent_message, user_message), end=RejectedData if found.cases == cases else None)
 
 
 def _within(path: Path, roots: Sequence[Path]) -> bool:
@@ -139,8 +143,8 @@ def _within(path: Path, roots: Sequence[Path]) -> bool:
 def _classes(index: Index, selection: Selection) -> str:
     if not selection.classes or (kinds.of(index.task).empty_vocabulary and not index.classes):
         return ""
-    wanted = {name.lower() for name in selection.classes}
-    if wanted != {name.lower() for name in index.classes}:
+    requested = {name.lower() for name in selection.classes}
+    if requested != {name.lower() for name in index.classes}:
         return (
             f"label_dict.json names {', '.join(index.classes)}; the selection asks for {', '.join(selection.classes)}. "
             "Use exactly these names."

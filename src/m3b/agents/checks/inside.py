@@ -63,8 +63,8 @@ def audited(work: Path, task: str, seconds: float) -> Audit:
     Raises:
         DataError: no readable index.
     """
-    asked = ToAudit(work.resolve(), task, seconds)
+    audit_request = ToAudit(work.resolve(), task, seconds)
     if not installed(kinds.of(task)):
-        return audit(asked)
+        return audit(audit_request)
     with reading(root for root in roots_of(work) if root.is_dir()) as reader:
-        return reader.ask(AUDIT, asked)
+        return reader.ask(AUDIT, audit_request)

@@ -37,15 +37,15 @@ def fingerprint(folder: Path, *, change_times: bool = True) -> str:
             by whomever. Where the sandbox keeps scripts from writing to the data they are left out.
     """
     lines = []
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         folders.sort()
         for name in files:
             try:
-                stat = os.lstat(os.path.join(place, name))
+                stat = os.lstat(os.path.join(parent, name))
             except FileNotFoundError:
                 continue
             changed = f" {stat.st_ctime_ns}" if change_times else ""
-            lines.append(f"{place}/{name} {stat.st_size} {stat.st_mtime_ns}{changed} {stat.st_ino}")
+            lines.append(f"{parent}/{name} {stat.st_size} {stat.st_mtime_ns}{changed} {stat.st_ino}")
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -64,20 +64,20 @@ def integrity(
     Args:
         made: the digest, now, of the locked files that scripts made for the cases; None where there are none.
     """
-    found = [
+    violations = [
         f"locked copy of {Path(name).name} changed" for name in INDEX_FILES if sha256(locked, name) != hashes[name]
     ]
     for name in (TRAIN, LABELS):
         if sha256(work, name) != hashes[f"work/{name}"]:
-            found.append(f"{Path(name).name} changed after it was locked")
+            violations.append(f"{Path(name).name} changed after it was locked")
     if hashes.get("made") != made:
-        found.append("locked images or masks changed")
+        violations.append("locked images or masks changed")
     if raw_before != raw_after:
-        found.append("raw data changed during the run")
+        violations.append("raw data changed during the run")
     overlap = _overlap(work, locked, task)
     if overlap:
-        found.append(f"{overlap} test images in the training index")
-    return "; ".join(found) or CLEAN
+        violations.append(f"{overlap} test images in the training index")
+    return "; ".join(violations) or CLEAN
 
 
 def _overlap(work: Path, locked: Path, task: str) -> int:

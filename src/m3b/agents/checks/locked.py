@@ -33,11 +33,11 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
         Of the index files, by name; of those that training gets, under `work/`; and of all files that scripts made for
         the cases together, under `made`.
     """
-    for place in locked.iterdir():
-        if place.name not in OWN or place.name == RAW:
-            remove_tree(place)
-    for place in frozen.iterdir():
-        place.rename(locked / place.name)
+    for entry in locked.iterdir():
+        if entry.name not in OWN or entry.name == RAW:
+            remove_tree(entry)
+    for entry in frozen.iterdir():
+        entry.rename(locked / entry.name)
     frozen.rmdir()
     for name in INDEX_FILES:
         _flush(locked / name)
@@ -46,8 +46,8 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     hashes = {name: sha256(locked, name) for name in INDEX_FILES}
     hashes[f"work/{TRAIN}"] = hashlib.sha256(for_training(index)).hexdigest()
     hashes[f"work/{LABELS}"] = hashes[LABELS]
-    if made := made_files(index.records):
-        hashes["made"] = digest_made(locked, made)
+    if derived_files := made_files(index.records):
+        hashes["made"] = digest_made(locked, derived_files)
     return hashes
 
 
@@ -63,7 +63,7 @@ def digest_made(locked: Path, paths: Sequence[str]) -> str:
     for path in paths:
         names = [path]
         if is_folder(locked, path):
-            names = [f"{path}/{found.name}" for found in walk(locked, path) if found.kind != "folder"]
+            names = [f"{path}/{entry.name}" for entry in walk(locked, path) if entry.kind != "folder"]
         for name in sorted(names):
             try:
                 lines.append(f"{name} {sha256(locked, name)}")
@@ -77,9 +77,9 @@ def for_training(index: Index) -> bytes:
     stay unknown; without attributes."""
     names = sorted({record.patient for record in index.train})
     width = max(4, len(str(len(names))))
-    unknown = {record.patient for record in index.train if not record.patient_known}
+    unknown_patients = {record.patient for record in index.train if not record.patient_known}
     pseudonym = {
-        name: f"{UNKNOWN_PATIENT if name in unknown else 'p'}{number:0{width}d}"
+        name: f"{UNKNOWN_PATIENT if name in unknown_patients else 'p'}{number:0{width}d}"
         for number, name in enumerate(names, start=1)
     }
     records = [

@@ -58,39 +58,51 @@ def check_model(
         baseline: makes the best answer that looks at no image; by default the task family does, in this process.
     """
     if frozen is None:
-        fault = f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`."
-        return rejected(Fault(fault, "Training left no model behind."))
+        agent_message = f"There is no folder {FOLDER}/. Train, then run `python export.py --out {FOLDER}`."
+        return rejected(Fault(agent_message, "Training left no model behind."))
     folder = frozen.folder
     problems = frozen.refused or [*check_deliverable(folder), *names_patients(folder, _patients(index))]
     if problems:
         return rejected(*(Fault(text, f"The trained model cannot be delivered: {text}.") for text in problems))
-    if other := _promised(folder, index):
-        return rejected(Fault(other, f"The trained model is not the one that was asked for: {for_people(other)}"))
-    if stale := _of_another_training(folder, work):
-        return rejected(Fault(stale, "The trained model and the cases that were held out for it are of two trainings."))
-    valid, folds = validation_records(work, index), folds_of(work)
-    if unseen := refit_fault(folder, folds, valid, work):
+    if promise_mismatch := _promised(folder, index):
         return rejected(
-            Fault(unseen, "The trained model has learnt from every case, and nothing is left to measure it on.")
+            Fault(
+                promise_mismatch, f"The trained model is not the one that was asked for: {for_people(promise_mismatch)}"
+            )
+        )
+    if training_mismatch := _of_another_training(folder, work):
+        return rejected(
+            Fault(training_mismatch, "The trained model and the cases that were held out for it are of two trainings.")
+        )
+    valid, folds = validation_records(work, index), folds_of(work)
+    if refit_problem := refit_fault(folder, folds, valid, work):
+        return rejected(
+            Fault(refit_problem, "The trained model has learnt from every case, and nothing is left to measure it on.")
         )
     try:
-        fair = held_out_answers(folder, folds, valid, index, predict, work)
-        rows = [*fair, *predict(folder, index.test, index)] if fair else predict(folder, [*valid, *index.test], index)
+        held_out_rows = held_out_answers(folder, folds, valid, index, predict, work)
+        rows = (
+            [*held_out_rows, *predict(folder, index.test, index)]
+            if held_out_rows
+            else predict(folder, [*valid, *index.test], index)
+        )
     except ModelError as error:
-        fault = f"{FOLDER}/predict.py does not do its work in a clean process: {error}"
-        told = f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
-        return rejected(Fault(fault, told))
+        agent_message = f"{FOLDER}/predict.py does not do its work in a clean process: {error}"
+        user_message = (
+            f"The trained model's predict.py does not do its work in a clean process: {last_line(str(error))}"
+        )
+        return rejected(Fault(agent_message, user_message))
     keep(MeasuredTest(tuple(rows[len(valid) :])))
     scores = _validation(base, valid, rows[: len(valid)], index, selection, baseline)
-    figure = scores.primary if scores else None
+    primary_measure = scores.primary if scores else None
     model = TrainedModel(
         folder=FOLDER,
-        validation=figure.to_dict() if figure else {},
+        validation=primary_measure.to_dict() if primary_measure else {},
         files=len(frozen.hashes),
         hashes=dict(frozen.hashes),
         refit=is_refit(folder),
     )
-    return accepted(model, *_warnings(figure, scores, acceptable))
+    return accepted(model, *_warnings(primary_measure, scores, acceptable))
 
 
 def take(work: Path, target: Path) -> Frozen | None:
@@ -122,11 +134,11 @@ def _of_another_training(folder: Path, work: Path) -> str:
     """Whether the held-out cases are those of another training, which this model may have seen; projects that do not say which
     training their model is of are believed."""
     try:
-        own = untrusted.read_json(folder, "config.json").get("held_out")
-        now = hashlib.sha256(untrusted.read_bytes(work, PREDICTIONS, most=2**30)).hexdigest()
+        recorded_hash = untrusted.read_json(folder, "config.json").get("held_out")
+        current_hash = hashlib.sha256(untrusted.read_bytes(work, PREDICTIONS, most=2**30)).hexdigest()
     except (OSError, ValueError, AttributeError):
         return ""
-    if not own or own == now:
+    if not recorded_hash or recorded_hash == current_hash:
         return ""
     return (
         f"{FOLDER}/ is of another training than {PREDICTIONS}: cases held out there may be among those that this model was trained "
@@ -139,11 +151,13 @@ def validation_records(work: Path, index: Index) -> list[Record]:
     """The training cases that the project held out, as far as it says which."""
     try:
         rows = untrusted.read_json(work, PREDICTIONS)
-        names = {key_of(row["image"]) for row in rows}
+        keys = {key_of(row["image"]) for row in rows}
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    held = [record for record in index.train if record.key in names]
-    return list(spread(held, family(index.task).valid_cases)) if held else []  # an index is often sorted by label
+    held_out = [record for record in index.train if record.key in keys]
+    return (
+        list(spread(held_out, family(index.task).valid_cases)) if held_out else []
+    )  # an index is often sorted by label
 
 
 def _validation(
@@ -156,11 +170,11 @@ def _validation(
 ) -> Scores | None:
     if not valid:
         return None
-    of_task, held = family(index.task), {record.key for record in valid}
-    training = [record for record in index.train if record.key not in held]
+    task_family, held_out_keys = family(index.task), {record.key for record in valid}
+    training = [record for record in index.train if record.key not in held_out_keys]
     try:
-        trivial = (baseline or of_task.trivial)(training, valid, index, base)
-        scores = of_task.score_all(rows, index, primary=selection.metric, trivial=trivial)
+        baseline_predictions = (baseline or task_family.trivial)(training, valid, index, base)
+        scores = task_family.score_all(rows, index, primary=selection.metric, trivial=baseline_predictions)
         return replace(scores, patients_known=index.patients_known)
     except ValueError:
         return None  # too few validation cases of a class to say anything

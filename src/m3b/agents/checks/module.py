@@ -54,26 +54,30 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)
-        told = f"The training project that was set up is not whole: it lacks {names}."
-        return rejected(Fault(f"The project lacks {', '.join(missing)}. {hint}", told))
-    ran = run_probe(PROBE, str(family(task).probe_batch))
-    report = _report(ran.output)
+        user_message = f"The training project that was set up is not whole: it lacks {names}."
+        return rejected(Fault(f"The project lacks {', '.join(missing)}. {hint}", user_message))
+    probe_result = run_probe(PROBE, str(family(task).probe_batch))
+    report = _report(probe_result.output)
     if report is None:
-        tail = "\n".join(ran.output.strip().splitlines()[-12:])
-        why = f"ended by m3b: {ran.reason}" if ran.reason != "exit" else f"exit code {ran.code}"
-        told = f"The training project does not run ({why}): {last_line(tail) or 'it printed nothing'}."
-        return rejected(Fault(f"The project does not run ({why}):\n{tail}", told))
+        tail = "\n".join(probe_result.output.strip().splitlines()[-12:])
+        ending = (
+            f"ended by m3b: {probe_result.reason}"
+            if probe_result.reason != "exit"
+            else f"exit code {probe_result.code}"
+        )
+        user_message = f"The training project does not run ({ending}): {last_line(tail) or 'it printed nothing'}."
+        return rejected(Fault(f"The project does not run ({ending}):\n{tail}", user_message))
     if report.get("error"):
-        fault = f"The project fails in {report['step']}: {report['error']}"
+        agent_message = f"The project fails in {report['step']}: {report['error']}"
         return rejected(
-            Fault(fault, f"The training project that was set up fails in {report['step']}: {report['error']}")
+            Fault(agent_message, f"The training project that was set up fails in {report['step']}: {report['error']}")
         )
     plan = _plan(work)
     if plan is None:
         return rejected("plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew.")
-    faults, warnings = _judge(report, classes, task, plan)
-    if faults:
-        return rejected(*faults)
+    problems, warnings = _judge(report, classes, task, plan)
+    if problems:
+        return rejected(*problems)
     if plan.get("task", task) != task:
         return rejected(
             Fault(
@@ -106,55 +110,59 @@ def _report(output: str) -> dict[str, Any] | None:
                 value = json.loads(line.removeprefix("M3B-PROBE "))
             except (ValueError, RecursionError):
                 return None
-            whole = isinstance(value, dict) and (value.get("error") or value.keys() >= MEASURED) and "step" in value
-            return value if whole else None
+            is_complete = (
+                isinstance(value, dict) and (value.get("error") or value.keys() >= MEASURED) and "step" in value
+            )
+            return value if is_complete else None
     return None
 
 
 def _not_overfit(before: float, after: float, steps: int) -> list[str]:
     """A fault where the loss of one batch fell too little, with what was asked."""
-    few = steps < FEW_STEPS
-    asked = (SOME if few else ENOUGH) * before
-    if after <= asked:
+    has_few_steps = steps < FEW_STEPS
+    max_loss = (SOME if has_few_steps else ENOUGH) * before
+    if after <= max_loss:
         return []
-    slow = (
-        " The steps are slow: a smaller patch, input or network gives the check, and the training, more." if few else ""
+    speed_hint = (
+        " The steps are slow: a smaller patch, input or network gives the check, and the training, more."
+        if has_few_steps
+        else ""
     )
     return [
         f"The model does not overfit one batch: its loss goes from {before:.3f} to {after:.3f} in {steps} steps, and "
-        f"{asked:.3f} is asked.{slow} Look at the loss, the labels' order and the gradient's way to the weights."
+        f"{max_loss:.3f} is asked.{speed_hint} Look at the loss, the labels' order and the gradient's way to the weights."
     ]
 
 
 def _judge(
     report: dict[str, Any], classes: tuple[str, ...], task: str, plan: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
-    faults, warnings = [], []
-    fitting = family(task).outputs(len(classes), plan)
-    if fitting and report["outputs"] not in fitting:
-        faults.append(
+    problems, warnings = [], []
+    valid_output_counts = family(task).outputs(len(classes), plan)
+    if valid_output_counts and report["outputs"] not in valid_output_counts:
+        problems.append(
             f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}); "
-            f"{' or '.join(map(str, fitting))} would fit."
+            f"{' or '.join(map(str, valid_output_counts))} would fit."
         )
     width = family(task).label_width(len(classes))
     if width is not None and report["label_width"] != width:
-        faults.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
+        problems.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
     if report["dtype"] != "float32":
-        faults.append(f"Images come as {report['dtype']}; pixel_values must be float32.")
+        problems.append(f"Images come as {report['dtype']}; pixel_values must be float32.")
     if not report["finite"]:
-        faults.append("A batch holds NaN or infinite values; look at the intensity settings of plan.json.")
+        problems.append("A batch holds NaN or infinite values; look at the intensity settings of plan.json.")
     low, high = report["range"]
     if low == high:
-        faults.append(f"A whole batch has the single value {low:g}; the intensity window does not fit the data.")
+        problems.append(f"A whole batch has the single value {low:g}; the intensity window does not fit the data.")
     elif max(abs(low), abs(high)) > 50:
-        faults.append(f"Inputs range from {low:g} to {high:g}; scale them to about -5..5 (intensity in plan.json).")
+        problems.append(f"Inputs range from {low:g} to {high:g}; scale them to about -5..5 (intensity in plan.json).")
     before, after = report["loss_before"], report["loss_after"]
     if not report["loss_finite"]:
-        faults.append("The loss is not finite on the first batch; look at labels, weights and intensities.")
+        problems.append("The loss is not finite on the first batch; look at labels, weights and intensities.")
     else:
-        faults += _not_overfit(before, after, int(report["steps"]))
+        problems += _not_overfit(before, after, int(report["steps"]))
     if report["same_outputs"]:
         warnings.append(
             "Different images give the same output before training; check that the image reaches the model."
         )
-    return faults, warnings
+    return problems, warnings

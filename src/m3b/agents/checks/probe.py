@@ -67,15 +67,15 @@ def probe(report: dict[str, Any], asked: int = 0) -> None:
     report["step"] = "one batch through the model"
     model.eval()
     with torch.no_grad():
-        answer = model(**batch)
-    logits = answer.get("logits")
-    if "loss" not in answer or logits is None:
-        raise ValueError(f"the model must give `loss` and `logits`; it gives {sorted(answer)}")
+        outputs = model(**batch)
+    logits = outputs.get("logits")
+    if "loss" not in outputs or logits is None:
+        raise ValueError(f"the model must give `loss` and `logits`; it gives {sorted(outputs)}")
     report["outputs"] = int(logits.shape[-1] if logits.ndim == 2 else logits.shape[1])
     report["same_outputs"] = bool(len(items) > 1 and float((logits - logits[:1]).abs().max()) < 1e-7)
     report["step"] = "overfitting one batch"
-    half = plan.get("precision") == "bf16" and not torch.cuda.is_available()  # as training does; often much quicker
-    overfit(model, batch, report, half)
+    use_bf16 = plan.get("precision") == "bf16" and not torch.cuda.is_available()  # as training does; often much quicker
+    overfit(model, batch, report, use_bf16)
     report["step"] = "done"
 
 
@@ -93,7 +93,7 @@ def collated(items: list[Any]) -> dict[str, Any]:
 def mixed(data: Any, most: int) -> list[Any]:
     """Up to `most` (and `BATCH`) cases from all over the data set, so that more than one label is among them."""
     # Drawn, not evenly spaced: in an index whose labels take turns, even steps meet a single label.
-    return [data[place] for place in random.Random(0).sample(range(len(data)), min(BATCH, most, len(data)))]
+    return [data[i] for i in random.Random(0).sample(range(len(data)), min(BATCH, most, len(data)))]
 
 
 def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any], half: bool = False) -> None:

@@ -61,8 +61,8 @@ class SelectionCheck:
             return rejected(Fault(f"Your reply holds no JSON object. {shape()}", NO_ANSWER))
         question = str(raw.get("question") or "").strip()
         if question and (answer := self._answer(question)):
-            told = f"The user answers your question ({question}): {answer} Decide now. {shape()}"
-            return answered(told, Answer(text=answer).plain())
+            reply = f"The user answers your question ({question}): {answer} Decide now. {shape()}"
+            return answered(reply, Answer(text=answer).plain())
         if raw.get("data_card") is None:
             return self._declined(str(raw.get("reason") or "No data card serves the request."))
         return _chosen(raw, self.cards)
@@ -75,28 +75,28 @@ class SelectionCheck:
 
     def _declined(self, reason: str) -> Verdict:
         """The end of the run, unless the user names a data set all the same."""
-        here = [card for card in self.cards.values() if card.path]
-        if self._chosen or not here:
+        available_cards = [card for card in self.cards.values() if card.path]
+        if self._chosen or not available_cards:
             return rejected(reason, end=NoDataset, fatal=True)
-        names = ", ".join(card.name for card in here)
+        names = ", ".join(card.name for card in available_cards)
         answer = self._answer(
             f"No data set seems to serve the request: {reason} Which data set should be used? ({names})"
         )
         if not answer or answer.lower().strip(".! ") in NO:
             return rejected(reason, end=NoDataset, fatal=True)
-        named = _named(answer, here)
-        self._chosen = named is not None
-        said = f"use {named.name}." if named else answer
-        facts = Answer(text=answer, card=named.name if named else "").plain()
-        return answered(f"The user answers: {said} Decide again. {shape()}", facts)
+        chosen_card = _named(answer, available_cards)
+        self._chosen = chosen_card is not None
+        instruction = f"use {chosen_card.name}." if chosen_card else answer
+        facts = Answer(text=answer, card=chosen_card.name if chosen_card else "").plain()
+        return answered(f"The user answers: {instruction} Decide again. {shape()}", facts)
 
 
 def _named(answer: str, here: Sequence[Card]) -> Card | None:
     """The card that an answer is: its name or path, or yes where there is but one."""
-    found = _card(answer.strip("'\".,! "), {card.name: card for card in here})
+    by_name = _card(answer.strip("'\".,! "), {card.name: card for card in here})
     by_path = [card for card in here if card.path and answer.rstrip("/") in (str(card.path), card.path.name)]
-    if found or by_path:
-        return found or by_path[0]
+    if by_name or by_path:
+        return by_name or by_path[0]
     return here[0] if len(here) == 1 and answer.lower().strip(".! ") in YES else None
 
 
@@ -104,18 +104,22 @@ def _chosen(raw: Mapping[str, Any], cards: Mapping[str, Card]) -> Verdict:
     name = raw["data_card"]
     card = _card(str(name), cards)
     if card is None:
-        here = ", ".join(card.name for card in cards.values() if card.path)
-        fault = f"There is no data card {name!r}. Those with data on this machine: {here}."
-        told = f"The agent chose {name!r}, and there is no such data set. On this machine there are: {here}."
-        return rejected(Fault(fault, told), end=NoDataset)
+        available_names = ", ".join(card.name for card in cards.values() if card.path)
+        agent_message = f"There is no data card {name!r}. Those with data on this machine: {available_names}."
+        user_message = (
+            f"The agent chose {name!r}, and there is no such data set. On this machine there are: {available_names}."
+        )
+        return rejected(Fault(agent_message, user_message), end=NoDataset)
     if card.path is None or not os.access(card.path, os.R_OK | os.X_OK):
-        where = "not on this machine" if card.path is None else f"not readable at {card.path}"
-        fault = f"The data of {card.name} is {where}. Choose a card whose data is here, or set data_card to null."
-        told = f"The data of {card.name}, which the agent chose, is {where}; point --data at its folder."
-        return rejected(Fault(fault, told), end=NoDataset)
-    faults = _faults(raw)
-    if faults:
-        return rejected(*faults)
+        state = "not on this machine" if card.path is None else f"not readable at {card.path}"
+        agent_message = (
+            f"The data of {card.name} is {state}. Choose a card whose data is here, or set data_card to null."
+        )
+        user_message = f"The data of {card.name}, which the agent chose, is {state}; point --data at its folder."
+        return rejected(Fault(agent_message, user_message), end=NoDataset)
+    issues = _faults(raw)
+    if issues:
+        return rejected(*issues)
     classes = tuple(str(item) for item in raw.get("classes") or ())
     selection = Selection(
         card=card.name,
@@ -130,27 +134,27 @@ def _chosen(raw: Mapping[str, Any], cards: Mapping[str, Card]) -> Verdict:
 
 def _card(name: str, cards: Mapping[str, Card]) -> Card | None:
     """By name, or by the folder name under data/, whatever the case."""
-    wanted = name.strip().lower().removeprefix("data/").rstrip("/")
-    return next((card for card in cards.values() if wanted in (card.name.lower(), card.root)), None)
+    normalized_name = name.strip().lower().removeprefix("data/").rstrip("/")
+    return next((card for card in cards.values() if normalized_name in (card.name.lower(), card.root)), None)
 
 
 def _faults(raw: Mapping[str, Any]) -> list[Fault]:
-    faults = []
+    issues = []
     task = raw.get("task")
     if not isinstance(task, str) or task not in tasks():
-        told = f"The agent named no kind of model that m3b builds ({', '.join(tasks())}) but {task!r}."
-        faults.append(Fault(f"`task` is {task!r}; m3b builds {', '.join(tasks())} models.", told))
+        user_message = f"The agent named no kind of model that m3b builds ({', '.join(tasks())}) but {task!r}."
+        issues.append(Fault(f"`task` is {task!r}; m3b builds {', '.join(tasks())} models.", user_message))
         task = None
-    faults += _metric(raw.get("metric"), task)
+    issues += _metric(raw.get("metric"), task)
     if not isinstance(raw.get("plan"), str) or len(raw["plan"].strip()) < 20:
-        fault = "`plan` is missing: say in three to eight sentences where labels and patients are found."
-        faults.append(Fault(fault, "The agent made no plan."))
+        agent_message = "`plan` is missing: say in three to eight sentences where labels and patients are found."
+        issues.append(Fault(agent_message, "The agent made no plan."))
     classes = raw.get("classes") or []
-    alone = isinstance(classes, list) and len(classes) == 1 and kinds.of(task or DEFAULT).fewest_classes > 1
-    if not isinstance(classes, list) or alone or len(set(map(str, classes))) != len(classes):
-        fault = f"`classes` is {classes!r}; give at least two different names, or an empty list."
-        faults.append(Fault(fault, f"The agent named no classes that differ: {classes!r}."))
-    return faults
+    has_single_class = isinstance(classes, list) and len(classes) == 1 and kinds.of(task or DEFAULT).fewest_classes > 1
+    if not isinstance(classes, list) or has_single_class or len(set(map(str, classes))) != len(classes):
+        agent_message = f"`classes` is {classes!r}; give at least two different names, or an empty list."
+        issues.append(Fault(agent_message, f"The agent named no classes that differ: {classes!r}."))
+    return issues
 
 
 def _metric(given: object, task: str | None) -> list[Fault]:
@@ -158,7 +162,7 @@ def _metric(given: object, task: str | None) -> list[Fault]:
     try:
         canonical_metric(given if isinstance(given, str) else "", task)
     except ValueError:
-        known = table(task or DEFAULT).names
-        told = f"The agent named no metric of such models ({', '.join(known)}) but {given!r}."
-        return [Fault(f"`metric` is {given!r}; choose one of {', '.join(known)}.", told)]
+        metric_names = table(task or DEFAULT).names
+        user_message = f"The agent named no metric of such models ({', '.join(metric_names)}) but {given!r}."
+        return [Fault(f"`metric` is {given!r}; choose one of {', '.join(metric_names)}.", user_message)]
     return []

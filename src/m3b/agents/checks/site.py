@@ -20,15 +20,15 @@ def check_site(cards: Sequence[Card]) -> None:
         NoDataset: no card has a folder at all.
         RejectedData: none of the folders can be read and holds a file; each is named with what is wrong.
     """
-    here = [card for card in cards if card.path is not None]
-    if not here:
+    cards_with_folder = [card for card in cards if card.path is not None]
+    if not cards_with_folder:
         raise NoDataset(
             "No data set is on this machine: give --data a folder with raw data, or a data card whose `path` exists."
         )
-    inside = Inside(card.path for card in here if card.path)
-    faults = [fault for card in here if card.path and (fault := _fault(card.path, inside))]
-    if len(faults) == len(here):
-        raise RejectedData(" ".join(faults))
+    data_roots = Inside(card.path for card in cards_with_folder if card.path)
+    problems = [problem for card in cards_with_folder if card.path and (problem := _fault(card.path, data_roots))]
+    if len(problems) == len(cards_with_folder):
+        raise RejectedData(" ".join(problems))
 
 
 def _fault(folder: Path, inside: Inside) -> str:
@@ -36,19 +36,19 @@ def _fault(folder: Path, inside: Inside) -> str:
         return f"The folder {folder} is not there; fix the `path` of its data card."
     if not os.access(folder, os.R_OK | os.X_OK):
         return f"The folder {folder} cannot be read; check its permissions (ls -ld)."
-    odd = ""
-    looked = 0
-    for place, _, files in os.walk(folder):
-        looked += 1
+    first_problem = ""
+    entry_count = 0
+    for parent, _, files in os.walk(folder):
+        entry_count += 1
         for name in files:
-            looked += 1
+            entry_count += 1
             if not name.startswith("."):
-                if not (said := _odd_link(f"{place}/{name}", inside)):
+                if not (link_problem := _odd_link(f"{parent}/{name}", inside)):
                     return ""
-                odd = odd or said
-        if looked > LOOKED_AT:
+                first_problem = first_problem or link_problem
+        if entry_count > LOOKED_AT:
             break
-    return odd or f"The folder {folder} holds no files; point --data at the folder with the images."
+    return first_problem or f"The folder {folder} holds no files; point --data at the folder with the images."
 
 
 def _odd_link(path: str, inside: Inside) -> str:

@@ -34,26 +34,31 @@ def make(order: Order) -> GeneratedSet:
     numbers = random.permutation(900_000)[: 4 * order.patients + 20] + 100_000
     ids = iter(f"I{number}" for number in numbers)
     rows: list[list[object]] = []
-    rungs: list[int] = []
+    class_indices: list[int] = []
     sizes: list[float] = []
     for subject in range(order.patients):
-        rung = subject % 3
-        size = LADDER.draw(random, rung)
-        rows += _visits(order.folder, random, ids, GROUPS[rung], size, subject, 2)
-        rungs += [rung, rung]
+        class_index = subject % 3
+        size = LADDER.draw(random, class_index)
+        rows += _visits(order.folder, random, ids, GROUPS[class_index], size, subject, 2)
+        class_indices += [class_index, class_index]
         sizes += [size, size]
     for extra in range(max(2, round(order.patients / 4.5))):
         size = random.uniform(4, 8)
         rows += _visits(order.folder, random, ids, OTHERS[extra % 4], size, order.patients + extra, 1 + extra % 2)
-    others = len(rows) - len(rungs)
-    for rung in (0, 2):
-        rows.append(_row(next(ids), random, _subject(random, 990 + rung), GROUPS[rung], "sc"))
+    other_count = len(rows) - len(class_indices)
+    for class_index in (0, 2):
+        rows.append(_row(next(ids), random, _subject(random, 990 + class_index), GROUPS[class_index], "sc"))
     for _ in range(2):
         _save(order.folder, next(ids), draw(random, random, 5.0))
     random.shuffle(rows)
     save_csv(order.folder / TABLE, HEAD, rows, quote_all=True)
-    odd = (f"{others} rows of other groups", "2 rows without a file", "2 files without a row", "2 visits a subject")
-    return GeneratedSet(len(rungs), order.patients, LADDER.ceiling(rungs, sizes), odd)
+    planted_faults = (
+        f"{other_count} rows of other groups",
+        "2 rows without a file",
+        "2 files without a row",
+        "2 visits a subject",
+    )
+    return GeneratedSet(len(class_indices), order.patients, LADDER.ceiling(class_indices, sizes), planted_faults)
 
 
 def _visits(
@@ -86,13 +91,13 @@ def draw(head: Random, scan: Random, ventricles: float) -> Floats:
     centre = [size / 2 + head.uniform(-1.5, 1.5) for size in SHAPE]
     brain = Blob(SHAPE, centre, [size * 0.45 * head.uniform(0.93, 1.02) for size in SHAPE], random=head, rough=0.04)
     brain.fill(image, 0.62)
-    inside = image > 0
+    brain_mask = image > 0
     image += texture(head, SHAPE, 0.09, cells=9)
     for side in (-1, 1):
-        at = [centre[0] + side * 4.6, centre[1], centre[2] + 2]
-        Blob(SHAPE, at, [ventricles * 0.55, ventricles * 1.35, ventricles * 0.75]).add(image, -0.45)
+        position = [centre[0] + side * 4.6, centre[1], centre[2] + 2]
+        Blob(SHAPE, position, [ventricles * 0.55, ventricles * 1.35, ventricles * 0.75]).add(image, -0.45)
     image = np.clip(image + noise(scan, SHAPE, 0.06), 0.01, None) * np.float32(scan.uniform(0.9, 1.1))
-    return np.asarray(np.where(inside, image, 0), dtype=np.float32)
+    return np.asarray(np.where(brain_mask, image, 0), dtype=np.float32)
 
 
 def _save(folder: Path, image: str, array: Floats) -> None:
@@ -106,23 +111,23 @@ def read(folder: Path) -> RawReading:
     """Rows of the groups CN, MCI and AD that have a file. Ids match with or without their leading I."""
     need(folder, "ADNI_PT", what="ADNI (a folder ADNI_PT of .pt files and one CSV)")
     table = only_file(folder, ".csv", "the collection export")
-    there = {file.stem.removeprefix("I"): relative(folder, file) for file in files(folder / "ADNI_PT", ".pt")}
-    got = Collected(folder, "ADNI", CARD)
-    used = set()
+    path_by_id = {file.stem.removeprefix("I"): relative(folder, file) for file in files(folder / "ADNI_PT", ".pt")}
+    collector = Collected(folder, "ADNI", CARD)
+    used_ids = set()
     for row in read_rows(table, ("Image Data ID", "Subject", "Group")):
         image = row["Image Data ID"].removeprefix("I")
-        used.add(image)
+        used_ids.add(image)
         if row["Group"] not in GROUPS:
-            got.drop("rows of other groups", f"{row['Image Data ID']} ({row['Group']})")
+            collector.drop("rows of other groups", f"{row['Image Data ID']} ({row['Group']})")
         elif not row["Subject"]:
-            got.drop("rows without a subject", row["Image Data ID"])
-        elif image not in there:
-            got.drop("rows without a file", row["Image Data ID"], missing=True)
+            collector.drop("rows without a subject", row["Image Data ID"])
+        elif image not in path_by_id:
+            collector.drop("rows without a file", row["Image Data ID"], missing=True)
         else:
-            got.cases.append(RawCase(f"I{image}", (there[image],), row["Subject"], labels=(row["Group"],)))
-    for image in sorted(set(there) - used):
-        got.drop("files without a row", there[image])
-    return got.close()
+            collector.cases.append(RawCase(f"I{image}", (path_by_id[image],), row["Subject"], labels=(row["Group"],)))
+    for image in sorted(set(path_by_id) - used_ids):
+        collector.drop("files without a row", path_by_id[image])
+    return collector.close()
 
 
 SPEC = describe(

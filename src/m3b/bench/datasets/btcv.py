@@ -46,21 +46,21 @@ def make(order: Order) -> GeneratedSet:
     """Three quarters of the patients with labels, a quarter without."""
     random = np.random.default_rng(order.seed)
     root = order.folder if order.layout == CARD else order.folder / "RawData"
-    labelled = order.patients - order.patients // 4
-    found = []
+    labelled_count = order.patients - order.patients // 4
+    agreements = []
     for number in range(order.patients):
         image, outline = draw(random, gallbladder=number != 1)
-        if number < labelled:
+        if number < labelled_count:
             name = f"{IDS[number]:04d}"
             save_nifti(root / "Training" / "img" / f"img{name}.nii.gz", image, SPACING)
             save_nifti(root / "Training" / "label" / f"label{name}.nii.gz", outline.mask, SPACING)
-            found.append(outline.agreement())
+            agreements.append(outline.agreement())
         else:
-            save_nifti(root / "Testing" / "img" / f"img{61 + number - labelled:04d}.nii.gz", image, SPACING)
+            save_nifti(root / "Testing" / "img" / f"img{61 + number - labelled_count:04d}.nii.gz", image, SPACING)
     if order.layout == CARD:
         save_json(order.folder / "labels.json", list(VALUES.values()))
-    odd = ("image and label names differ by prefix", "Testing has no labels", "no gallbladder in one case")
-    return GeneratedSet(labelled, labelled, ceiling(found), odd)
+    planted_faults = ("image and label names differ by prefix", "Testing has no labels", "no gallbladder in one case")
+    return GeneratedSet(labelled_count, labelled_count, ceiling(agreements), planted_faults)
 
 
 def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outline]:
@@ -73,9 +73,9 @@ def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outli
         if value == 4 and not gallbladder:
             continue
         scaled = np.array([48 + (centre[0] - 48) * scale, 44 + (centre[1] - 44) * scale, centre[2]])
-        at = scaled + shift + random.uniform(-1.5, 1.5, 3) * (1, 1, 0.6)
+        position = scaled + shift + random.uniform(-1.5, 1.5, 3) * (1, 1, 0.6)
         size = [radius * scale * random.uniform(0.92, 1.08) for radius in radii]
-        outline.add(Blob(SHAPE, at, size, random=random, rough=0.03), value)
+        outline.add(Blob(SHAPE, position, size, random=random, rough=0.03), value)
         brightness[value] = hu + random.normal(0, 5)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, (48, 46, 24), (44, 38, 70)).fill(body, -90)
@@ -92,11 +92,11 @@ def read(folder: Path) -> RawReading:
     need(root / "Training", "img", "label", what="BTCV's Training (img and label)")
     if files(root, ".json"):
         check_labels(only_file(root, ".json", "the label names in order"), VALUES)
-    got = Collected(folder, "BTCV", layout)
-    pair(got, root / "Training" / "img", root / "Training" / "label", patient=number_in, key=number_in)
+    collector = Collected(folder, "BTCV", layout)
+    pair(collector, root / "Training" / "img", root / "Training" / "label", patient=number_in, key=number_in)
     for image in files(root / "Testing" / "img", *NIFTI):
-        got.drop("images of Testing, which has no labels", relative(folder, image))
-    return got.close()
+        collector.drop("images of Testing, which has no labels", relative(folder, image))
+    return collector.close()
 
 
 SPEC = describe(

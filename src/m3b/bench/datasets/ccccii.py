@@ -30,26 +30,28 @@ def make(order: Order) -> GeneratedSet:
     """Two thirds of the patients have one scan, the others up to three."""
     random = np.random.default_rng(order.seed)
     truth = [number % 3 for number in range(order.patients)]
-    shown = shuffle_some(random, truth, MISTAKEN, 3)
+    shown_classes = shuffle_some(random, truth, MISTAKEN, 3)
     patients = random.permutation(3000)[: order.patients] + 1
-    of_scan: list[int] = []
+    scan_patients: list[int] = []
     rows = []
     for number, patient in enumerate(patients):
         disease = int(random.integers(1 << 31))
         for _ in range(int(random.choice([1, 1, 1, 1, 2, 3]))):
-            scan = 1001 + len(of_scan)
-            place = order.folder / CLASSES[truth[number]] / str(patient) / str(scan)
-            volume = draw(np.random.default_rng(disease), random, CLASSES[shown[number]])
-            _save(place, volume, len(of_scan))
-            of_scan.append(number)
+            scan = 1001 + len(scan_patients)
+            scan_folder = order.folder / CLASSES[truth[number]] / str(patient) / str(scan)
+            volume = draw(np.random.default_rng(disease), random, CLASSES[shown_classes[number]])
+            _save(scan_folder, volume, len(scan_patients))
+            scan_patients.append(number)
         rows.append([patient, scan, int(random.integers(20, 85)), int(random.integers(1, 3)), "", "", "", ""])
     (order.folder / "NCP" / "3101" / "4801").mkdir(parents=True)
     save_csv(order.folder / "metadata.csv", ("patient_id", "scan_id", "Age", "Sex(Male1/Female2)", "Critical_illness",
              "Liver_function", "Lung_function", "Progression (Days)"), rows[: len(rows) // 3])  # fmt: skip
-    ceiling = mistaken_ceiling([truth[n] for n in of_scan], [shown[n] for n in of_scan], 3, MISTAKEN)
-    odd = ("patients with several scans", "slice names without zeros (2.png after 10.png as text)", "a scan in JPEG",
+    ceiling = mistaken_ceiling(
+        [truth[n] for n in scan_patients], [shown_classes[n] for n in scan_patients], 3, MISTAKEN
+    )
+    planted_faults = ("patients with several scans", "slice names without zeros (2.png after 10.png as text)", "a scan in JPEG",
            "a scan in RGB", "a doubled slice", "an empty scan folder")  # fmt: skip
-    return GeneratedSet(len(of_scan), order.patients, ceiling, odd)
+    return GeneratedSet(len(scan_patients), order.patients, ceiling, planted_faults)
 
 
 def _save(place: Path, volume: NDArray[np.uint8], scan: int) -> None:
@@ -73,13 +75,13 @@ def draw(patient: Random, scan: Random, kind: str) -> NDArray[np.uint8]:
     change = np.zeros(shape, dtype=np.float32)
     for blob in _lesions(patient, shape, kind):
         blob.add(change, 0.42, sharp=5)
-    inside = np.zeros(shape, dtype=np.float32)
+    lung_mask = np.zeros(shape, dtype=np.float32)
     for lung in lungs:
-        inside[lung.box] = np.maximum(inside[lung.box], lung.soft(12))
-    image += change * inside + texture(patient, shape, 0.035, cells=12)
-    taken = np.linspace(0, 23, depth).round().astype(int)
-    thick: Floats = image[taken] + noise(scan, (depth, SIDE, SIDE), 0.03)
-    return to_bytes(thick)
+        lung_mask[lung.box] = np.maximum(lung_mask[lung.box], lung.soft(12))
+    image += change * lung_mask + texture(patient, shape, 0.035, cells=12)
+    slice_indices = np.linspace(0, 23, depth).round().astype(int)
+    slices: Floats = image[slice_indices] + noise(scan, (depth, SIDE, SIDE), 0.03)
+    return to_bytes(slices)
 
 
 def _lung(random: Random, shape: tuple[int, int, int], side: int) -> Blob:
@@ -89,14 +91,14 @@ def _lung(random: Random, shape: tuple[int, int, int], side: int) -> Blob:
 def _lesions(random: Random, shape: tuple[int, int, int], kind: str) -> list[Blob]:
     if kind == "CP":
         side = int(random.choice([-1, 1]))
-        at = (random.uniform(9, 15), random.uniform(52, 76), 64 + side * random.uniform(20, 27))
-        return [Blob(shape, at, (7, 17, 15), random=random, rough=0.08)]
+        position = (random.uniform(9, 15), random.uniform(52, 76), 64 + side * random.uniform(20, 27))
+        return [Blob(shape, position, (7, 17, 15), random=random, rough=0.08)]
     if kind == "NCP":
         spots = []
         for number in range(int(random.integers(9, 14))):
             side, turn = (-1, 1)[number % 2], random.uniform(-1.2, 1.2)
-            at = (random.uniform(4, 20), 62 + 28 * np.sin(turn), 64 + side * (25 + 15 * np.cos(turn)))
-            spots.append(Blob(shape, at, (3, 6.5, 6.5), random=random, rough=0.1))
+            position = (random.uniform(4, 20), 62 + 28 * np.sin(turn), 64 + side * (25 + 15 * np.cos(turn)))
+            spots.append(Blob(shape, position, (3, 6.5, 6.5), random=random, rough=0.1))
         return spots
     return []
 
@@ -104,20 +106,22 @@ def _lesions(random: Random, shape: tuple[int, int, int], kind: str) -> list[Blo
 def read(folder: Path) -> RawReading:
     """A case per scan folder, its slices in the order of their numbers."""
     need(folder, *CLASSES, what="CC-CCII (the class folders CP, NCP and Normal)")
-    got = Collected(folder, "CC-CCII", CARD)
-    owner: dict[str, str] = {}
+    collector = Collected(folder, "CC-CCII", CARD)
+    label_by_patient: dict[str, str] = {}
     for label in CLASSES:
         for patient in folders(folder / label):
-            if owner.setdefault(patient.name, label) != label:
-                raise DataError(f"Patient {patient.name} lies in {owner[patient.name]} and in {label} of {folder}.")
+            if label_by_patient.setdefault(patient.name, label) != label:
+                raise DataError(
+                    f"Patient {patient.name} lies in {label_by_patient[patient.name]} and in {label} of {folder}."
+                )
             for scan in folders(patient):
                 slices = tuple(relative(folder, file) for file in files(scan, *PICTURES))
                 if slices:
                     name = f"{label}/{patient.name}/{scan.name}"
-                    got.cases.append(RawCase(name, slices, patient.name, labels=(label,)))
+                    collector.cases.append(RawCase(name, slices, patient.name, labels=(label,)))
                 else:
-                    got.drop("scan folders without a slice", relative(folder, scan), missing=True)
-    return got.close()
+                    collector.drop("scan folders without a slice", relative(folder, scan), missing=True)
+    return collector.close()
 
 
 SPEC = describe(

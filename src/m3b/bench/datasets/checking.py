@@ -36,8 +36,8 @@ def seen(folder: Path, limit: int = 8) -> str:
         names = sorted((entry.name for entry in folder.iterdir() if not is_junk(entry.name)), key=natural)
     except OSError as error:
         return f"it cannot be listed: {error.strerror}"
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"it holds {', '.join(names[:limit])}{more}" if names else "it is empty"
+    rest_text = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"it holds {', '.join(names[:limit])}{rest_text}" if names else "it is empty"
 
 
 def need(folder: Path, *names: str, what: str) -> None:
@@ -46,23 +46,23 @@ def need(folder: Path, *names: str, what: str) -> None:
     Raises:
         DataError: names the missing ones and what lies there instead.
     """
-    missing = [name for name in names if not (folder / name).exists()]
-    if missing:
-        raise DataError(f"{folder} is not {what}: {', '.join(missing)} missing; {seen(folder)}.")
+    missing_names = [name for name in names if not (folder / name).exists()]
+    if missing_names:
+        raise DataError(f"{folder} is not {what}: {', '.join(missing_names)} missing; {seen(folder)}.")
 
 
 def files(folder: Path, *suffixes: str) -> list[Path]:
     """Files with one of the suffixes (lower case, with dots) in natural order; junk is passed over."""
     if not folder.is_dir():
         return []
-    found = [file for file in folder.iterdir() if not is_junk(file.name) and file.name.lower().endswith(suffixes)]
-    return sorted((file for file in found if file.is_file()), key=lambda file: natural(file.name))
+    matches = [file for file in folder.iterdir() if not is_junk(file.name) and file.name.lower().endswith(suffixes)]
+    return sorted((file for file in matches if file.is_file()), key=lambda file: natural(file.name))
 
 
 def folders(folder: Path) -> list[Path]:
     """Folders inside `folder` in natural order; junk is passed over."""
-    found = [entry for entry in folder.iterdir() if entry.is_dir() and not is_junk(entry.name)]
-    return sorted(found, key=lambda entry: natural(entry.name))
+    subfolders = [entry for entry in folder.iterdir() if entry.is_dir() and not is_junk(entry.name)]
+    return sorted(subfolders, key=lambda entry: natural(entry.name))
 
 
 def only_file(folder: Path, suffix: str, what: str) -> Path:
@@ -71,11 +71,13 @@ def only_file(folder: Path, suffix: str, what: str) -> Path:
     Raises:
         DataError: none, or several.
     """
-    found = files(folder, suffix)
-    if len(found) != 1:
-        some = ", ".join(file.name for file in found[:5]) or seen(folder)
-        raise DataError(f"{folder} must hold exactly one {suffix} file with {what}; found {len(found)}: {some}.")
-    return found[0]
+    matches = files(folder, suffix)
+    if len(matches) != 1:
+        names_text = ", ".join(file.name for file in matches[:5]) or seen(folder)
+        raise DataError(
+            f"{folder} must hold exactly one {suffix} file with {what}; found {len(matches)}: {names_text}."
+        )
+    return matches[0]
 
 
 def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -87,11 +89,13 @@ def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
-            found = [name.strip() for name in reader.fieldnames or ()]
-            reader.fieldnames = found
-            missing = [name for name in columns if name not in found]
-            if missing:
-                raise DataError(f"{file} has no column {', '.join(missing)}; its columns are {', '.join(found)}.")
+            header = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = header
+            missing_columns = [name for name in columns if name not in header]
+            if missing_columns:
+                raise DataError(
+                    f"{file} has no column {', '.join(missing_columns)}; its columns are {', '.join(header)}."
+                )
             return [
                 {key: (value or "").strip() for key, value in row.items() if isinstance(key, str)} for row in reader
             ]
@@ -120,10 +124,10 @@ def inside(folder: Path, path: str, source: Path) -> str:
     Raises:
         DataError: it is absolute or climbs out.
     """
-    tidy = PurePosixPath(path.replace("\\", "/"))
-    if not path or tidy.is_absolute() or ".." in tidy.parts:
+    normalized = PurePosixPath(path.replace("\\", "/"))
+    if not path or normalized.is_absolute() or ".." in normalized.parts:
         raise DataError(f"{source} names {path!r}, which does not lie inside {folder}. Paths must be relative to it.")
-    return tidy.as_posix()
+    return normalized.as_posix()
 
 
 def relative(folder: Path, file: Path) -> str:
@@ -153,22 +157,22 @@ class Collected:
         Raises:
             DataError: no case; two cases of one name; most of the listed files missing.
         """
-        notes = tuple(f"{len(some)} {why}: {_few(some)}" for why, some in self.dropped.items())
-        told = f" Left out: {'; '.join(notes)}." if notes else ""
+        notes = tuple(f"{len(excluded)} {reason}: {_few(excluded)}" for reason, excluded in self.dropped.items())
+        exclusion_text = f" Left out: {'; '.join(notes)}." if notes else ""
         if not self.cases:
-            raise DataError(f"No case of {self.name} was found in {self.folder}; {seen(self.folder)}.{told}")
+            raise DataError(f"No case of {self.name} was found in {self.folder}; {seen(self.folder)}.{exclusion_text}")
         if self.missing > MAX_MISSING * (self.missing + len(self.cases)):
             raise DataError(
                 f"{self.folder} lists {self.missing + len(self.cases)} cases of {self.name}, but {self.missing} of them"
-                f" have no file. Is the download complete?{told}"
+                f" have no file. Is the download complete?{exclusion_text}"
             )
         names = [case.name for case in self.cases]
-        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        if twice:
-            raise DataError(f"{self.folder} holds several cases of the same name: {_few(twice)}.")
+        duplicates = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if duplicates:
+            raise DataError(f"{self.folder} holds several cases of the same name: {_few(duplicates)}.")
         return RawReading(tuple(self.cases), self.layout, notes)
 
 
 def _few(names: Iterable[str], limit: int = 3) -> str:
-    some = list(names)
-    return ", ".join(some[:limit]) + (f" and {len(some) - limit} more" if len(some) > limit else "")
+    name_list = list(names)
+    return ", ".join(name_list[:limit]) + (f" and {len(name_list) - limit} more" if len(name_list) > limit else "")

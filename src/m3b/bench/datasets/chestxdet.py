@@ -57,44 +57,52 @@ def make(order: Order) -> GeneratedSet:
     """One image a number, a fifth of them without a finding; a fifth of them is the official test part."""
     random = np.random.default_rng(order.seed)
     numbers = random.permutation(60_000)[: order.patients] + 36_000
-    listed: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
-    agreed = []
-    for at, number in enumerate(numbers):
+    records_by_part: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
+    agreements = []
+    for index, number in enumerate(numbers):
         name = f"{number}.png"
-        boxes = [] if at % round(1 / EMPTY) == 3 else place(random, at)
-        picture, true = draw(random, boxes)
-        noted = [off(random, box) for box in boxes]
-        mask = fill(noted)
-        agreed += [dice(true, mask > 0)] if boxes else []
-        part = "test" if at % TEST_SHARE == 4 else "train"
-        if at == 1:
+        boxes = [] if index % round(1 / EMPTY) == 3 else place(random, index)
+        picture, true_mask = draw(random, boxes)
+        noted_boxes = [off(random, box) for box in boxes]
+        mask = fill(noted_boxes)
+        agreements += [dice(true_mask, mask > 0)] if boxes else []
+        part = "test" if index % TEST_SHARE == 4 else "train"
+        if index == 1:
             picture = np.dstack([picture] * 3 + [np.full_like(picture, 255)])
         if order.layout == CARD:
             save_picture(order.folder / "images" / name, picture)
             save_picture(order.folder / "masks" / name, mask)
         else:
             save_picture(order.folder / f"{part}_data" / name, picture)
-        corners = [[box.x1, box.y1, box.x2, box.y2] for box in noted]
-        listed[part].append({"file_name": name, "syms": [box.label for box in noted], "boxes": corners})
+        corners = [[box.x1, box.y1, box.x2, box.y2] for box in noted_boxes]
+        records_by_part[part].append({"file_name": name, "syms": [box.label for box in noted_boxes], "boxes": corners})
     if order.layout == CARD:
         save_json(order.folder / "labels.json", list(KINDS))
     else:
-        for part, records in listed.items():
+        for part, records in records_by_part.items():
             save_json(order.folder / f"{part}.json", records)
-    odd = ("boxes of different kinds overlap", "images without a finding", "an image in RGBA", "no patient anywhere")
-    return GeneratedSet(len(numbers), 0, float(np.mean(agreed)), odd)
+    planted_faults = (
+        "boxes of different kinds overlap",
+        "images without a finding",
+        "an image in RGBA",
+        "no patient anywhere",
+    )
+    return GeneratedSet(len(numbers), 0, float(np.mean(agreements)), planted_faults)
 
 
 def place(random: Random, at: int) -> list[PixelBox]:
     """One to four findings inside the lungs; in every other image the second lies over the first."""
-    often = np.array([kind.often for kind in KINDS.values()], dtype=float) ** 0.7
-    labels = [str(one) for one in random.choice(list(KINDS), size=int(random.integers(1, 5)), p=often / often.sum())]
+    frequencies = np.array([style.often for style in KINDS.values()], dtype=float) ** 0.7
+    labels = [
+        str(style_name)
+        for style_name in random.choice(list(KINDS), size=int(random.integers(1, 5)), p=frequencies / frequencies.sum())
+    ]
     if at % 2 == 0 and len(set(labels)) == 1:
         labels = [labels[0], next(name for name in ("Nodule", "Effusion") if name != labels[0])]
     boxes: list[PixelBox] = []
     for label in labels:
-        kind = KINDS[label]
-        w, h = (max(8, round(size * random.uniform(0.6, 0.95))) for size in (kind.width, kind.height))
+        style = KINDS[label]
+        w, h = (max(8, round(size * random.uniform(0.6, 0.95))) for size in (style.width, style.height))
         x, y = 128 + random.choice([-1, 1]) * random.uniform(34, 70), random.uniform(55, 180)
         if label == "Effusion":
             y = random.uniform(170, 190)
@@ -108,8 +116,10 @@ def place(random: Random, at: int) -> list[PixelBox]:
 def off(random: Random, box: PixelBox) -> PixelBox:
     """The box as a reader would note it: every edge off by a few per cent of the side."""
     w, h = box.x2 - box.x1, box.y2 - box.y1
-    slip = random.normal(0, SLIP, 4) * (w, h, w, h)
-    x1, y1, x2, y2 = (int(np.clip(round(v), 0, SIDE - 2)) for v in np.add((box.x1, box.y1, box.x2, box.y2), slip))
+    edge_errors = random.normal(0, SLIP, 4) * (w, h, w, h)
+    x1, y1, x2, y2 = (
+        int(np.clip(round(v), 0, SIDE - 2)) for v in np.add((box.x1, box.y1, box.x2, box.y2), edge_errors)
+    )
     return PixelBox(box.label, x1, y1, max(x2, x1 + 3), max(y2, y1 + 3))
 
 
@@ -130,32 +140,32 @@ def draw(random: Random, boxes: list[PixelBox]) -> tuple[NDArray[np.uint8], NDAr
     Blob(shape, (165, 140), (42, 40)).add(image, 0.18, sharp=8)
     rows = np.arange(SIDE, dtype=np.float32)[:, None]
     image += 0.02 * np.sin(rows / random.uniform(3.6, 4.4) + random.uniform(0, 6))
-    true = np.zeros(shape, dtype=np.bool_)
+    true_mask = np.zeros(shape, dtype=np.bool_)
     for box in boxes:
-        kind, part = KINDS[box.label], (slice(box.y1, box.y2), slice(box.x1, box.x2))
+        style, part = KINDS[box.label], (slice(box.y1, box.y2), slice(box.x1, box.x2))
         size = (box.y2 - box.y1, box.x2 - box.x1)
-        image[part] += np.float32(kind.bright * random.uniform(0.85, 1.15))
-        image[part] += texture(random, size, kind.grain, cells=9) if kind.grain else 0
-        true[part] = True
+        image[part] += np.float32(style.bright * random.uniform(0.85, 1.15))
+        image[part] += texture(random, size, style.grain, cells=9) if style.grain else 0
+        true_mask[part] = True
     image += texture(random, shape, 0.02, cells=10) + noise(random, shape, 0.03)
-    return to_bytes(image), true
+    return to_bytes(image), true_mask
 
 
 def read(folder: Path) -> RawReading:
     """A case per image; the official layout gives boxes and a split, the card's gives masks."""
     if (folder / "masks").is_dir() or (folder / "images").is_dir():
         need_paired(folder, "masks", "ChestX-Det10", VALUES)
-        got = Collected(folder, "ChestX-Det10", CARD)
-        pair(got, folder / "images", folder / "masks", patient=str, suffixes=(".png",))
-        return got.close()
+        collector = Collected(folder, "ChestX-Det10", CARD)
+        pair(collector, folder / "images", folder / "masks", patient=str, suffixes=(".png",))
+        return collector.close()
     if not (folder / "train.json").is_file():
         raise DataError(f"{folder} is not ChestX-Det10: neither images and masks nor train.json; {seen(folder)}.")
-    got = Collected(folder, "ChestX-Det10", OFFICIAL)
+    collector = Collected(folder, "ChestX-Det10", OFFICIAL)
     for part in ("train", "test"):
         need(folder, f"{part}.json", f"{part}_data", what="ChestX-Det10 as published")
         for record in read_json(folder / f"{part}.json", list):
-            _add(got, part, record, folder / f"{part}.json")
-    return got.close()
+            _add(collector, part, record, folder / f"{part}.json")
+    return collector.close()
 
 
 def _columns(record: Any) -> tuple[list[Any], list[Any]]:

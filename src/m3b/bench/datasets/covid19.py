@@ -37,19 +37,21 @@ def make(order: Order) -> GeneratedSet:
     """The first `order.patients` of the twenty scans."""
     random = np.random.default_rng(order.seed)
     names = NAMES[: order.patients]
-    found = []
+    agreements = []
     for name in names:
-        windowed = name.startswith("radiopaedia")
-        hu, outline = draw(random, 20 if windowed else 40)
+        is_windowed = name.startswith("radiopaedia")
+        hu, outline = draw(random, 20 if is_windowed else 40)
         low, high = WINDOW
-        image = np.clip((hu - low) / (high - low) * 255, 0, 255).astype(np.uint8) if windowed else hu
-        spacing = (1.0, 1.0, 1.0) if windowed else (2.8, 2.8, 7.5)
+        image = np.clip((hu - low) / (high - low) * 255, 0, 255).astype(np.uint8) if is_windowed else hu
+        spacing = (1.0, 1.0, 1.0) if is_windowed else (2.8, 2.8, 7.5)
         _save(order, f"{name}.nii.gz", image, outline.mask, spacing)
-        found.append(outline.agreement())
+        agreements.append(outline.agreement())
     if order.layout == CARD:
         save_json(order.folder / "labels.json", list(VALUES.values()))
-    odd = ("two intensity scales", "placeholder spacing", "two scans of one patient under different names")
-    return GeneratedSet(len(names), len({patient_of(name) for name in names}), ceiling(found, (3,)), odd)
+    planted_faults = ("two intensity scales", "placeholder spacing", "two scans of one patient under different names")
+    return GeneratedSet(
+        len(names), len({patient_of(name) for name in names}), ceiling(agreements, (3,)), planted_faults
+    )
 
 
 def _save(order: Order, name: str, image: NDArray[np.int16 | np.uint8], mask: NDArray[np.uint8],
@@ -79,17 +81,17 @@ def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
     Blob(shape, (64, 64, depth / 2), (60, 46, depth * 2)).fill(body, 35)
     Blob(shape, (64, 28, depth / 2), (8, 8, depth * 2)).fill(body, 280)
     for value, side in ((1, -1), (2, 1)):
-        at = (64 + side * 26 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), depth / 2)
+        position = (64 + side * 26 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), depth / 2)
         radii = (20 * random.uniform(0.95, 1.05), 33 * random.uniform(0.95, 1.05), depth * 0.52)
-        outline.add(Blob(shape, at, radii, random=random, rough=0.02), value)
+        outline.add(Blob(shape, position, radii, random=random, rough=0.02), value)
         for _ in range(int(random.integers(1, 5))):
-            spot = (
-                at[0] + random.uniform(-13, 13),
-                at[1] + random.uniform(-24, 24),
+            lesion_position = (
+                position[0] + random.uniform(-13, 13),
+                position[1] + random.uniform(-24, 24),
                 depth * random.uniform(0.15, 0.85),
             )
             size = (random.uniform(5, 9.5), random.uniform(5, 9.5), depth * random.uniform(0.09, 0.17))
-            outline.add(Blob(shape, spot, size, random=random, rough=0.08), 3, within=value)
+            outline.add(Blob(shape, lesion_position, size, random=random, rough=0.08), 3, within=value)
     brightness = {1: -830.0, 2: -830.0, 3: random.uniform(-420, -250)}
     image = paint(outline, brightness, body) + texture(random, shape, 35, cells=12) + noise(random, shape, 45)
     return to_hu(image), outline
@@ -101,25 +103,25 @@ def patient_of(name: str) -> str:
     Raises:
         DataError: neither kind of name.
     """
-    found = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", name)
-    if found is None:
+    match = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", name)
+    if match is None:
         raise DataError(f"{name!r} is no name of the COVID19 set; expected coronacases_NNN or radiopaedia_N_....")
-    return f"{found[1]}_{found[2]}"
+    return f"{match[1]}_{match[2]}"
 
 
 def read(folder: Path) -> RawReading:
     """A case per scan with a mask of lungs and infection."""
     if (folder / "images").is_dir():
         need_paired(folder, "segmentation_masks", "COVID19", VALUES)
-        got = Collected(folder, "COVID19", CARD)
-        pair(got, folder / "images", folder / "segmentation_masks", patient=patient_of)
-        return got.close()
+        collector = Collected(folder, "COVID19", CARD)
+        pair(collector, folder / "images", folder / "segmentation_masks", patient=patient_of)
+        return collector.close()
     if not (folder / IMAGES).is_dir():
         raise DataError(f"{folder} is not COVID19: neither images nor {IMAGES} is there; {seen(folder)}.")
     need(folder, MASKS, what="COVID19 as published (the archive of lungs and infection together is used)")
-    got = Collected(folder, "COVID19", OFFICIAL)
-    pair(got, folder / IMAGES, folder / MASKS, patient=patient_of)
-    return got.close()
+    collector = Collected(folder, "COVID19", OFFICIAL)
+    pair(collector, folder / IMAGES, folder / MASKS, patient=patient_of)
+    return collector.close()
 
 
 SPEC = describe(

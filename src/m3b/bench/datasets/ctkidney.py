@@ -39,28 +39,30 @@ def make(order: Order) -> GeneratedSet:
     random = np.random.default_rng(order.seed)
     counts = {name: max(4, round(order.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
     truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // RUN))]
-    shown = shuffle_some(random, truth, MISTAKEN, 4)
+    shown_classes = shuffle_some(random, truth, MISTAKEN, 4)
     root = order.folder if order.layout == CARD else order.folder / OUTER / OUTER
     rows: list[list[object]] = []
-    seen_as: list[int] = []
-    people = iter(shown)
+    shown_by_picture: list[int] = []
+    patients = iter(shown_classes)
     for name, count in counts.items():
         for number in range(count):
             if number % RUN == 0:
-                kind, body = next(people), int(random.integers(1 << 31))
+                kind, body = next(patients), int(random.integers(1 << 31))
             picture = draw(np.random.default_rng(body), random, CLASSES[kind])
             if name == "Cyst" and number == 2:
                 picture = np.pad(picture, ((0, 0), (8, 8)))
             save_picture(root / name / f"{name}- ({number + 1}).jpg", np.stack([picture] * 3, axis=2))
-            seen_as.append(kind)
+            shown_by_picture.append(kind)
             rows.append(_row(len(rows), name, number + 1))
     if order.layout == OFFICIAL:
         rows.append(_row(len(rows), "Stone", counts["Stone"] + 1))
         save_csv(order.folder / TABLE, ("", "image_id", "path", "diag", "target", "Class"), rows)
     labels = [CLASSES.index(name) for name, count in counts.items() for _ in range(count)]
-    odd = ("neighbours from one patient", "three equal channels", "a picture of another size")
-    extra = ("stale paths in the table", "a row without a file") if order.layout == OFFICIAL else ()
-    return GeneratedSet(len(labels), 0, mistaken_ceiling(labels, seen_as, 4, MISTAKEN), (*odd, *extra))
+    planted_faults = ("neighbours from one patient", "three equal channels", "a picture of another size")
+    official_faults = ("stale paths in the table", "a row without a file") if order.layout == OFFICIAL else ()
+    return GeneratedSet(
+        len(labels), 0, mistaken_ceiling(labels, shown_by_picture, 4, MISTAKEN), (*planted_faults, *official_faults)
+    )
 
 
 def _row(index: int, name: str, number: int) -> list[object]:
@@ -74,20 +76,20 @@ def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
     image = np.full(shape, 0.03, dtype=np.float32)
     Blob(shape, (66, 64), (48 * body.uniform(0.93, 1.05), 60)).add(image, 0.34, sharp=20)
     kidneys = [(78 + body.uniform(-3, 3), 64 + side * body.uniform(29, 33)) for side in (-1, 1)]
-    for at in kidneys:
-        Blob(shape, at, (16, 11), random=body, rough=0.05).add(image, 0.22, sharp=8)
-        Blob(shape, at, (6, 3)).add(image, -0.1)
+    for position in kidneys:
+        Blob(shape, position, (16, 11), random=body, rough=0.05).add(image, 0.22, sharp=8)
+        Blob(shape, position, (6, 3)).add(image, -0.1)
     Blob(shape, (98, 64), (11, 10)).add(image, 0.35, sharp=8)
     y, x = kidneys[int(body.integers(2))]
     y, x = y + body.uniform(-6, 6), x + body.uniform(-3, 3)
     drift = cut.uniform(-1, 1, 2)
-    at = (y + drift[0], x + drift[1])
+    position = (y + drift[0], x + drift[1])
     if kind == "Cyst":
-        Blob(shape, at, (9, 9)).add(image, -0.3, sharp=8)
+        Blob(shape, position, (9, 9)).add(image, -0.3, sharp=8)
     elif kind == "Stone":
-        Blob(shape, at, (3.4, 3.4)).add(image, 0.75, sharp=4)
+        Blob(shape, position, (3.4, 3.4)).add(image, 0.75, sharp=4)
     elif kind == "Tumor":
-        Blob(shape, (at[0], at[1]), (15, 15), random=body, rough=0.12).add(image, 0.2, sharp=6)
+        Blob(shape, (position[0], position[1]), (15, 15), random=body, rough=0.12).add(image, 0.2, sharp=6)
     image += texture(body, shape, 0.025, cells=14) + noise(cut, shape, 0.03)
     return to_bytes(image)
 
@@ -95,8 +97,8 @@ def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
 def read(folder: Path) -> RawReading:
     """A case per picture, its class from its folder; `patient` is the run of consecutive numbers that it lies in."""
     root, layout = _root(folder)
-    got = Collected(folder, "CT-Kidney", layout)
-    known = set()
+    collector = Collected(folder, "CT-Kidney", layout)
+    file_stems = set()
     for label in CLASSES:
         numbered = {}
         for file in files(root / label, ".jpg", ".jpeg", ".png"):
@@ -106,16 +108,16 @@ def read(folder: Path) -> RawReading:
             numbered[int(bracket[1])] = file
         for rank, number in enumerate(sorted(numbered)):
             file = numbered[number]
-            known.add(file.stem)
+            file_stems.add(file.stem)
             block = f"{label} run {rank * BLOCKS // len(numbered) + 1:02d}"
-            got.cases.append(RawCase(file.stem, (relative(folder, file),), block, labels=(label,)))
+            collector.cases.append(RawCase(file.stem, (relative(folder, file),), block, labels=(label,)))
     for table in (root / TABLE, folder / TABLE):
         for row in read_rows(table, ("image_id", "Class")) if table.is_file() else ():
-            if row["image_id"] not in known:
-                got.drop("rows without a file", row["image_id"], missing=True)
+            if row["image_id"] not in file_stems:
+                collector.drop("rows without a file", row["image_id"], missing=True)
         if table.is_file():
             break
-    return got.close()
+    return collector.close()
 
 
 def _root(folder: Path) -> tuple[Path, str]:

@@ -58,35 +58,35 @@ NAME = re.compile(r"^((?:train|valid)_\d+)_([a-z]+)_(\d+)\.nii(?:\.gz)?$")
 def make(order: Order) -> GeneratedSet:
     """A fifth of the patients are the test part; every third scan has two reconstructions."""
     random = np.random.default_rng(order.seed)
-    lists: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
-    meta: dict[str, list[list[object]]] = {"train": [], "test": []}
-    references, usual = [], []
-    tests = max(2, order.patients // 4)
+    records_by_part: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    metadata_rows: dict[str, list[list[object]]] = {"train": [], "test": []}
+    references, usual_texts = [], []
+    test_count = max(2, order.patients // 4)
     for number in range(order.patients):
-        part = "test" if number >= order.patients - tests else "train"
+        part = "test" if number >= order.patients - test_count else "train"
         patient = f"{PARTS[part][0]}_{number + 1}"
         facts = invent(random)
         report = {"finding": say(BANK, findings(facts), random), "impression": say(SUMMARY, facts or ["clear"])}
         if number == 4:
             report["impression"] = NOT_GIVEN if order.layout == OFFICIAL else ""
         references.append(report["finding"])
-        usual.append(say(BANK, findings(facts)))
-        body = int(random.integers(1 << 31))
-        for recon in range(1, 3 if number % 3 == 0 else 2):
-            name = f"{patient}_a_{recon}.nii.gz"
+        usual_texts.append(say(BANK, findings(facts)))
+        body_seed = int(random.integers(1 << 31))
+        for reconstruction in range(1, 3 if number % 3 == 0 else 2):
+            name = f"{patient}_a_{reconstruction}.nii.gz"
             path = f"dataset/{PARTS[part][0]}/{patient}/{patient}_a/{name}"
-            hu = to_hu(draw(np.random.default_rng(body), facts) + noise(random, SHAPE, 40))
-            meta[part].append(_store(order, order.folder / path, hu, number))
-            lists[part].append({"image_path": path, **report})
-    ghost = {"image_path": "dataset/train/train_999/train_999_a/train_999_a_1.nii.gz", "finding": "Heart size is normal.",
+            hu = to_hu(draw(np.random.default_rng(body_seed), facts) + noise(random, SHAPE, 40))
+            metadata_rows[part].append(_store(order, order.folder / path, hu, number))
+            records_by_part[part].append({"image_path": path, **report})
+    missing_record = {"image_path": "dataset/train/train_999/train_999_a/train_999_a_1.nii.gz", "finding": "Heart size is normal.",
              "impression": "Normal."}  # fmt: skip
-    lists["train"].append(ghost)
-    _lists(order, lists, meta)
-    extra = (
+    records_by_part["train"].append(missing_record)
+    _lists(order, records_by_part, metadata_rows)
+    official_faults = (
         ("values that only the table turns into HU", "a head scan", "Not given.") if order.layout == OFFICIAL else ()
     )
-    odd = ("reconstructions that share a report", "a listed volume without a file", *extra)
-    return GeneratedSet(order.patients, order.patients, bleu_1(references, usual), odd)
+    planted_faults = ("reconstructions that share a report", "a listed volume without a file", *official_faults)
+    return GeneratedSet(order.patients, order.patients, bleu_1(references, usual_texts), planted_faults)
 
 
 def _store(order: Order, file: Path, hu: NDArray[np.int16], number: int) -> list[object]:
@@ -117,36 +117,36 @@ def _lists(order: Order, lists: dict[str, list[dict[str, str]]], meta: dict[str,
             save_json(order.folder / f"{part}_reports.json", records)
         return
     for part, (_, reports, metadata, no_chest) in PARTS.items():
-        rows = [[Path(one["image_path"]).name, NOT_GIVEN, NOT_GIVEN, one["finding"], one["impression"]]
-                for one in lists[part]]  # fmt: skip
+        rows = [[Path(record["image_path"]).name, NOT_GIVEN, NOT_GIVEN, record["finding"], record["impression"]]
+                for record in lists[part]]  # fmt: skip
         if part == "train":
-            head = lists[part][1]["image_path"]
+            source_path = lists[part][1]["image_path"]
             (order.folder / "dataset" / "metadata").mkdir(parents=True)
             rows.append(["train_998_a_1.nii.gz", NOT_GIVEN, NOT_GIVEN, "Ventricles are of normal width.", "Normal."])
-            place = order.folder / "dataset/train/train_998/train_998_a/train_998_a_1.nii.gz"
-            place.parent.mkdir(parents=True)
-            place.write_bytes((order.folder / head).read_bytes())
-        listed = "train_998_a_1.nii.gz\n" if part == "train" else ""
+            head_scan_file = order.folder / "dataset/train/train_998/train_998_a/train_998_a_1.nii.gz"
+            head_scan_file.parent.mkdir(parents=True)
+            head_scan_file.write_bytes((order.folder / source_path).read_bytes())
+        no_chest_text = "train_998_a_1.nii.gz\n" if part == "train" else ""
         save_csv(order.folder / "dataset/radiology_text_reports" / reports, (
             "VolumeName", "ClinicalInformation_EN", "Technique_EN", "Findings_EN", "Impressions_EN"), rows)  # fmt: skip
         save_csv(order.folder / "dataset/metadata" / metadata, (
             "VolumeName", "Manufacturer", "Rows", "Columns", "XYSpacing", "RescaleIntercept", "RescaleSlope",
             "RescaleType", "NumberofSlices", "ZSpacing"), meta[part])  # fmt: skip
-        (order.folder / "dataset/metadata" / no_chest).write_text(listed, encoding="utf-8")
+        (order.folder / "dataset/metadata" / no_chest).write_text(no_chest_text, encoding="utf-8")
 
 
 def invent(random: Random) -> list[str]:
     """The facts of one patient; about a fifth have none."""
-    facts = [f"{name}:{random.choice(['left', 'right'])}" for name, often in
-             (("effusion", 0.45), ("opacity", 0.45), ("nodule", 0.2)) if random.random() < often]  # fmt: skip
+    facts = [f"{name}:{random.choice(['left', 'right'])}" for name, probability in
+             (("effusion", 0.45), ("opacity", 0.45), ("nodule", 0.2)) if random.random() < probability]  # fmt: skip
     return facts + (["heart"] if random.random() < 0.35 else [])
 
 
 def findings(facts: list[str]) -> list[str]:
     """What the report's text goes through, present or absent."""
-    named = {fact.partition(":")[0]: fact for fact in facts}
-    lungs = [named[name] for name in ("opacity", "nodule") if name in named] or ["clear"]
-    return [named.get("heart", "no heart"), named.get("effusion", "no effusion"), *lungs]
+    fact_by_name = {fact.partition(":")[0]: fact for fact in facts}
+    lungs = [fact_by_name[name] for name in ("opacity", "nodule") if name in fact_by_name] or ["clear"]
+    return [fact_by_name.get("heart", "no heart"), fact_by_name.get("effusion", "no effusion"), *lungs]
 
 
 def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
@@ -165,12 +165,12 @@ def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
         if sides.get("effusion") == side:
             blob((side * 4.4, -3.6, -5.8), (3.2, 2.6, 5.4)).fill(image, 12)
         if sides.get("opacity") == side:
-            at = (side * 4.2 + random.uniform(-0.5, 0.5), random.uniform(-0.4, 1.6), 4)
-            blob(at, (2.3, 2.9, 3.8), 0.08).add(image, 600)
+            position = (side * 4.2 + random.uniform(-0.5, 0.5), random.uniform(-0.4, 1.6), 4)
+            blob(position, (2.3, 2.9, 3.8), 0.08).add(image, 600)
         if sides.get("nodule") == side:
             blob((side * 4.4, 2.1 + random.uniform(-1, 1), -1), (1.3, 1.3, 2)).fill(image, 60)
-    grown = 1.45 if "heart" in facts else 1.0
-    blob((-1, 1.7, -2.9), (2.5 * grown, 2.3 * grown, 3.8 * grown)).fill(image, 45)
+    heart_scale = 1.45 if "heart" in facts else 1.0
+    blob((-1, 1.7, -2.9), (2.5 * heart_scale, 2.3 * heart_scale, 3.8 * heart_scale)).fill(image, 45)
     blob((0, -6.2, 0), (1.3, 1.3, 40)).fill(image, 260)
     return image + texture(random, SHAPE, 20)
 
@@ -191,39 +191,39 @@ def read(folder: Path) -> RawReading:
 def _read_card(folder: Path) -> RawReading:
     suffix = "_reports.json" if (folder / "train_reports.json").is_file() else ".json"
     need(folder, f"train{suffix}", f"test{suffix}", what="CT-RATE (a JSON list for each part)")
-    got = Collected(folder, "CT-RATE", CARD)
-    taken: dict[str, str] = {}
+    collector = Collected(folder, "CT-RATE", CARD)
+    path_by_scan: dict[str, str] = {}
     for part in PARTS:
         file = folder / f"{part}{suffix}"
         for record in read_reports(file):
             path = inside(folder, record["image_path"], file)
-            _add(got, taken, part, path, record["findings"], record["impression"], None)
-    return got.close()
+            _add(collector, path_by_scan, part, path, record["findings"], record["impression"], None)
+    return collector.close()
 
 
 def _read_official(folder: Path, root: Path) -> RawReading:
-    got = Collected(folder, "CT-RATE", OFFICIAL)
-    taken: dict[str, str] = {}
+    collector = Collected(folder, "CT-RATE", OFFICIAL)
+    path_by_scan: dict[str, str] = {}
     prefix = "" if root == folder else f"{root.name}/"
     need(root, "metadata", what="CT-RATE as published (radiology_text_reports and metadata)")
-    for part, (place, reports, metadata, no_chest) in PARTS.items():
-        if (root / f"{place}_fixed").is_dir():
-            place = f"{place}_fixed"
-        scale = _scales(root / "metadata" / metadata)
-        listed = root / "metadata" / no_chest
-        heads = set(listed.read_text(encoding="utf-8").split()) if listed.is_file() else set()
+    for part, (folder_name, reports, metadata, no_chest) in PARTS.items():
+        if (root / f"{folder_name}_fixed").is_dir():
+            folder_name = f"{folder_name}_fixed"
+        rescale_by_volume = _scales(root / "metadata" / metadata)
+        no_chest_file = root / "metadata" / no_chest
+        no_chest_volumes = set(no_chest_file.read_text(encoding="utf-8").split()) if no_chest_file.is_file() else set()
         columns = ("VolumeName", "Findings_EN", "Impressions_EN")
         for row in read_rows(root / "radiology_text_reports" / reports, columns):
             name = row["VolumeName"]
-            if name in heads:
-                got.drop("scans of another region", name)
+            if name in no_chest_volumes:
+                collector.drop("scans of another region", name)
                 continue
             patient, scan, _ = _parts(name)
-            path = f"{prefix}{place}/{patient}/{patient}_{scan}/{name}"
+            path = f"{prefix}{folder_name}/{patient}/{patient}_{scan}/{name}"
             texts = ["" if row[key] == NOT_GIVEN else row[key] for key in columns[1:]]
-            known = None if place.endswith("_fixed") else scale.get(name)
-            _add(got, taken, part, path, texts[0], texts[1], known)
-    return got.close()
+            rescale = None if folder_name.endswith("_fixed") else rescale_by_volume.get(name)
+            _add(collector, path_by_scan, part, path, texts[0], texts[1], rescale)
+    return collector.close()
 
 
 def _scales(file: Path) -> dict[str, tuple[float, float]]:
@@ -238,10 +238,10 @@ def _scales(file: Path) -> dict[str, tuple[float, float]]:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    found = NAME.match(name)
-    if found is None:
+    match = NAME.match(name)
+    if match is None:
         raise DataError(f"{name!r} is no volume of CT-RATE; expected train_1_a_1.nii.gz: part, patient, scan, number.")
-    return found[1], found[2], found[3]
+    return match[1], match[2], match[3]
 
 
 def _add(

@@ -24,9 +24,9 @@ class Ladder:
 
     def posterior(self, sizes: Sequence[float]) -> Floats:
         """(cases, classes): what an observer who measures the size exactly believes, all classes equally common."""
-        away = (np.asarray(sizes)[:, None] - np.asarray(self.means)[None]) / self.sd
-        weight = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
-        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+        distances = (np.asarray(sizes)[:, None] - np.asarray(self.means)[None]) / self.sd
+        weights = np.exp(-0.5 * (distances**2 - (distances**2).min(axis=1, keepdims=True)))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def ceiling(self, rungs: Sequence[int], sizes: Sequence[float]) -> float:
         """Macro AUROC of that observer on these cases."""
@@ -35,16 +35,18 @@ class Ladder:
 
 def shuffle_some(random: np.random.Generator, rungs: Sequence[int], share: float, classes: int) -> list[int]:
     """What each patient's images show: its class, except in about `share` of the patients, who show another one."""
-    shown = list(rungs)
-    for at in random.choice(len(shown), size=round(share * len(shown)), replace=False):
-        shown[at] = int((shown[at] + random.integers(1, classes)) % classes)
-    return shown
+    shown_classes = list(rungs)
+    for index in random.choice(len(shown_classes), size=round(share * len(shown_classes)), replace=False):
+        shown_classes[index] = int((shown_classes[index] + random.integers(1, classes)) % classes)
+    return shown_classes
 
 
 def mistaken_ceiling(truth: Sequence[int], shown: Sequence[int], classes: int, share: float) -> float:
     """Macro AUROC of an observer who sees exactly what is shown; for many cases `1 - share * K / (2 (K - 1))`."""
-    table = np.full((classes, classes), share / (classes - 1)) + np.eye(classes) * (1 - share - share / (classes - 1))
-    return macro_auroc(truth, table[np.asarray(shown)])
+    posteriors = np.full((classes, classes), share / (classes - 1)) + np.eye(classes) * (
+        1 - share - share / (classes - 1)
+    )
+    return macro_auroc(truth, posteriors[np.asarray(shown)])
 
 
 def macro_auroc(truth: Sequence[int], belief: Floats) -> float:
@@ -52,8 +54,8 @@ def macro_auroc(truth: Sequence[int], belief: Floats) -> float:
     target = np.asarray(truth)
     areas = []
     for number in range(belief.shape[1]):
-        inside, outside = belief[target == number, number], belief[target != number, number]
-        if len(inside) and len(outside):
-            above = (inside[:, None] > outside[None]).mean() + 0.5 * (inside[:, None] == outside[None]).mean()
-            areas.append(float(above))
+        positives, negatives = belief[target == number, number], belief[target != number, number]
+        if len(positives) and len(negatives):
+            area = (positives[:, None] > negatives[None]).mean() + 0.5 * (positives[:, None] == negatives[None]).mean()
+            areas.append(float(area))
     return float(np.mean(areas))

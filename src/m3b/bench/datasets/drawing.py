@@ -24,11 +24,11 @@ def texture(random: Random, shape: Sequence[int], strength: float, cells: int = 
 
 def _stretch(size: int, cells: int) -> Floats:
     """(size, cells) weights of linear interpolation."""
-    at = np.linspace(0, cells - 1, size)
-    low = np.minimum(at.astype(int), cells - 2)
+    positions = np.linspace(0, cells - 1, size)
+    lower_cells = np.minimum(positions.astype(int), cells - 2)
     weights = np.zeros((size, cells), dtype=np.float32)
-    weights[np.arange(size), low] = 1 - (at - low)
-    weights[np.arange(size), low + 1] = at - low
+    weights[np.arange(size), lower_cells] = 1 - (positions - lower_cells)
+    weights[np.arange(size), lower_cells + 1] = positions - lower_cells
     return weights
 
 

@@ -58,28 +58,32 @@ def fetch(
         DataError: the server refuses, the connection stays lost, or a checksum does not fit.
     """
     spec = dataset(name)
-    found = SOURCES.get(spec.name) if sources is None else sources
-    if not found:
+    remote_files = SOURCES.get(spec.name) if sources is None else sources
+    if not remote_files:
         raise WrongUse(how_to_get(name))
     folder.mkdir(parents=True, exist_ok=True)
-    begun = {RECORD, *(source.file for source in found), *(f"{source.file}.part" for source in found)}
-    if (held := {place.name for place in folder.iterdir()}) and not held & begun:
+    expected_files = {
+        RECORD,
+        *(source.file for source in remote_files),
+        *(f"{source.file}.part" for source in remote_files),
+    }
+    if (existing_files := {path.name for path in folder.iterdir()}) and not existing_files & expected_files:
         raise WrongUse(f"{folder} is not empty, and holds no download of {spec.name}. Name a folder of its own.")
     record = _record(folder)
-    said = []
-    for source in found:
-        done = record.get(source.url)
-        if not done:
+    messages = []
+    for source in remote_files:
+        entry = record.get(source.url)
+        if not entry:
             file = folder / source.file
             download(source.url, file, progress=progress, pause_s=pause_s)
             digest = verify(file, source.checksum)
-            done = {"bytes": file.stat().st_size, **digest}
+            entry = {"bytes": file.stat().st_size, **digest}
             unpack(file, folder / source.into)
-            record[source.url] = done
+            record[source.url] = entry
             (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        sure = "checksum right" if source.checksum else f"no published checksum; sha256 {done.get('sha256')}"
-        said.append(f"{source.file}: {done['bytes']:,} bytes, {sure}")
-    return said + ([NOTES[spec.name]] if spec.name in NOTES and sources is None else [])
+        checksum_text = "checksum right" if source.checksum else f"no published checksum; sha256 {entry.get('sha256')}"
+        messages.append(f"{source.file}: {entry['bytes']:,} bytes, {checksum_text}")
+    return messages + ([NOTES[spec.name]] if spec.name in NOTES and sources is None else [])
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -101,14 +105,14 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
     """
     if file.is_file():
         return
-    part = file.with_name(file.name + ".part")
+    partial_file = file.with_name(file.name + ".part")
     tries = 0
     while True:
-        before = part.stat().st_size if part.is_file() else 0
+        bytes_before = partial_file.stat().st_size if partial_file.is_file() else 0
         try:
-            _go_on(url, part, progress)
-            part.replace(file)
-            _tag(part).unlink(missing_ok=True)
+            _go_on(url, partial_file, progress)
+            partial_file.replace(file)
+            _tag(partial_file).unlink(missing_ok=True)
             return
         except urllib.error.HTTPError as error:
             if error.code < 500 and error.code not in (408, 429):
@@ -116,10 +120,12 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
             reason = f"{error.code} {error.reason}"
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-        after = part.stat().st_size if part.is_file() else 0
-        tries = 1 if after > before else tries + 1
+        bytes_after = partial_file.stat().st_size if partial_file.is_file() else 0
+        tries = 1 if bytes_after > bytes_before else tries + 1
         if tries >= TRIES:
-            raise DataError(f"{url} could not be fetched: {reason}. {after:,} bytes are kept; call again to go on.")
+            raise DataError(
+                f"{url} could not be fetched: {reason}. {bytes_after:,} bytes are kept; call again to go on."
+            )
         time.sleep(pause_s * 2 ** (tries - 1))
 
 
@@ -130,37 +136,37 @@ def _go_on(url: str, part: Path, progress: Progress | None) -> None:
         OSError: the connection ended early.
         WrongUse: the disk is too small.
     """
-    have = part.stat().st_size if part.is_file() else 0
+    received = part.stat().st_size if part.is_file() else 0
     tag = _tag(part).read_text(encoding="utf-8") if _tag(part).is_file() else ""
     headers = {"User-Agent": "m3b", "Accept-Encoding": "identity"}
-    if have and tag:
-        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    if received and tag:
+        headers |= {"Range": f"bytes={received}-", "If-Range": tag}
     try:
         answer = _open(url, headers)
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
-        if str(error.headers.get("Content-Range", "")).endswith(f"/{have}"):
+        if str(error.headers.get("Content-Range", "")).endswith(f"/{received}"):
             return  # all of it was here already
         part.unlink()
         raise OSError("the server's file has become shorter") from error
     with answer:
-        if answer.status != 206 or not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
-            have = 0
+        if answer.status != 206 or not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {received}-"):
+            received = 0
         length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        room = shutil.disk_usage(part.parent).free
-        if total and total - have > room:
-            raise WrongUse(f"{part.parent} has {room:,} bytes left, but {url} needs {total - have:,} more.")
+        total = received + int(length) if length else None
+        free_bytes = shutil.disk_usage(part.parent).free
+        if total and total - received > free_bytes:
+            raise WrongUse(f"{part.parent} has {free_bytes:,} bytes left, but {url} needs {total - received:,} more.")
         _tag(part).write_text(_strong(answer.headers), encoding="utf-8")
-        with part.open("ab" if have else "wb") as file:
+        with part.open("ab" if received else "wb") as file:
             while block := answer.read(BLOCK):
                 file.write(block)
-                have += len(block)
+                received += len(block)
                 if progress:
-                    progress(part.name.removesuffix(".part"), have, total)
-    if total is not None and have < total:
-        raise OSError(f"the connection ended after {have:,} of {total:,} bytes")
+                    progress(part.name.removesuffix(".part"), received, total)
+    if total is not None and received < total:
+        raise OSError(f"the connection ended after {received:,} of {total:,} bytes")
 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
@@ -188,17 +194,17 @@ def verify(file: Path, checksum: str) -> dict[str, str]:
     Raises:
         DataError: it is not what was published; the file is removed, so that the next call fetches it anew.
     """
-    kind, _, wanted = checksum.partition(":")
-    sums = {name: hashlib.new(name) for name in {"sha256", kind or "sha256"}}
+    kind, _, expected = checksum.partition(":")
+    hashers = {name: hashlib.new(name) for name in {"sha256", kind or "sha256"}}
     with file.open("rb") as stream:
         while block := stream.read(BLOCK):
-            for one in sums.values():
-                one.update(block)
-    found = {name: one.hexdigest() for name, one in sums.items()}
-    if wanted and found[kind] != wanted.lower():
+            for hasher in hashers.values():
+                hasher.update(block)
+    digests = {name: hasher.hexdigest() for name, hasher in hashers.items()}
+    if expected and digests[kind] != expected.lower():
         file.unlink()
-        raise DataError(f"{file.name} has the {kind} {found[kind]}, not {wanted}; it was removed. Fetch it again.")
-    return found
+        raise DataError(f"{file.name} has the {kind} {digests[kind]}, not {expected}; it was removed. Fetch it again.")
+    return digests
 
 
 def unpack(file: Path, into: Path) -> None:

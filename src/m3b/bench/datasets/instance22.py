@@ -29,22 +29,27 @@ SLIP = 0.06
 def make(order: Order) -> GeneratedSet:
     """One scan a patient, each with a bleeding; the official layout adds two without labels."""
     random = np.random.default_rng(order.seed)
-    official = order.layout == OFFICIAL
-    images, masks = ("train/data", "train/label") if official else ("images", "masks")
-    found = []
+    is_official = order.layout == OFFICIAL
+    images, masks = ("train/data", "train/label") if is_official else ("images", "masks")
+    agreements = []
     for number in range(order.patients):
         image, outline = draw(random, wide=number == 3)
         save_nifti(order.folder / images / f"{number + 1:03d}.nii.gz", image, SPACING)
         save_nifti(order.folder / masks / f"{number + 1:03d}.nii.gz", outline.mask, SPACING)
-        found.append(outline.agreement())
-    if official:
+        agreements.append(outline.agreement())
+    if is_official:
         for number in (101, 102):
             save_nifti(order.folder / "evaluation" / f"{number}.nii.gz", draw(random, wide=False)[0], SPACING)
     else:
         save_json(order.folder / "labels.json", list(VALUES.values()))
-    extra = ("2 evaluation cases without labels",) if official else ()
-    odd = ("image and mask share their name", "anisotropy of 11 to 1", "a wide border of air", *extra)
-    return GeneratedSet(order.patients, order.patients, ceiling(found), odd)
+    official_faults = ("2 evaluation cases without labels",) if is_official else ()
+    planted_faults = (
+        "image and mask share their name",
+        "anisotropy of 11 to 1",
+        "a wide border of air",
+        *official_faults,
+    )
+    return GeneratedSet(order.patients, order.patients, ceiling(agreements), planted_faults)
 
 
 def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
@@ -56,14 +61,16 @@ def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
     Blob(SHAPE, centre, (52 * shrink, 60 * shrink, 19)).fill(body, 950)
     Blob(SHAPE, centre, (47 * shrink, 55 * shrink, 17.5)).fill(body, 32)
     for side in (-1, 1):
-        at = (centre[0] + side * 8 * shrink, centre[1] + 2, centre[2])
-        Blob(SHAPE, at, (5 * shrink, 18 * shrink, 4)).fill(body, 8)
+        position = (centre[0] + side * 8 * shrink, centre[1] + 2, centre[2])
+        Blob(SHAPE, position, (5 * shrink, 18 * shrink, 4)).fill(body, 8)
     if wide:
         body[20:108, 4:9, :] = 300
     size = float(np.exp(random.uniform(np.log(4.0), np.log(15)))) * shrink
-    angle, out = random.uniform(0, 2 * np.pi), random.uniform(14, 28) * shrink
-    at = (centre[0] + out * np.cos(angle), centre[1] + out * np.sin(angle), 14 + random.uniform(-4, 4))
-    outline.add(Blob(SHAPE, at, (size, size * random.uniform(0.8, 1.2), 1 + size / 4), random=random, rough=0.08), 1)
+    angle, offset = random.uniform(0, 2 * np.pi), random.uniform(14, 28) * shrink
+    position = (centre[0] + offset * np.cos(angle), centre[1] + offset * np.sin(angle), 14 + random.uniform(-4, 4))
+    outline.add(
+        Blob(SHAPE, position, (size, size * random.uniform(0.8, 1.2), 1 + size / 4), random=random, rough=0.08), 1
+    )
     image = paint(outline, {1: 60 + random.normal(0, 3)}, body) + texture(random, SHAPE, 2, cells=12)
     return to_hu(image + noise(random, SHAPE, 6)), outline
 
@@ -72,17 +79,17 @@ def read(folder: Path) -> RawReading:
     """A case per labelled scan."""
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "INSTANCE22", VALUES)
-        got = Collected(folder, "INSTANCE22", CARD)
-        pair(got, folder / "images", folder / "masks", patient=number_in)
-        return got.close()
+        collector = Collected(folder, "INSTANCE22", CARD)
+        pair(collector, folder / "images", folder / "masks", patient=number_in)
+        return collector.close()
     train = next((folder / name for name in ("train", "train_2") if (folder / name / "data").is_dir()), None)
     if train is None or not (train / "label").is_dir():
         raise DataError(f"{folder} is not INSTANCE22: neither images nor train/data and train/label; {seen(folder)}.")
-    got = Collected(folder, "INSTANCE22", OFFICIAL)
-    pair(got, train / "data", train / "label", patient=number_in)
+    collector = Collected(folder, "INSTANCE22", OFFICIAL)
+    pair(collector, train / "data", train / "label", patient=number_in)
     for image in files(folder / "evaluation", *NIFTI):
-        got.drop("evaluation scans, which have no labels", relative(folder, image))
-    return got.close()
+        collector.drop("evaluation scans, which have no labels", relative(folder, image))
+    return collector.close()
 
 
 SPEC = describe(

@@ -55,11 +55,11 @@ NAMES = ("image_id", "image", "filename", "id", "image_path")
 def make(order: Order) -> GeneratedSet:
     """Two of three studies have a lateral view as well."""
     random = np.random.default_rng(order.seed)
-    place = order.folder / "images" / ("images_normalized" if order.layout == OFFICIAL else "")
+    image_folder = order.folder / "images" / ("images_normalized" if order.layout == OFFICIAL else "")
     reports: list[list[object]] = []
     views: list[list[object]] = []
-    card: list[list[object]] = []
-    references, usual = [], []
+    card_rows: list[list[object]] = []
+    references, usual_texts = [], []
     uids = np.sort(random.permutation(3999)[: order.patients + 1] + 1)
     for number, uid in enumerate(uids[:-1]):
         facts = invent(random)
@@ -67,29 +67,31 @@ def make(order: Order) -> GeneratedSet:
         text, summary = _gaps(number, text, summary)
         if text:
             references.append(text)
-            usual.append(say(BANK, findings(facts)))
-        body = int(random.integers(1 << 31))
+            usual_texts.append(say(BANK, findings(facts)))
+        body_seed = int(random.integers(1 << 31))
         for view in ("Frontal", "Lateral")[: 1 if number % 3 == 2 else 2]:
             name = f"{uid}_IM-{uid % 2400:04d}-{1001 if view == 'Frontal' else 2001}.dcm.png"
-            save_picture(place / name, draw(np.random.default_rng(body), random, facts, view))
+            save_picture(image_folder / name, draw(np.random.default_rng(body_seed), random, facts, view))
             views.append([uid, name, view])
-            card.append([name, text, summary])
+            card_rows.append([name, text, summary])
         mesh = "normal" if not facts else ";".join(facts)
         reports.append([uid, mesh, mesh, "Xray Chest PA and Lateral", "XXXX-year-old", "None.", text, summary])
-    ghost = f"{uids[-1]}_IM-0001-1001.dcm.png"
+    missing_image = f"{uids[-1]}_IM-0001-1001.dcm.png"
     reports.append([uids[-1], "normal", "normal", "Xray Chest", "", "", "The lungs are clear.", "Normal."])
-    views.append([uids[-1], ghost, "Frontal"])
-    card.append([ghost, "The lungs are clear.", "Normal."])
+    views.append([uids[-1], missing_image, "Frontal"])
+    card_rows.append([missing_image, "The lungs are clear.", "Normal."])
     if order.layout == OFFICIAL:
-        head = ("uid", "MeSH", "Problems", "image", "indication", "comparison", "findings", "impression")
-        save_csv(order.folder / REPORTS, head, reports)
+        header = ("uid", "MeSH", "Problems", "image", "indication", "comparison", "findings", "impression")
+        save_csv(order.folder / REPORTS, header, reports)
         save_csv(order.folder / PROJECTIONS, ("uid", "filename", "projection"), views)
     else:
-        save_csv(order.folder / "reports.csv", ("image_id", "findings", "impression"), card)
-    silent = sum(1 for number in range(order.patients) if _gaps(number, "x", "x") == ("", ""))
-    odd = ("studies of one or two views", "empty findings", "empty impressions", "studies without any text", "XXXX",
+        save_csv(order.folder / "reports.csv", ("image_id", "findings", "impression"), card_rows)
+    empty_studies = sum(1 for number in range(order.patients) if _gaps(number, "x", "x") == ("", ""))
+    planted_faults = ("studies of one or two views", "empty findings", "empty impressions", "studies without any text", "XXXX",
            "a row without a file", "commas and quotes in the text")  # fmt: skip
-    return GeneratedSet(order.patients - silent, order.patients - silent, bleu_1(references, usual), odd)
+    return GeneratedSet(
+        order.patients - empty_studies, order.patients - empty_studies, bleu_1(references, usual_texts), planted_faults
+    )
 
 
 def _gaps(number: int, text: str, summary: str) -> tuple[str, str]:
@@ -101,17 +103,17 @@ def invent(random: Random) -> list[str]:
     """The facts of one study; 35 % have none."""
     if random.random() < 0.35:
         return []
-    kinds = [name for name in ("effusion", "opacity", "heart") if random.random() < 0.5] or ["opacity"]
-    return [name if name == "heart" else f"{name}:{random.choice(['left', 'right'])}" for name in kinds]
+    finding_names = [name for name in ("effusion", "opacity", "heart") if random.random() < 0.5] or ["opacity"]
+    return [name if name == "heart" else f"{name}:{random.choice(['left', 'right'])}" for name in finding_names]
 
 
 def findings(facts: list[str]) -> list[str]:
     """What the report's text goes through, present or absent."""
-    named = {fact.partition(":")[0]: fact for fact in facts}
+    fact_by_name = {fact.partition(":")[0]: fact for fact in facts}
     return [
-        named.get("heart", "no heart"),
-        named.get("opacity", "clear"),
-        named.get("effusion", "no effusion"),
+        fact_by_name.get("heart", "no heart"),
+        fact_by_name.get("opacity", "clear"),
+        fact_by_name.get("effusion", "no effusion"),
         "bones",
     ]
 
@@ -120,18 +122,18 @@ def draw(body: Random, scan: Random, facts: list[str], view: str) -> NDArray[np.
     """A frontal or lateral chest `(256, 256)`; the patient's left is on the right of a frontal view."""
     sides = {name: 1 if side == "left" else -1 for name, _, side in (fact.partition(":") for fact in facts)}
     shape = (SIDE, SIDE)
-    lateral = view == "Lateral"
+    is_lateral = view == "Lateral"
     image: Floats = np.full(shape, 0.6, dtype=np.float32)
-    for side in (0,) if lateral else (-1, 1):
-        at = (120 + body.uniform(-3, 3), 128 + side * 52)
-        Blob(shape, at, (88, 60 if lateral else 40), random=body, rough=0.02).add(image, -0.34, sharp=8)
+    for side in (0,) if is_lateral else (-1, 1):
+        position = (120 + body.uniform(-3, 3), 128 + side * 52)
+        Blob(shape, position, (88, 60 if is_lateral else 40), random=body, rough=0.02).add(image, -0.34, sharp=8)
     size = (1.4 if "heart" in facts else 1.0) * body.uniform(0.95, 1.05)
     Blob(shape, (160, 142), (40 * size, 36 * size)).add(image, 0.24, sharp=8)
     if "effusion" in sides:
-        x = 128 if lateral else 128 + sides["effusion"] * 54
+        x = 128 if is_lateral else 128 + sides["effusion"] * 54
         Blob(shape, (200, x), (30, 44)).add(image, 0.34, sharp=6)
     if "opacity" in sides:
-        x = 128 if lateral else 128 + sides["opacity"] * 52
+        x = 128 if is_lateral else 128 + sides["opacity"] * 52
         Blob(shape, (100 + body.uniform(-15, 15), x), (26, 22), random=body, rough=0.1).add(image, 0.3, sharp=4)
     rows = np.arange(SIDE, dtype=np.float32)[:, None]
     image += 0.02 * np.sin(rows / body.uniform(3.6, 4.4) + body.uniform(0, 6))
@@ -181,8 +183,8 @@ def _read_openi(folder: Path) -> RawReading:
         texts = {part.get("Label", ""): (part.text or "").strip() for part in root.iter("AbstractText")}
         names = sorted(f"{image.get('id')}.png" for image in root.iter("parentImage"))
         studies[file.stem] = (names, texts.get("FINDINGS", ""), texts.get("IMPRESSION", ""))
-    place = folder / "NLMCXR_png" if (folder / "NLMCXR_png").is_dir() else folder
-    return _collect(folder, "openi", studies, place)
+    image_folder = folder / "NLMCXR_png" if (folder / "NLMCXR_png").is_dir() else folder
+    return _collect(folder, "openi", studies, image_folder)
 
 
 def uid_of(name: str) -> str:
@@ -191,30 +193,34 @@ def uid_of(name: str) -> str:
     Raises:
         DataError: the name does not begin with a number.
     """
-    found = re.match(r"(?:CXR)?(\d+)_", Path(name).name)
-    if found is None:
+    match = re.match(r"(?:CXR)?(\d+)_", Path(name).name)
+    if match is None:
         raise DataError(
             f"The image name {name!r} does not begin with the study's number, as in 1_IM-0001-4001.dcm.png."
         )
-    return found[1]
+    return match[1]
 
 
 def _collect(
     folder: Path, layout: str, studies: dict[str, tuple[list[str], str, str]], images: Path | None = None
 ) -> RawReading:
-    got = Collected(folder, "IU-Xray", layout)
+    collector = Collected(folder, "IU-Xray", layout)
     images = images or folder / "images"
-    places = [images, *folders(images)]
-    there = {file.name: relative(folder, file) for place in places for file in files(place, ".png", ".jpg")}
+    image_folders = [images, *folders(images)]
+    path_by_name = {
+        file.name: relative(folder, file)
+        for image_folder in image_folders
+        for file in files(image_folder, ".png", ".jpg")
+    }
     for uid, (names, text, summary) in studies.items():
-        found = tuple(there[name] for name in names if name in there)
-        if not found:
-            got.drop("studies without an image", uid, missing=True)
+        image_paths = tuple(path_by_name[name] for name in names if name in path_by_name)
+        if not image_paths:
+            collector.drop("studies without an image", uid, missing=True)
         elif not text and not summary:
-            got.drop("studies without any text", uid)
+            collector.drop("studies without any text", uid)
         else:
-            got.cases.append(RawCase(uid, found, uid, findings=text, impression=summary))
-    return got.close()
+            collector.cases.append(RawCase(uid, image_paths, uid, findings=text, impression=summary))
+    return collector.close()
 
 
 SPEC = describe(

@@ -38,27 +38,27 @@ def make(order: Order) -> GeneratedSet:
     random = np.random.default_rng(order.seed)
     exams = random.permutation(800_000)[: order.patients + 1] + 100_000
     rows: list[list[object]] = []
-    rungs: list[int] = []
+    class_indices: list[int] = []
     sizes: list[float] = []
-    for number, rung in enumerate(_grades(order)):
-        size = LADDER.draw(random, rung)
+    for number, class_index in enumerate(_grades(order)):
+        size = LADDER.draw(random, class_index)
         for series in (5, 6)[: 2 if number % 30 == 1 else 1]:
-            rungs.append(rung)
+            class_indices.append(class_index)
             sizes.append(size)
             side = (SIDE, SIDE + 8) if number % 11 == 5 else (SIDE, SIDE)
             volume, roi = draw(random, size, side)
             name = f"{exams[number]}-{series}.pck"
-            place = _place(order, len(rows))
-            place.mkdir(parents=True, exist_ok=True)
-            with (place / name).open("wb") as stream:
+            volume_folder = _place(order, len(rows))
+            volume_folder.mkdir(parents=True, exist_ok=True)
+            with (volume_folder / name).open("wb") as stream:
                 pickle.dump(volume, stream, protocol=2)
-            rows.append([exams[number], series, rung, int(random.integers(2)), *roi, name])
-    made = GeneratedSet(len(rows), order.patients, LADDER.ceiling(rungs, sizes), (
+            rows.append([exams[number], series, class_index, int(random.integers(2)), *roi, name])
+    generated = GeneratedSet(len(rows), order.patients, LADDER.ceiling(class_indices, sizes), (
         "a row without a file", "exams with two volumes", "a volume of another size", "the slice axis comes first",
     ))  # fmt: skip
     rows.append([exams[-1], 5, 0, 1, 30, 30, 9, ROI, ROI, 3, f"{exams[-1]}-5.pck"])
     save_csv(order.folder / "metadata.csv", HEAD, rows)
-    return made
+    return generated
 
 
 def _grades(order: Order) -> list[int]:
@@ -81,43 +81,45 @@ def draw(random: Random, torn: float, side: tuple[int, int]) -> tuple[NDArray[np
     shape = (depth, height, width)
     image = 420 + texture(random, shape, 60)
     x, y = int(width / 2 - ROI / 2 + random.integers(-4, 5)), int(height / 2 - ROI / 2 + random.integers(-4, 5))
-    thick = int(random.integers(4, 7))
-    z = int(depth / 2 - thick / 2 + random.integers(-2, 3))
-    middle = (z + thick / 2, y + ROI / 2, x + ROI / 2)
-    for up in (-1, 1):  # the two bones
-        bone = (middle[0], middle[1] + up * 36, middle[2] + random.uniform(-3, 3))
+    band_depth = int(random.integers(4, 7))
+    z = int(depth / 2 - band_depth / 2 + random.integers(-2, 3))
+    middle = (z + band_depth / 2, y + ROI / 2, x + ROI / 2)
+    for direction in (-1, 1):  # the two bones
+        bone = (middle[0], middle[1] + direction * 36, middle[2] + random.uniform(-3, 3))
         Blob(shape, bone, (depth * 0.6, 22, 34), random=random, rough=0.05).add(image, 330)
     for step in np.linspace(-1, 1, 13):  # a dark band from corner to corner
-        at = (middle[0], middle[1] + step * ROI * 0.42, middle[2] - step * ROI * 0.36)
-        Blob(shape, at, (thick * 0.75, 4.2, 4.2)).add(image, -70)
-    reach = float(np.clip(torn, 0.02, 1.5))
-    Blob(shape, middle, (thick * 0.8, 2 + 12 * reach, 2 + 12 * reach)).add(image, 760)  # fluid in the gap
+        position = (middle[0], middle[1] + step * ROI * 0.42, middle[2] - step * ROI * 0.36)
+        Blob(shape, position, (band_depth * 0.75, 4.2, 4.2)).add(image, -70)
+    gap_size = float(np.clip(torn, 0.02, 1.5))
+    Blob(shape, middle, (band_depth * 0.8, 2 + 12 * gap_size, 2 + 12 * gap_size)).add(image, 760)  # fluid in the gap
     image = image + noise(random, shape, 55)
-    return np.clip(image, 0, 1500).astype(np.uint16), [x, y, z, ROI, ROI, thick]
+    return np.clip(image, 0, 1500).astype(np.uint16), [x, y, z, ROI, ROI, band_depth]
 
 
 def read(folder: Path) -> RawReading:
     """A case per row of `metadata.csv`; the volume is looked for beside the table and one folder down."""
     need(folder, "metadata.csv", what="KneeMRI (metadata.csv and .pck volumes)")
-    there: dict[str, str] = {}
-    inner = [folder, *(place for place in folders(folder))]
-    for place in inner:
-        for file in files(place, ".pck"):
-            there.setdefault(file.name, relative(folder, file))
-    layout = OFFICIAL if any(path.startswith("vol0") for path in there.values()) else CARD
-    got = Collected(folder, "KneeMRI", layout)
+    path_by_name: dict[str, str] = {}
+    candidate_folders = [folder, *(subfolder for subfolder in folders(folder))]
+    for subfolder in candidate_folders:
+        for file in files(subfolder, ".pck"):
+            path_by_name.setdefault(file.name, relative(folder, file))
+    layout = OFFICIAL if any(path.startswith("vol0") for path in path_by_name.values()) else CARD
+    collector = Collected(folder, "KneeMRI", layout)
     for row in read_rows(folder / "metadata.csv", ("examId", "aclDiagnosis", "volumeFilename")):
         name = row["volumeFilename"]
         if row["aclDiagnosis"] not in ("0", "1", "2"):
             raise DataError(
                 f"{folder / 'metadata.csv'}: aclDiagnosis of {name} is {row['aclDiagnosis']!r}, not 0, 1, 2."
             )
-        if name not in there:
-            got.drop("rows without a file", name, missing=True)
+        if name not in path_by_name:
+            collector.drop("rows without a file", name, missing=True)
             continue
         label = CLASSES[int(row["aclDiagnosis"])]
-        got.cases.append(RawCase(name.removesuffix(".pck"), (there[name],), row["examId"], labels=(label,)))
-    return got.close()
+        collector.cases.append(
+            RawCase(name.removesuffix(".pck"), (path_by_name[name],), row["examId"], labels=(label,))
+        )
+    return collector.close()
 
 
 SPEC = describe(

@@ -36,16 +36,16 @@ def pair(
         patient: case name -> patient.
         key: reduces an image's and a mask's name to what they share.
     """
-    of = {key(stem(file)): file for file in files(masks, *suffixes)}
+    mask_by_name = {key(stem(file)): file for file in files(masks, *suffixes)}
     for image in files(images, *suffixes):
         name = key(stem(image))
-        mask = of.pop(name, None)
+        mask = mask_by_name.pop(name, None)
         if mask is None:
             got.drop(f"images without a mask in {masks.name}", relative(got.folder, image), missing=True)
             continue
         case = RawCase(name, (relative(got.folder, image),), patient(name), split, mask=relative(got.folder, mask))
         got.cases.append(case)
-    for mask in of.values():
+    for mask in mask_by_name.values():
         got.drop(f"masks without an image in {images.name}", relative(got.folder, mask), missing=True)
 
 
@@ -65,10 +65,10 @@ def check_labels(file: Path, values: Mapping[int, str]) -> None:
     Raises:
         DataError: it is not.
     """
-    listed = read_json(file, list)
-    if not all(isinstance(name, str) for name in listed) or len(listed) != len(values):
+    names = read_json(file, list)
+    if not all(isinstance(name, str) for name in names) or len(names) != len(values):
         raise DataError(
-            f"{file} must list {len(values)} names, one a structure ({', '.join(values.values())}); it lists {listed}."
+            f"{file} must list {len(values)} names, one a structure ({', '.join(values.values())}); it lists {names}."
         )
 
 
@@ -78,10 +78,10 @@ def number_in(name: str) -> str:
     Raises:
         DataError: the name has no number.
     """
-    found = re.findall(r"\d+", name)
-    if not found:
+    numbers = re.findall(r"\d+", name)
+    if not numbers:
         raise DataError(f"The case name {name!r} has no number, which should name the patient.")
-    return str(found[-1])
+    return str(numbers[-1])
 
 
 def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
@@ -91,23 +91,23 @@ def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
         DataError: it does not open, holds fractions, or a value that no structure has.
     """
     array = _open(file)
-    whole = np.rint(array)
-    if float(np.abs(array - whole).max(initial=0)) > 1e-3:
-        raise DataError(f"{file} is no mask: it holds fractions, for example {array[array != whole].flat[0]:g}.")
-    unknown = sorted(set(np.unique(whole).astype(int).tolist()) - {0, *values})
+    rounded = np.rint(array)
+    if float(np.abs(array - rounded).max(initial=0)) > 1e-3:
+        raise DataError(f"{file} is no mask: it holds fractions, for example {array[array != rounded].flat[0]:g}.")
+    unknown = sorted(set(np.unique(rounded).astype(int).tolist()) - {0, *values})
     if unknown:
         raise DataError(f"{file} holds the values {unknown[:5]}, which no structure has; known are {sorted(values)}.")
-    return np.asarray(whole, dtype=np.uint8)
+    return np.asarray(rounded, dtype=np.uint8)
 
 
 def _open(file: Path) -> NDArray[Any]:
     """The raw numbers of a NIfTI or picture file."""
-    volume = file.name.lower().endswith(NIFTI)
+    is_volume = file.name.lower().endswith(NIFTI)
     try:
-        array = attempt(partial(_volume if volume else _picture, file))
+        array = attempt(partial(_volume if is_volume else _picture, file))
     except Unreadable as error:
         raise DataError(f"The mask {file} does not open: {error}.") from error
-    if not volume and array.ndim != 2:
+    if not is_volume and array.ndim != 2:
         raise DataError(f"{file} is no mask: it has {array.shape[-1]} colour channels.")
     return array
 
@@ -139,27 +139,29 @@ class Outline:
 
     def add(self, blob: Blob, value: int, within: int | None = None) -> None:
         """A structure; later ones lie over earlier ones. `within` keeps it inside structures of that value."""
-        hand = blob.by_another_hand(self.random, self.slip)
-        for array, inside in ((self.true, blob.hard()), (self.mask, hand)):
-            part = array[blob.box]
-            part[inside & ((part == within) if within is not None else True)] = value
+        redrawn = blob.by_another_hand(self.random, self.slip)
+        for array, region in ((self.true, blob.hard()), (self.mask, redrawn)):
+            box = array[blob.box]
+            box[region & ((box == within) if within is not None else True)] = value
 
     def agreement(self) -> dict[int, float]:
         """Dice of truth and mask, per value that occurs in either."""
-        there = sorted({*np.unique(self.true).tolist(), *np.unique(self.mask).tolist()} - {0})
-        return {value: dice(self.true == value, self.mask == value) for value in there}
+        values = sorted({*np.unique(self.true).tolist(), *np.unique(self.mask).tolist()} - {0})
+        return {value: dice(self.true == value, self.mask == value) for value in values}
 
 
 def ceiling(agreements: list[dict[int, float]], only: tuple[int, ...] = ()) -> float:
     """Mean over structures of their mean over cases; `only` restricts the structures."""
-    values = sorted({value for one in agreements for value in one if not only or value in only})
-    return float(np.mean([np.mean([one[value] for one in agreements if value in one]) for value in values]))
+    values = sorted({value for agreement in agreements for value in agreement if not only or value in only})
+    return float(
+        np.mean([np.mean([agreement[value] for agreement in agreements if value in agreement]) for value in values])
+    )
 
 
 def paint(outline: Outline, brightness: Mapping[int, float], background: float | Floats) -> Floats:
     """An image in which every true structure has its brightness."""
     table = np.zeros(256, dtype=np.float32)
-    for value, amount in brightness.items():
-        table[value] = amount
+    for value, level in brightness.items():
+        table[value] = level
     image = table[outline.true]
     return np.asarray(np.where(outline.true == 0, np.float32(1) * background, image), dtype=np.float32)

@@ -58,26 +58,28 @@ VALUES = dict(
 def make(order: Order) -> GeneratedSet:
     """One scan a subject."""
     random = np.random.default_rng(order.seed)
-    official = order.layout == OFFICIAL
-    images, masks = ("imagesTr", "labelsTr") if official else ("images", "masks")
-    found = []
+    is_official = order.layout == OFFICIAL
+    images, masks = ("imagesTr", "labelsTr") if is_official else ("images", "masks")
+    agreements = []
     names = [f"OASIS_{number + 1:04d}_0000.nii.gz" for number in range(order.patients)]
     for number, name in enumerate(names):
         image, outline = draw(random, vessels=number != 2)
         save_nifti(order.folder / images / name, image)
         save_nifti(order.folder / masks / name, outline.mask)
-        if official:
+        if is_official:
             save_nifti(order.folder / "masksTr" / name, (image > 0).astype(np.uint8))
-        found.append(outline.agreement())
-    if official:
-        listed = [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}", "mask": f"./masksTr/{name}"}
+        agreements.append(outline.agreement())
+    if is_official:
+        records = [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}", "mask": f"./masksTr/{name}"}
                   for name in names]  # fmt: skip
-        save_json(order.folder / "OASIS_dataset.json", {"name": "OASIS", "numTraining": len(names), "training": listed})
+        save_json(
+            order.folder / "OASIS_dataset.json", {"name": "OASIS", "numTraining": len(names), "training": records}
+        )
     else:
         save_json(order.folder / "labels.json", list(VALUES.values()))
-    extra = ("brain masks that are not the labels",) if official else ()
-    odd = ("labels carry _0000 as images do", "vessels missing in one case", *extra)
-    return GeneratedSet(len(names), len(names), ceiling(found), odd)
+    official_faults = ("brain masks that are not the labels",) if is_official else ()
+    planted_faults = ("labels carry _0000 as images do", "vessels missing in one case", *official_faults)
+    return GeneratedSet(len(names), len(names), ceiling(agreements), planted_faults)
 
 
 def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
@@ -86,13 +88,15 @@ def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
     brightness: dict[int, float] = {}
     centre = np.array([39.5, 58.0, 47.0]) + random.uniform(-3.5, 3.5, 3)
     scale = random.uniform(0.88, 1.0)
-    for name, left, right, level, offset, radii in SIDED:
-        for value, side in ((left, -1), (right, 1)):
+    for name, left_value, right_value, level, offset, radii in SIDED:
+        for value, side in ((left_value, -1), (right_value, 1)):
             if name == "vessel" and not vessels:
                 continue
-            at = centre + np.array([side * offset[0], offset[1], offset[2]]) * scale + random.uniform(-1.0, 1.0, 3)
+            position = (
+                centre + np.array([side * offset[0], offset[1], offset[2]]) * scale + random.uniform(-1.0, 1.0, 3)
+            )
             size = [radius * scale * random.uniform(0.95, 1.05) for radius in radii]
-            outline.add(Blob(SHAPE, at, size, random=random, rough=0.02), value)
+            outline.add(Blob(SHAPE, position, size, random=random, rough=0.02), value)
             brightness[value] = level
         if name == "lateral ventricle":
             _midline(outline, random, centre, scale, brightness)
@@ -105,8 +109,8 @@ def _midline(
     outline: Outline, random: Random, centre: NDArray[np.float64], scale: float, brightness: dict[int, float]
 ) -> None:
     for _, value, level, offset, radii in MIDDLE:
-        at = centre + np.array(offset) * scale + random.uniform(-0.4, 0.4, 3)
-        outline.add(Blob(SHAPE, at, [radius * scale for radius in radii]), value)
+        position = centre + np.array(offset) * scale + random.uniform(-0.4, 0.4, 3)
+        outline.add(Blob(SHAPE, position, [radius * scale for radius in radii]), value)
         brightness[value] = level
 
 
@@ -119,16 +123,16 @@ def read(folder: Path) -> RawReading:
     """A case per image with a label file; brain masks are not labels."""
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "OASIS", VALUES)
-        got = Collected(folder, "OASIS", CARD)
-        pair(got, folder / "images", folder / "masks", patient=subject)
-        return got.close()
+        collector = Collected(folder, "OASIS", CARD)
+        pair(collector, folder / "images", folder / "masks", patient=subject)
+        return collector.close()
     if not (folder / "imagesTr").is_dir() or not (folder / "labelsTr").is_dir():
         raise DataError(f"{folder} is not OASIS: neither images and masks, nor imagesTr and labelsTr; {seen(folder)}.")
-    got = Collected(folder, "OASIS", OFFICIAL)
-    pair(got, folder / "imagesTr", folder / "labelsTr", patient=subject)
+    collector = Collected(folder, "OASIS", OFFICIAL)
+    pair(collector, folder / "imagesTr", folder / "labelsTr", patient=subject)
     for image in files(folder / "imagesTs", *NIFTI):
-        got.drop("images of imagesTs, which has no labels", relative(folder, image))
-    return got.close()
+        collector.drop("images of imagesTs, which has no labels", relative(folder, image))
+    return collector.close()
 
 
 SPEC = describe(

@@ -29,28 +29,30 @@ SLIP = 0.05
 def make(order: Order) -> GeneratedSet:
     """One scan a patient, each with a tumour; the official layout adds two without labels."""
     random = np.random.default_rng(order.seed)
-    official = order.layout == OFFICIAL
-    images, masks = ("imagesTr", "labelsTr") if official else ("images", "masks")
-    found: list[dict[int, float]] = []
+    is_official = order.layout == OFFICIAL
+    images, masks = ("imagesTr", "labelsTr") if is_official else ("images", "masks")
+    agreements: list[dict[int, float]] = []
     numbers = np.sort(random.permutation(421)[: order.patients + 2] + 1)
     numbers = np.concatenate([numbers[-1:], numbers[:-1]])
     for number in numbers[: order.patients]:
         image, outline = draw(random)
-        for place, array in ((images, image), (masks, outline.mask)):
-            file = order.folder / place / f"pancreas_{number:03d}.nii.gz"
+        for folder_name, array in ((images, image), (masks, outline.mask)):
+            file = order.folder / folder_name / f"pancreas_{number:03d}.nii.gz"
             save_nifti(file, array, SPACING)
-            if len(found) < 3:
+            if len(agreements) < 3:
                 apple_double(file)
-        found.append(outline.agreement())
-    if official:
+        agreements.append(outline.agreement())
+    if is_official:
         for number in numbers[order.patients :]:
             save_nifti(order.folder / "imagesTs" / f"pancreas_{number:03d}.nii.gz", draw(random)[0], SPACING)
         _describe(order, [f"pancreas_{number:03d}.nii.gz" for number in numbers])
     else:
         save_json(order.folder / "labels.json", list(VALUES.values()))
-    extra = ("paths that begin with ./", "the key `relase`", "2 test scans without labels") if official else ()
-    odd = ("numbers with gaps", "6 files ._* that macOS left", *extra)
-    return GeneratedSet(order.patients, order.patients, ceiling(found), odd)
+    official_faults = (
+        ("paths that begin with ./", "the key `relase`", "2 test scans without labels") if is_official else ()
+    )
+    planted_faults = ("numbers with gaps", "6 files ._* that macOS left", *official_faults)
+    return GeneratedSet(order.patients, order.patients, ceiling(agreements), planted_faults)
 
 
 def _describe(order: Order, names: list[str]) -> None:
@@ -74,52 +76,54 @@ def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
     Blob(SHAPE, (64, 22, 20), (10, 10, 90)).fill(body, 260)
     Blob(SHAPE, (58, 40, 20), (5, 5, 90)).fill(body, 170)
     shift = random.uniform(-9, 9, 3) * (1, 1, 0.5)
-    thick, turns = random.uniform(8.0, 9.5), random.uniform(-3, 3)
-    course = [np.array([84 - 40 * t, 52 + 8 * t + turns * np.sin(3 * t), 17 + 7 * t]) + shift
+    thickness, curvature = random.uniform(8.0, 9.5), random.uniform(-3, 3)
+    course = [np.array([84 - 40 * t, 52 + 8 * t + curvature * np.sin(3 * t), 17 + 7 * t]) + shift
               for t in np.linspace(0, 1, 7)]  # fmt: skip
-    for number, at in enumerate(course):
-        wide = thick * (1.1 - 0.06 * number)
-        outline.add(Blob(SHAPE, at, (wide, wide * 0.85, wide * 0.5), random=random, rough=0.03), 1)
-    at = course[int(random.integers(0, 5))] + random.uniform(-1, 1, 3)
+    for number, position in enumerate(course):
+        half_width = thickness * (1.1 - 0.06 * number)
+        outline.add(
+            Blob(SHAPE, position, (half_width, half_width * 0.85, half_width * 0.5), random=random, rough=0.03), 1
+        )
+    position = course[int(random.integers(0, 5))] + random.uniform(-1, 1, 3)
     size = float(random.uniform(4.5, 8.5))
-    outline.add(Blob(SHAPE, at, (size, size, size * 0.55), random=random, rough=0.05), 2, within=1)
+    outline.add(Blob(SHAPE, position, (size, size, size * 0.55), random=random, rough=0.05), 2, within=1)
     image = paint(outline, {1: 105 + random.normal(0, 4), 2: 45 + random.normal(0, 4)}, body)
     return to_hu(image + texture(random, SHAPE, 5) + noise(random, SHAPE, 13)), outline
 
 
 def read(folder: Path) -> RawReading:
     """A case per labelled scan; officially those that `dataset.json` lists for training."""
-    inner = folder / "Task07_Pancreas"
-    root = inner if inner.is_dir() else folder
+    task_folder = folder / "Task07_Pancreas"
+    root = task_folder if task_folder.is_dir() else folder
     if (root / "images").is_dir():
         need_paired(root, "masks", "MSD-Pancreas", VALUES)
-        got = Collected(folder, "MSD-Pancreas", CARD)
-        pair(got, root / "images", root / "masks", patient=number_in)
-        return got.close()
+        collector = Collected(folder, "MSD-Pancreas", CARD)
+        pair(collector, root / "images", root / "masks", patient=number_in)
+        return collector.close()
     if not (root / "dataset.json").is_file():
         raise DataError(f"{root} is not MSD-Pancreas: neither images and masks, nor dataset.json; {seen(root)}.")
-    got = Collected(folder, "MSD-Pancreas", OFFICIAL)
-    _read_list(got, root)
-    return got.close()
+    collector = Collected(folder, "MSD-Pancreas", OFFICIAL)
+    _read_list(collector, root)
+    return collector.close()
 
 
 def _read_list(got: Collected, root: Path) -> None:
     file = root / "dataset.json"
-    listed = read_json(file, dict)
+    dataset_json = read_json(file, dict)
     prefix = "" if root == got.folder else f"{root.name}/"
-    pairs = listed.get("training")
+    pairs = dataset_json.get("training")
     if not isinstance(pairs, list) or not all(
-        isinstance(one, dict) and {"image", "label"} <= set(one) for one in pairs
+        isinstance(entry, dict) and {"image", "label"} <= set(entry) for entry in pairs
     ):
         raise DataError(f"`training` of {file} must be a list of objects with `image` and `label`.")
-    for one in pairs:
-        image, mask = (inside(root, str(one[key]), file) for key in ("image", "label"))
+    for entry in pairs:
+        image, mask = (inside(root, str(entry[key]), file) for key in ("image", "label"))
         name = stem(Path(image))
         if (root / image).is_file() and (root / mask).is_file():
             got.cases.append(RawCase(name, (prefix + image,), number_in(name), mask=prefix + mask))
         else:
             got.drop("listed scans without image or label", image, missing=True)
-    for image in listed.get("test", []):
+    for image in dataset_json.get("test", []):
         got.drop("test scans, which have no labels", str(image))
 
 

@@ -67,33 +67,37 @@ CASE = re.compile(r"^(.+?)[-_](t1n|t1c|t1ce|t2w|t2f|T1|T1WI|T2|FLAIR|dwi|adc|DWI
 def make(order: Order) -> GeneratedSet:
     """Cases of five sources with two to four sequences; a quarter of them are the test part."""
     random = np.random.default_rng(order.seed)
-    lists: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
-    references, usual = [], []
-    tests = max(2, order.patients // 4)
+    records_by_part: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    references, usual_texts = [], []
+    test_count = max(2, order.patients // 4)
     for number in range(order.patients):
-        part = "test" if number >= order.patients - tests else "train"
+        part = "test" if number >= order.patients - test_count else "train"
         source = list(DISEASES)[number % 5]
         disease, sequences = DISEASES[source]
         side, lobe = str(random.choice(["left", "right"])), str(random.choice(list(LOBES)))
-        pushed = bool(disease in ("glioma", "meningioma") and random.random() < 0.5)
+        has_shift = bool(disease in ("glioma", "meningioma") and random.random() < 0.5)
         summary = say(SUMMARY, [f"is:{side}:{lobe}:{disease}"]).capitalize()
-        head = int(random.integers(1 << 31))
-        for at, (suffix, spoken, level, change) in enumerate(sequences):
-            signal = f"{'high' if change > 0 else 'low'}:{spoken}"
-            facts = [f"{lobe}:{side}", signal, *(["again"] if at else []), "shift" if pushed else "no shift"]
-            image = draw(np.random.default_rng(head), random, side, LOBES[lobe], RADII[disease], level, change, pushed)
+        head_seed = int(random.integers(1 << 31))
+        for index, (suffix, sequence_name, level, change) in enumerate(sequences):
+            signal = f"{'high' if change > 0 else 'low'}:{sequence_name}"
+            facts = [f"{lobe}:{side}", signal, *(["again"] if index else []), "shift" if has_shift else "no shift"]
+            image = draw(
+                np.random.default_rng(head_seed), random, side, LOBES[lobe], RADII[disease], level, change, has_shift
+            )
             path = f"images/{_name(source, number)}{'-' if source.startswith('BraTS') else '_'}{suffix}.nii.gz"
             save_nifti(order.folder / path, image)
             text = say(BANK, facts, random)
-            lists[part].append({"image_path": path, "finding": text, "impression": summary})
+            records_by_part[part].append({"image_path": path, "finding": text, "impression": summary})
             references.append(text)
-            usual.append(say(BANK, facts))
-    lists["train"].append({"image_path": "images/BraTS-GLI-09999-000-t1n.nii.gz", "finding": "-", "impression": "-"})
-    for part, records in lists.items():
+            usual_texts.append(say(BANK, facts))
+    records_by_part["train"].append(
+        {"image_path": "images/BraTS-GLI-09999-000-t1n.nii.gz", "finding": "-", "impression": "-"}
+    )
+    for part, records in records_by_part.items():
         save_json(order.folder / f"reports_{part}.json", records)
-    odd = ("sequences of one case", "`finding` in the singular", "sentences that point to another sequence",
+    planted_faults = ("sequences of one case", "`finding` in the singular", "sentences that point to another sequence",
            "a listed volume without a file")  # fmt: skip
-    return GeneratedSet(len(references), order.patients, bleu_1(references, usual), odd)
+    return GeneratedSet(len(references), order.patients, bleu_1(references, usual_texts), planted_faults)
 
 
 def _name(source: str, number: int) -> str:
@@ -110,31 +114,31 @@ def draw(
     centre = np.array([39.5, 39.5, 25.5]) + head.uniform(-1, 1, 3)
     brain = Blob(SHAPE, centre, (31, 36, 22), random=head, rough=0.02)
     brain.fill(image, level)
-    inside = image > 0
+    brain_mask = image > 0
     image += texture(head, SHAPE, 0.03)
     sign = -1 if side == "left" else 1
     middle = centre[0] - sign * (5 if pushed else 0)
     for part in (-1, 1):
         Blob(SHAPE, (middle + part * 5, centre[1], centre[2] + 2), (3, 12, 5)).fill(image, 0.9 - level)
-    at = centre + np.array([sign * 17, along, 2]) + head.uniform(-1.5, 1.5, 3)
+    position = centre + np.array([sign * 17, along, 2]) + head.uniform(-1.5, 1.5, 3)
     size = radius * head.uniform(0.9, 1.1)
-    Blob(SHAPE, at, (size, size, size * 0.8), random=head, rough=0.06).add(image, change, sharp=8)
+    Blob(SHAPE, position, (size, size, size * 0.8), random=head, rough=0.06).add(image, change, sharp=8)
     image = np.clip(image + noise(scan, SHAPE, 0.03), 0.01, None)
-    return np.asarray(np.where(inside, np.rint(image * 1000), 0), dtype=np.float32)
+    return np.asarray(np.where(brain_mask, np.rint(image * 1000), 0), dtype=np.float32)
 
 
 def patient_of(name: str) -> str:
     """The case without its sequence, and without the time point of BraTS: `BraTS-GLI-00291` of `...-000-t1n`."""
-    found = CASE.match(name)
-    case = found[1] if found else name
-    return re.sub(r"^(BraTS-[A-Z]+-\d+)-\d{3}$|^(sub-[^_]+)_ses-\d+$", lambda hit: hit[1] or hit[2], case)
+    match = CASE.match(name)
+    case = match[1] if match else name
+    return re.sub(r"^(BraTS-[A-Z]+-\d+)-\d{3}$|^(sub-[^_]+)_ses-\d+$", lambda groups: groups[1] or groups[2], case)
 
 
 def read(folder: Path) -> RawReading:
     """A case per listed volume; all sequences of a case share a patient."""
     need(folder, "images", "reports_train.json", "reports_test.json",
          what="RadGenome-BrainMRI (images, reports_train.json and reports_test.json)")  # fmt: skip
-    got = Collected(folder, "RadGenome-BrainMRI", CARD)
+    collector = Collected(folder, "RadGenome-BrainMRI", CARD)
     for part in ("train", "test"):
         file = folder / f"reports_{part}.json"
         for record in read_reports(file):
@@ -142,12 +146,12 @@ def read(folder: Path) -> RawReading:
             if not path.startswith("images/"):
                 path = f"images/{path}"
             if not (folder / path).is_file():
-                got.drop("listed volumes without a file", path, missing=True)
+                collector.drop("listed volumes without a file", path, missing=True)
                 continue
             name = stem(Path(path))
             text, summary = record["findings"], record["impression"]
-            got.cases.append(RawCase(name, (path,), patient_of(name), part, findings=text, impression=summary))
-    return got.close()
+            collector.cases.append(RawCase(name, (path,), patient_of(name), part, findings=text, impression=summary))
+    return collector.close()
 
 
 SPEC = describe(

@@ -39,8 +39,8 @@ def dataset(name: str) -> DatasetSpec:
     """
     from m3b.data.cards import slug
 
-    plain = {slug(known).replace("-", ""): module for known, module in MODULES.items()}
-    module = plain.get(slug(name).replace("-", ""))
+    module_by_slug = {slug(dataset_name).replace("-", ""): module for dataset_name, module in MODULES.items()}
+    module = module_by_slug.get(slug(name).replace("-", ""))
     if module is None:
         raise WrongUse(f"There is no data set {name!r} in M3Bench; choose one of {', '.join(NAMES)}.")
     spec: DatasetSpec = importlib.import_module(f"m3b.bench.datasets.{module}").SPEC

@@ -51,7 +51,7 @@ def make(order: Order) -> GeneratedSet:
     """One scan a subject, two for one of them."""
     random = np.random.default_rng(order.seed)
     scans = list(_scans(random, order.patients))
-    found = []
+    agreements = []
     for number, scan in enumerate(scans):
         image, outline, centres = draw(random, scan)
         mask = outline.mask.astype(np.float64) if number % 2 == 0 else outline.mask
@@ -61,26 +61,26 @@ def make(order: Order) -> GeneratedSet:
             save_nifti(order.folder / "masks" / f"{scan.name}.nii.gz", mask, SPACING, orientation)
         else:
             root = order.folder / f"dataset-verse19{scan.split}"
-            raw, derived = root / "rawdata" / scan.patient, root / "derivatives" / scan.patient
+            raw, derivatives = root / "rawdata" / scan.patient, root / "derivatives" / scan.patient
             save_nifti(raw / f"{scan.name}_ct.nii.gz", image, SPACING, orientation)
-            save_nifti(derived / f"{scan.name}_seg-vert_msk.nii.gz", mask, SPACING, orientation)
+            save_nifti(derivatives / f"{scan.name}_seg-vert_msk.nii.gz", mask, SPACING, orientation)
             points = [{"label": v, "X": x, "Y": y, "Z": z} for v, (x, y, z) in centres.items()]
-            save_json(derived / f"{scan.name}_seg-subreg_ctd.json", [{"direction": ["R", "A", "S"]}, *points])
-        found.append(outline.agreement())
+            save_json(derivatives / f"{scan.name}_seg-subreg_ctd.json", [{"direction": ["R", "A", "S"]}, *points])
+        agreements.append(outline.agreement())
     if order.layout == CARD:
         save_json(order.folder / "labels.json", list(VALUES.values()))
-    odd = ("mixed orientations", "masks as float64", "a T13 with the value 28", "an L6", "two scans of one subject",
+    planted_faults = ("mixed orientations", "masks as float64", "a T13 with the value 28", "an L6", "two scans of one subject",
            "cut vertebrae without a label")  # fmt: skip
-    return GeneratedSet(len(scans), order.patients, ceiling(found), odd)
+    return GeneratedSet(len(scans), order.patients, ceiling(agreements), planted_faults)
 
 
 def _scans(random: Random, patients: int) -> list[Scan]:
-    usual = tuple(range(1, 25))
+    usual_spine = tuple(range(1, 25))
     with_t13 = (*range(1, 20), 28, *range(20, 25))
     scans = []
     for number in range(patients):
         patient, split = f"sub-verse{4 + 7 * number:03d}", SPLITS[number % 5]
-        spine = {0: with_t13, 1: (*range(1, 26),)}.get(number, usual)
+        spine = {0: with_t13, 1: (*range(1, 26),)}.get(number, usual_spine)
         top = (14, 18)[number] if number < 2 else int(random.integers(0, 17))  # so that T13 and L6 are in view
         if number == 2:
             names = [f"{patient}_split-verse{201 + part}" for part in (0, 1)]
@@ -95,20 +95,28 @@ def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[i
     outline = Outline(SHAPE, random, SLIP)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, (32, 34, 64), (30, 27, 200)).fill(body, 25)
-    height = SHAPE[2] + random.uniform(-2, 5)
-    sway, phase = random.uniform(1, 4), random.uniform(0, 6)
+    upper_edge = SHAPE[2] + random.uniform(-2, 5)
+    sway_amplitude, phase = random.uniform(1, 4), random.uniform(0, 6)
     centres: dict[int, tuple[float, float, float]] = {}
     for level in range(scan.top, len(scan.spine)):
         value = scan.spine[level]
-        tall = 6.5 + 6.0 * level / 24
-        middle = height - tall / 2
-        height -= tall + 1.6
-        at = (32 + random.uniform(-0.5, 0.5), 24 + sway * np.sin(middle / 25 + phase), middle)
-        if middle < -tall / 2:
+        vertebra_height = 6.5 + 6.0 * level / 24
+        middle = upper_edge - vertebra_height / 2
+        upper_edge -= vertebra_height + 1.6
+        position = (32 + random.uniform(-0.5, 0.5), 24 + sway_amplitude * np.sin(middle / 25 + phase), middle)
+        if middle < -vertebra_height / 2:
             break
-        _vertebra(outline, body, value, level, at, tall, labelled=tall / 2 < middle < SHAPE[2] - tall / 2)
-        if tall / 2 < middle < SHAPE[2] - tall / 2:
-            centres[value] = (round(at[0], 1), round(float(at[1]), 1), round(middle, 1))
+        _vertebra(
+            outline,
+            body,
+            value,
+            level,
+            position,
+            vertebra_height,
+            labelled=vertebra_height / 2 < middle < SHAPE[2] - vertebra_height / 2,
+        )
+        if vertebra_height / 2 < middle < SHAPE[2] - vertebra_height / 2:
+            centres[value] = (round(position[0], 1), round(float(position[1]), 1), round(middle, 1))
     brightness = {value: _density(level) for level, value in enumerate(scan.spine)}
     image = paint(outline, brightness, body) + texture(random, SHAPE, 12) + noise(random, SHAPE, 25)
     return to_hu(image), outline, centres
@@ -121,10 +129,10 @@ def _vertebra(
 
     Downwards they grow to two and a half times the width and twice the height, and become less dense, as in people.
     """
-    wide = 5.0 + 8.0 * level / 24
+    half_width = 5.0 + 8.0 * level / 24
     parts = [
-        Blob(SHAPE, at, (wide, wide * 0.75, tall * 0.53), random=outline.random, rough=0.03),
-        Blob(SHAPE, (at[0], at[1] - wide * 1.1, at[2] - 1), (wide * 0.35, wide * 0.7, tall * 0.36)),
+        Blob(SHAPE, at, (half_width, half_width * 0.75, tall * 0.53), random=outline.random, rough=0.03),
+        Blob(SHAPE, (at[0], at[1] - half_width * 1.1, at[2] - 1), (half_width * 0.35, half_width * 0.7, tall * 0.36)),
     ]
     for part in parts:
         if labelled:
@@ -133,7 +141,7 @@ def _vertebra(
             part.fill(body, _density(level))
     if 8 <= value <= 19 or value == 28:
         for side in (-1, 1):
-            Blob(SHAPE, (at[0] + side * (wide + 7), at[1] - 3, at[2]), (8, 3.2, 2.6)).fill(body, 270)
+            Blob(SHAPE, (at[0] + side * (half_width + 7), at[1] - 3, at[2]), (8, 3.2, 2.6)).fill(body, 270)
 
 
 def _density(level: int) -> float:
@@ -147,26 +155,26 @@ def patient_of(name: str) -> str:
     Raises:
         DataError: the name does not begin with `sub-`.
     """
-    found = re.match(r"sub-[A-Za-z0-9]+", name)
-    if found is None:
+    match = re.match(r"sub-[A-Za-z0-9]+", name)
+    if match is None:
         raise DataError(f"The VerSe file {name!r} does not begin with `sub-<id>`, which names the patient.")
-    return found[0]
+    return match[0]
 
 
 def read(folder: Path) -> RawReading:
     """A case per scan with a mask; the official archives' names give the split."""
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "VerSe", VALUES)
-        got = Collected(folder, "VerSe", CARD)
-        pair(got, folder / "images", folder / "masks", patient=patient_of, key=_entity)
-        return got.close()
+        collector = Collected(folder, "VerSe", CARD)
+        pair(collector, folder / "images", folder / "masks", patient=patient_of, key=_entity)
+        return collector.close()
     roots = [root for root in (folder, *folders(folder)) if (root / "rawdata").is_dir()]
     if not roots:
         raise DataError(f"{folder} is not VerSe: neither images and masks, nor archives with rawdata; {seen(folder)}.")
-    got = Collected(folder, "VerSe", OFFICIAL)
+    collector = Collected(folder, "VerSe", OFFICIAL)
     for root in roots:
-        _read_archive(got, root)
-    return got.close()
+        _read_archive(collector, root)
+    return collector.close()
 
 
 def _read_archive(got: Collected, root: Path) -> None:

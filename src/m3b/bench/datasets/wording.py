@@ -26,10 +26,10 @@ def say(bank: Bank, facts: Sequence[str], random: np.random.Generator | None = N
     sentences = []
     for fact in facts:
         name, _, detail = fact.partition(":")
-        ways = bank[name]
-        usual = random is None or len(ways) == 1 or random.random() < USUAL
-        way = ways[0] if usual or random is None else ways[int(random.integers(1, len(ways)))]
-        sentences.append(way.format(*detail.split(":")))
+        variants = bank[name]
+        is_usual = random is None or len(variants) == 1 or random.random() < USUAL
+        sentence = variants[0] if is_usual or random is None else variants[int(random.integers(1, len(variants)))]
+        sentences.append(sentence.format(*detail.split(":")))
     return " ".join(sentences)
 
 
@@ -40,14 +40,17 @@ def words(text: str) -> list[str]:
 
 def bleu_1(references: Sequence[str], candidates: Sequence[str]) -> float:
     """Corpus BLEU-1: clipped unigram precision times the brevity penalty (Papineni et al. 2002), one reference each."""
-    hits = said = wanted = 0
+    matched = candidate_length = reference_length = 0
     for reference, candidate in zip(references, candidates, strict=True):
-        theirs, ours = Counter(words(reference)), Counter(words(candidate))
-        hits += sum((theirs & ours).values())
-        said, wanted = said + ours.total(), wanted + theirs.total()
-    if not said:
+        reference_counts, candidate_counts = Counter(words(reference)), Counter(words(candidate))
+        matched += sum((reference_counts & candidate_counts).values())
+        candidate_length, reference_length = (
+            candidate_length + candidate_counts.total(),
+            reference_length + reference_counts.total(),
+        )
+    if not candidate_length:
         return 0.0
-    return hits / said * float(np.exp(min(0.0, 1 - wanted / said)))
+    return matched / candidate_length * float(np.exp(min(0.0, 1 - reference_length / candidate_length)))
 
 
 def read_reports(file: Path) -> list[dict[str, Any]]:

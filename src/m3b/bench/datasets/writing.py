@@ -37,15 +37,15 @@ def new_folder(folder: Path) -> None:
 
 def finish(spec: DatasetSpec, made: GeneratedSet, folder: Path, *, broken: bool) -> GeneratedSet:
     """What every stand-in gets: a note on its licence, a stray file, and on request an image that does not open."""
-    odd = [*made.odd, "a stray .DS_Store"]
+    planted_faults = [*made.odd, "a stray .DS_Store"]
     (folder / "README.md").write_text(README.format(name=spec.name, url=spec.url), encoding="utf-8")
-    inner = min((entry for entry in folder.iterdir() if entry.is_dir()), default=folder)
-    (inner / ".DS_Store").write_bytes(b"\x00\x00\x00\x01Bud1")
+    inner_folder = min((entry for entry in folder.iterdir() if entry.is_dir()), default=folder)
+    (inner_folder / ".DS_Store").write_bytes(b"\x00\x00\x00\x01Bud1")
     if broken:
-        victim = folder / spec.read(folder).cases[-1].images[-1]
-        victim.write_bytes(victim.read_bytes()[:64])
-        odd.append(f"an image that does not open: {victim.relative_to(folder).as_posix()}")
-    return replace(made, folder=folder, odd=tuple(odd))
+        broken_image = folder / spec.read(folder).cases[-1].images[-1]
+        broken_image.write_bytes(broken_image.read_bytes()[:64])
+        planted_faults.append(f"an image that does not open: {broken_image.relative_to(folder).as_posix()}")
+    return replace(made, folder=folder, odd=tuple(planted_faults))
 
 
 def save_nifti(file: Path, array: NDArray[Any], spacing: Sequence[float] = (1, 1, 1), orientation: str = "RAS") -> None:

@@ -26,15 +26,15 @@ def ask(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
     with _lock:
         number = next(_numbers)
     name = f"{os.getpid()}-{number:06d}.json"
-    part = folder / f".ask-{name}"
-    part.write_bytes(body)
-    part.replace(folder / f"ask-{name}")
-    told = folder / f"told-{name}"
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        if told.is_file():
-            answer = json.loads(told.read_text(encoding="utf-8"))
-            told.unlink()
+    temporary_file = folder / f".ask-{name}"
+    temporary_file.write_bytes(body)
+    temporary_file.replace(folder / f"ask-{name}")
+    answer_file = folder / f"told-{name}"
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        if answer_file.is_file():
+            answer = json.loads(answer_file.read_text(encoding="utf-8"))
+            answer_file.unlink()
             return answer["status"], answer["body"]
         time.sleep(POLL_S)
     return 504, {"error": {"message": "the relay gave no answer in time"}}
@@ -54,10 +54,10 @@ def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
                 return
             status, answer = ask(folder, body)
             try:
-                streamed = status == 200 and bool(json.loads(body).get("stream"))
+                is_stream = status == 200 and bool(json.loads(body).get("stream"))
             except ValueError:
-                streamed = False
-            self._stream(answer) if streamed else self._send(status, answer)
+                is_stream = False
+            self._stream(answer) if is_stream else self._send(status, answer)
 
         def _send(self, status: int, answer: dict[str, Any]) -> None:
             data = json.dumps(answer).encode()
@@ -72,8 +72,8 @@ def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
         def _stream(self, answer: dict[str, Any]) -> None:
             choice = dict(answer["choices"][0])
             message = dict(choice.pop("message"))
-            for place, call in enumerate(message.get("tool_calls") or ()):
-                call["index"] = place
+            for index, call in enumerate(message.get("tool_calls") or ()):
+                call["index"] = index
             chunk = {**answer, "object": "chat.completion.chunk", "choices": [{**choice, "delta": message}]}
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")

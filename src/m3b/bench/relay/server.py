@@ -78,12 +78,12 @@ class Relay:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            asked = sorted(self.folder.glob("ask-*.json"))
-            for file in asked:
+            request_files = sorted(self.folder.glob("ask-*.json"))
+            for file in request_files:
                 if not file.is_symlink():
                     self._serve(file)
                 file.unlink(missing_ok=True)
-            if not asked:
+            if not request_files:
                 time.sleep(POLL_S)
 
     def _serve(self, file: Path) -> None:
@@ -91,14 +91,14 @@ class Relay:
         replace_text(file.with_name(file.name.replace("ask-", "told-")), json.dumps({"status": status, "body": body}))
 
     def _answer(self, file: Path) -> tuple[int, dict[str, Any]]:
-        spent = self.meter.over()
-        if spent:
-            self.meter.refused = spent
+        limit = self.meter.over()
+        if limit:
+            self.meter.refused = limit
             self.meter.in_vain += 1
-            return FINAL, _error(f"The budget of this run is spent: {spent}.")
+            return FINAL, _error(f"The budget of this run is spent: {limit}.")
         try:
-            asked = json.loads(file.read_text(encoding="utf-8"))
-            messages, tools = read_messages(asked), read_tools(asked)
+            request = json.loads(file.read_text(encoding="utf-8"))
+            messages, tools = read_messages(request), read_tools(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return 400, _error(f"This is no chat completion request: {error}.")
         self.meter.requests += 1
@@ -108,7 +108,7 @@ class Relay:
             return self._failed(error)
         self.meter.failure, self.meter.in_vain = "", 0
         self.meter.usage = self.meter.usage + reply.usage
-        return 200, completion(reply, asked, self.meter.requests)
+        return 200, completion(reply, request, self.meter.requests)
 
     def _failed(self, error: LLMError) -> tuple[int, dict[str, Any]]:
         """The status that tells a program whether asking again makes sense."""

@@ -14,23 +14,27 @@ from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
 def read_messages(asked: Mapping[str, Any]) -> list[Message]:
     """The conversation of a chat completion request, in the order that every provider takes."""
-    found = []
-    for one in asked["messages"]:
-        role = {"developer": "system", "function": "tool"}.get(one["role"], one["role"])
-        calls = tuple(_call(call) for call in one.get("tool_calls") or ())
-        found.append(Message(role, _text(one.get("content")), calls, str(one.get("tool_call_id") or "")))
-    wish = _wish(asked)
-    if wish:
-        found.append(Message("user", wish))
-    return _ordered(found)
+    messages = []
+    for raw_message in asked["messages"]:
+        role = {"developer": "system", "function": "tool"}.get(raw_message["role"], raw_message["role"])
+        calls = tuple(_call(call) for call in raw_message.get("tool_calls") or ())
+        messages.append(
+            Message(role, _text(raw_message.get("content")), calls, str(raw_message.get("tool_call_id") or ""))
+        )
+    choice_text = _wish(asked)
+    if choice_text:
+        messages.append(Message("user", choice_text))
+    return _ordered(messages)
 
 
 def _ordered(messages: list[Message]) -> list[Message]:
     """System turns first, then one of the user: AIDE sends a system turn alone, aider reminds in a late one."""
-    opening = next((place for place, one in enumerate(messages) if one.role != "system"), max(0, len(messages) - 1))
+    first_turn = next(
+        (index for index, message in enumerate(messages) if message.role != "system"), max(0, len(messages) - 1)
+    )
     return [
-        replace(one, role="user") if one.role == "system" and place >= opening else one
-        for place, one in enumerate(messages)
+        replace(message, role="user") if message.role == "system" and index >= first_turn else message
+        for index, message in enumerate(messages)
     ]
 
 
@@ -46,9 +50,10 @@ def read_tools(asked: Mapping[str, Any]) -> list[ToolSpec]:
     """The functions of a chat completion request."""
     if asked.get("tool_choice") == "none":
         return []
-    listed = [tool["function"] for tool in asked.get("tools") or () if tool.get("type", "function") == "function"]
+    functions = [tool["function"] for tool in asked.get("tools") or () if tool.get("type", "function") == "function"]
     return [
-        ToolSpec(one["name"], one.get("description", ""), one.get("parameters") or {"type": "object"}) for one in listed
+        ToolSpec(function["name"], function.get("description", ""), function.get("parameters") or {"type": "object"})
+        for function in functions
     ]
 
 
@@ -65,8 +70,8 @@ def _call(raw: Mapping[str, Any]) -> ToolCall:
 
 def cut(text: str, stops: Any) -> str:
     """The text up to the first stop word; the model behind the relay does not know of them."""
-    words = [stops] if isinstance(stops, str) else stops or ()
-    return text[: min((text.find(word) for word in words if word in text), default=len(text))]
+    stop_words = [stops] if isinstance(stops, str) else stops or ()
+    return text[: min((text.find(word) for word in stop_words if word in text), default=len(text))]
 
 
 def completion(reply: Reply, asked: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -74,14 +79,14 @@ def completion(reply: Reply, asked: Mapping[str, Any], number: int) -> dict[str,
     message: dict[str, Any] = {"role": "assistant", "content": cut(reply.text, asked.get("stop")) or None}
     if reply.calls:
         message["tool_calls"] = [
-            {"id": call.id or f"call_{number}_{place}", "type": "function",
+            {"id": call.id or f"call_{number}_{index}", "type": "function",
              "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
-            for place, call in enumerate(reply.calls)
+            for index, call in enumerate(reply.calls)
         ]  # fmt: skip
-    stop = {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"}[reply.stop]
-    used = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens,
+    finish_reason = {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"}[reply.stop]
+    usage = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens,
             "total_tokens": reply.usage.total_tokens}  # fmt: skip
-    choice = {"index": 0, "message": message, "finish_reason": stop, "logprobs": None}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason, "logprobs": None}
     return {"id": f"relay-{number}", "object": "chat.completion", "created": int(time.time()),
             "model": str(asked.get("model", "")),
-            "choices": [choice], "usage": used, "system_fingerprint": None}  # fmt: skip
+            "choices": [choice], "usage": usage, "system_fingerprint": None}  # fmt: skip

@@ -68,9 +68,9 @@ class Command:
         return f"{self.name}: there is no program {name!r} on this machine; {hint}."
 
     def run(self, job: CellJob) -> CellOutcome:
-        why = self.missing()
-        if why:
-            return CellOutcome("failed", why, kind="not_installed")
+        reason_missing = self.missing()
+        if reason_missing:
+            return CellOutcome("failed", reason_missing, kind="not_installed")
         started = time.monotonic()
         run = Run.create(job.folder / "run")
         workspace = Workspace(data=list(job.cards))
@@ -87,53 +87,64 @@ class Command:
             sandbox = choose(str(job.options.get("sandbox", "auto")))
         except (LLMError, SandboxError) as error:
             return CellOutcome("failed", str(error), kind="provider" if isinstance(error, LLMError) else "crashed")
-        raw = _fingerprints(folders, sandbox)
+        fingerprints_before = _fingerprints(folders, sandbox)
         meter = Meter(
             int(job.options.get("max_actions", 100)), job.options.get("max_tokens"), job.options.get("max_cost")
         )
         with Relay(run.folder / "relay", llm, meter):
-            code, reason, said = self._start(run, job, prompt, sandbox, folders, meter)
-        integrity = CLEAN if raw == _fingerprints(folders, sandbox) else "raw data changed during the run"
+            code, reason, output_end = self._start(run, job, prompt, sandbox, folders, meter)
+        integrity = (
+            CLEAN if fingerprints_before == _fingerprints(folders, sandbox) else "raw data changed during the run"
+        )
         usage = _usage(meter, time.monotonic() - started)
-        return _ended(run, code, reason, said, meter, integrity, usage)
+        return _ended(run, code, reason, output_end, meter, integrity, usage)
 
     def _start(
         self, run: Run, job: CellJob, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: Meter
     ) -> tuple[int, str, str]:
         """Run the command to its end; its exit status, how it ended, and the end of what it printed."""
-        inside = run.folder / "bin"
-        inside.mkdir(exist_ok=True)
+        programs_folder = run.folder / "bin"
+        programs_folder.mkdir(exist_ok=True)
         for file in (INSIDE, *(Path(__file__).with_name(name) for name in ("react.py", "lifted.py"))):
-            shutil.copyfile(file, inside / file.name)
-        words, needed = self._words(run, job, prompt, inside)
-        argv = [sys.executable, str(inside / INSIDE.name), str(run.folder / "relay"), model_name(job), "--", *words]
-        mounts = Mounts(read=(*folders, run.resources, inside, *needed), write=(run.work, run.folder / "relay"))
-        wall = float(job.options.get("max_wall") or WALL_S)
+            shutil.copyfile(file, programs_folder / file.name)
+        command_line, program_folders = self._words(run, job, prompt, programs_folder)
+        argv = [
+            sys.executable,
+            str(programs_folder / INSIDE.name),
+            str(run.folder / "relay"),
+            model_name(job),
+            "--",
+            *command_line,
+        ]
+        mounts = Mounts(
+            read=(*folders, run.resources, programs_folder, *program_folders), write=(run.work, run.folder / "relay")
+        )
+        wall_s = float(job.options.get("max_wall") or WALL_S)
         log = run.folder / "output.txt"
         process = sandbox.start(
-            argv, cwd=run.work, mounts=mounts, output=log, limits=Limits(wall_s=wall), env=dict(self.env)
+            argv, cwd=run.work, mounts=mounts, output=log, limits=Limits(wall_s=wall_s), env=dict(self.env)
         )
         with undo_on_error(process.stop):
-            while (ended := process.wait(POLL_S)) is None:
+            while (ending := process.wait(POLL_S)) is None:
                 if meter.in_vain >= PATIENCE:
-                    ended = process.stop()
+                    ending = process.stop()
                     break
-        return ended.code, ended.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
+        return ending.code, ending.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _words(self, run: Run, job: CellJob, prompt: str, inside: Path) -> tuple[list[str], tuple[Path, ...]]:
         """The command line, and the folders that its program needs."""
         steps, model = int(job.options.get("max_actions", 100)), model_name(job)
-        fill = {"here": str(inside), "prompt": prompt, "prompt_file": PROMPT, "model": model,
+        placeholders = {"here": str(inside), "prompt": prompt, "prompt_file": PROMPT, "model": model,
                 "routed_model": ROUTE + model, "python": sys.executable,
                 "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
                 "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
-        words = [program.filled(word, fill) for word in self.template]
+        words = [program.filled(word, placeholders) for word in self.template]
         words[0] = program.found(words[0]) or words[0]
-        needed = program.folders(words[0])
+        program_folders = program.folders(words[0])
         if self.lifted:
             python = str(program.interpreter(Path(words[0])))
             words = [python, str(inside / "lifted.py"), self.name, str(steps), *words]
-        return words, needed
+        return words, program_folders
 
 
 def _fingerprints(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
@@ -147,50 +158,50 @@ def model_name(job: CellJob) -> str:
 
 
 def _usage(meter: Meter, wall_s: float) -> dict[str, Any]:
-    used = meter.usage
-    return {"actions": meter.requests, "iterations": 0, "input_tokens": used.input_tokens,
-            "cached_tokens": used.cached_tokens, "output_tokens": used.output_tokens,
-            "cost_usd": round(used.cost_usd, 6), "wall_s": round(wall_s, 1)}  # fmt: skip
+    token_usage = meter.usage
+    return {"actions": meter.requests, "iterations": 0, "input_tokens": token_usage.input_tokens,
+            "cached_tokens": token_usage.cached_tokens, "output_tokens": token_usage.output_tokens,
+            "cost_usd": round(token_usage.cost_usd, 6), "wall_s": round(wall_s, 1)}  # fmt: skip
 
 
 def _ended(
     run: Run, code: int, reason: str, said: str, meter: Meter, integrity: str, usage: dict[str, Any]
 ) -> CellOutcome:
     """What the command left: a model, a refusal, or nothing."""
-    work: dict[str, Any] = {"work": str(run.work), "integrity": integrity, "usage": usage}
-    declined = run.work / DECLINED
+    common: dict[str, Any] = {"work": str(run.work), "integrity": integrity, "usage": usage}
+    declined_file = run.work / DECLINED
     folder = newest(run.work)
     problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER}/"]
     if folder and not problems:
         shutil.copytree(folder, run.model, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        return CellOutcome("completed", "A deliverable was handed over.", model=str(run.model), **work)
-    if declined.is_file() and not declined.is_symlink() and folder is None:
-        why = declined.read_text(encoding="utf-8", errors="replace").strip()[:1000]
-        return CellOutcome("no_dataset", why or "declined without a reason", **work)
-    tail = f" It ended with status {code}; it printed: {said.strip()[-600:] or 'nothing'}"
+        return CellOutcome("completed", "A deliverable was handed over.", model=str(run.model), **common)
+    if declined_file.is_file() and not declined_file.is_symlink() and folder is None:
+        declined_reason = declined_file.read_text(encoding="utf-8", errors="replace").strip()[:1000]
+        return CellOutcome("no_dataset", declined_reason or "declined without a reason", **common)
+    exit_text = f" It ended with status {code}; it printed: {said.strip()[-600:] or 'nothing'}"
     if meter.failure:
-        return CellOutcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **work)
+        return CellOutcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **common)
     if meter.refused:
-        return CellOutcome("out_of_budget", f"{meter.refused}; {problems[0]}.{tail}", **work)
+        return CellOutcome("out_of_budget", f"{meter.refused}; {problems[0]}.{exit_text}", **common)
     if reason == "wall_time":
-        return CellOutcome("out_of_budget", f"The time is up; {problems[0]}.{tail}", kind="timeout", **work)
+        return CellOutcome("out_of_budget", f"The time is up; {problems[0]}.{exit_text}", kind="timeout", **common)
     kind = "not_installed" if code == 127 else "crashed" if code else ""
-    return CellOutcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{tail}", kind=kind, **work)
+    return CellOutcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{exit_text}", kind=kind, **common)
 
 
 def newest(work: Path) -> Path | None:
     """The youngest folder `Deliver` in the working directory; some systems work in a folder of their own inside it."""
-    found = [work / DELIVER] if (work / DELIVER).is_dir() else []
+    candidates = [work / DELIVER] if (work / DELIVER).is_dir() else []
     for folder, folders, _ in os.walk(work):
         depth = len(Path(folder).relative_to(work).parts)
         folders[:] = [name for name in folders if depth < 4 and not Path(folder, name).is_symlink()]
-        found += [Path(folder, name) for name in folders if name == DELIVER and depth]
-    return max(found, key=lambda place: place.stat().st_mtime) if found else None
+        candidates += [Path(folder, name) for name in folders if name == DELIVER and depth]
+    return max(candidates, key=lambda path: path.stat().st_mtime) if candidates else None
 
 
 def from_text(name: str) -> Command:
     """`command:PROGRAM ARGUMENTS...` as a system; without a placeholder the prompt's file is the last argument."""
-    words = shlex.split(name.removeprefix("command:"))
-    if not any("{prompt" in word for word in words):
-        words.append("{prompt_file}")
-    return Command(name, tuple(words))
+    arguments = shlex.split(name.removeprefix("command:"))
+    if not any("{prompt" in word for word in arguments):
+        arguments.append("{prompt_file}")
+    return Command(name, tuple(arguments))

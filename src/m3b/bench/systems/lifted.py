@@ -22,9 +22,9 @@ def aider(steps: int) -> None:
 
     It takes some models' names for ones that must be asked through the responses API, which the relay does not speak.
     """
-    routed = os.environ["M3B_ROUTED_MODEL"]
-    chat = {"litellm_provider": routed.partition("/")[0], "mode": "chat"}
-    importlib.import_module("litellm").register_model({routed: chat})
+    routed_model = os.environ["M3B_ROUTED_MODEL"]
+    chat = {"litellm_provider": routed_model.partition("/")[0], "mode": "chat"}
+    importlib.import_module("litellm").register_model({routed_model: chat})
     importlib.import_module("aider.coders").Coder.max_reflections = steps
 
 

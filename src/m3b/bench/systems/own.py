@@ -50,12 +50,12 @@ class OwnSystem:
 def outcome(result: Result, job: CellJob) -> CellOutcome:
     """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
     run = job.folder / "run"
-    made = result.model_dir or ""
+    model_folder = result.model_dir or ""
     kind = "provider" if result.status == "failed" and _provider(result.reason) else ""
     return CellOutcome(
         status=result.status,
         reason=result.reason,
-        model=made,
+        model=model_folder,
         work=str(run / "work"),
         run=str(run),
         claimed=result.to_json()["primary"],
@@ -67,7 +67,8 @@ def outcome(result: Result, job: CellJob) -> CellOutcome:
 
 
 def _provider(reason: str) -> bool:
-    low = reason.lower()
+    lower_reason = reason.lower()
     return any(
-        word in low for word in ("api key", "rate limit", "overload", "lost connection", "no connection to", "provider")
+        word in lower_reason
+        for word in ("api key", "rate limit", "overload", "lost connection", "no connection to", "provider")
     )

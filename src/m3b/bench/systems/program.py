@@ -28,10 +28,16 @@ def filled(word: str, fill: Mapping[str, str]) -> str:
 def interpreter(program: Path) -> Path:
     """The Python of a program that pip made: named in its first line, or beside it where a shell stands there."""
     with program.open("rb") as stream:
-        first = stream.readline(4096)
-    named = Path(first[2:].decode("utf-8", "replace").strip().split(" ")[0]) if first.startswith(b"#!/") else program
-    beside = program.resolve().with_name("python")
-    return beside if not named.name.startswith("python") and beside.is_file() else named
+        first_line = stream.readline(4096)
+    shebang_python = (
+        Path(first_line[2:].decode("utf-8", "replace").strip().split(" ")[0])
+        if first_line.startswith(b"#!/")
+        else program
+    )
+    sibling_python = program.resolve().with_name("python")
+    return (
+        sibling_python if not shebang_python.name.startswith("python") and sibling_python.is_file() else shebang_python
+    )
 
 
 def folders(word: str) -> tuple[Path, ...]:
@@ -39,9 +45,9 @@ def folders(word: str) -> tuple[Path, ...]:
     program = Path(word)
     if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
         return ()
-    needed = [program.parent, program.resolve().parent]
+    needed_folders = [program.parent, program.resolve().parent]
     python = interpreter(program)
-    for place in (program, python, python.resolve()):
-        if (place.parent.parent / "pyvenv.cfg").is_file() or (place is not program and place.parent.name == "bin"):
-            needed.append(place.parent.parent)
-    return tuple(place for place in dict.fromkeys(needed) if place.is_dir() and str(place) not in ("/", "/usr"))
+    for path in (program, python, python.resolve()):
+        if (path.parent.parent / "pyvenv.cfg").is_file() or (path is not program and path.parent.name == "bin"):
+            needed_folders.append(path.parent.parent)
+    return tuple(path for path in dict.fromkeys(needed_folders) if path.is_dir() and str(path) not in ("/", "/usr"))

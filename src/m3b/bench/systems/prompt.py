@@ -30,7 +30,7 @@ def combined(
         folder: the prompts.
         limits: `max_actions`, `max_tokens`, `max_wall` (s) and `train_minutes`, as options of m3b.
     """
-    here = [card for card in cards if card.path]
+    local_cards = [card for card in cards if card.path]
     tokens = f", {limits['max_tokens']} tokens" if limits.get("max_tokens") else ""
     wall = f", {float(str(limits['max_wall'])) / 60:.0f} minutes in all" if limits.get("max_wall") else ""
     minutes = float(str(limits.get("train_minutes", 5.0)))
@@ -39,7 +39,7 @@ def combined(
         ENDING.format(actions=limits.get("max_actions", 100), tokens=tokens, wall=wall, minutes=minutes),
         f"# Request of the user\n{request.strip()}",
         "# Data on this machine",
-        *(card.text() for card in here),
+        *(card.text() for card in local_cards),
         absent_told(cards),
     ]
     return "\n\n".join(parts) + "\n"

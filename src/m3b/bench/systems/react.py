@@ -65,7 +65,7 @@ def act(action: str, given: dict[str, str]) -> str:
         target.write_text(given["text"], encoding="utf-8")
         return f"wrote {target}"
     if action == "run command":
-        ran = subprocess.run(
+        completed = subprocess.run(
             given["command"],
             shell=True,  # nosec B602  # it runs inside the sandbox, whose purpose this is
             capture_output=True,
@@ -74,7 +74,7 @@ def act(action: str, given: dict[str, str]) -> str:
             errors="replace",
             check=False,
         )
-        return f"exit status {ran.returncode}\n{ran.stdout}{ran.stderr}"
+        return f"exit status {completed.returncode}\n{completed.stdout}{completed.stderr}"
     raise ValueError(f"there is no action {action!r}")
 
 
@@ -92,12 +92,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("prompt", type=Path)
     parser.add_argument("--steps", type=int, default=50)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     messages = [
         {"role": "system", "content": FORMAT},
-        {"role": "user", "content": given.prompt.read_text(encoding="utf-8")},
+        {"role": "user", "content": options.prompt.read_text(encoding="utf-8")},
     ]
-    for step in range(given.steps):
+    for step in range(options.steps):
         try:
             reply = ask(messages)
         except (urllib.error.URLError, OSError) as error:
@@ -105,18 +105,18 @@ def main(arguments: list[str]) -> int:
             return 3
         print(f"--- step {step}\n{reply}", flush=True)
         try:
-            action, chosen = parse(reply)
+            action, action_input = parse(reply)
             if action == "final answer":
                 return 0
-            seen = act(action, chosen)
+            observation = act(action, action_input)
         except (ValueError, KeyError, OSError, subprocess.TimeoutExpired) as error:
-            seen = f"{type(error).__name__}: {error}"
+            observation = f"{type(error).__name__}: {error}"
         messages += [
             {"role": "assistant", "content": reply},
-            {"role": "user", "content": f"Observation: {short(seen)}"},
+            {"role": "user", "content": f"Observation: {short(observation)}"},
         ]
-        for old in messages[2 : -2 * KEEP]:
-            old["content"] = short(old["content"], 400)
+        for old_message in messages[2 : -2 * KEEP]:
+            old_message["content"] = short(old_message["content"], 400)
     return 4
 
 

@@ -61,17 +61,17 @@ class OneRole:
         return self._ended(outcome(pipeline.run(job.request), job))
 
     def _ended(self, ran: CellOutcome) -> CellOutcome:
-        told = ran.roles.get(self.role)
-        if told is None:
+        role_result = ran.roles.get(self.role)
+        if role_result is None:
             return replace(
                 ran, kind="no_handover", reason=f"The roles before it did not get there: {ran.reason}", model=""
             )
-        mine = {self.role: told}
-        if told["status"] == "done":
+        roles = {self.role: role_result}
+        if role_result["status"] == "done":
             return replace(
-                ran, status="completed", reason="Its hand-over was accepted.", kind="role", roles=mine, model=""
+                ran, status="completed", reason="Its hand-over was accepted.", kind="role", roles=roles, model=""
             )
-        return replace(ran, kind=ran.kind or "role", roles=mine, model="")
+        return replace(ran, kind=ran.kind or "role", roles=roles, model="")
 
 
 def one_role(name: str) -> OneRole:

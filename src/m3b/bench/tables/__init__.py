@@ -16,6 +16,6 @@ __all__ = ["ResultTable", "tables"]
 
 def tables(rows: Sequence[Row]) -> list[ResultTable]:
     """Everything that can be said of a sweep."""
-    made = [completion(rows), systems(rows), differences(rows), *executions(rows), *roles(rows), quality(rows),
+    all_tables = [completion(rows), systems(rows), differences(rows), *executions(rows), *roles(rows), quality(rows),
             failures(rows)]  # fmt: skip
-    return [table for table in made if table.rows]
+    return [table for table in all_tables if table.rows]

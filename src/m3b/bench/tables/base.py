@@ -38,24 +38,24 @@ class ResultTable:
 
 def groups(rows: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Row]]:
     """Rows by the values of some keys, in the order of their first appearance."""
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        found[tuple(str(row[key]) for key in keys)].append(row)
-    return dict(found)
+        grouped[tuple(str(row[key]) for key in keys)].append(row)
+    return dict(grouped)
 
 
 def successes(rows: Iterable[Row]) -> dict[str, list[float]]:
     """Task -> 1 or 0 a run; a run that never took place for the world's fault counts as a failure, and is told so."""
-    found: dict[str, list[float]] = defaultdict(list)
+    successes_by_task: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        found[row["task"]].append(float(row["ok"]))
-    return dict(found)
+        successes_by_task[row["task"]].append(float(row["ok"]))
+    return dict(successes_by_task)
 
 
 def order(tasks: Iterable[str]) -> list[str]:
     """Tasks in the order of the benchmark, unknown ones behind."""
-    known = {task.id: place for place, task in enumerate(all_tasks())}
-    return sorted(set(tasks), key=lambda name: (known.get(name, len(known)), name))
+    positions = {task.id: position for position, task in enumerate(all_tasks())}
+    return sorted(set(tasks), key=lambda name: (positions.get(name, len(positions)), name))
 
 
 def ratio(rows: Sequence[Row]) -> str:
@@ -81,9 +81,9 @@ def average(rows: Sequence[Row]) -> Estimate:
 def pass_k(counts: Sequence[tuple[int, int]]) -> tuple[str, str, int]:
     """pass@k and pass^k over tasks given as (runs, successes), for the largest k that every task has runs for."""
     k = min(n for n, _ in counts)
-    once = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
-    every = sum(pass_all_k(n, c, k) for n, c in counts) / len(counts)
-    return f"{100 * once:.1f} %", f"{100 * every:.1f} %", k
+    any_success = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
+    all_success = sum(pass_all_k(n, c, k) for n, c in counts) / len(counts)
+    return f"{100 * any_success:.1f} %", f"{100 * all_success:.1f} %", k
 
 
 def counts(rows: Sequence[Row]) -> list[tuple[int, int]]:
@@ -93,8 +93,8 @@ def counts(rows: Sequence[Row]) -> list[tuple[int, int]]:
 
 def mean(rows: Sequence[Row], take: Callable[[Row], float | None]) -> float | None:
     """The mean over successful runs of what `take` finds."""
-    found = [value for row in rows if row["ok"] and (value := take(row)) is not None]
-    return sum(found) / len(found) if found else None
+    values = [value for row in rows if row["ok"] and (value := take(row)) is not None]
+    return sum(values) / len(values) if values else None
 
 
 def use(rows: Sequence[Row], key: str, digits: int = 1) -> str:

@@ -18,54 +18,58 @@ REAL = "The published runs are of the real data sets; ours are of what the sweep
 
 def completion(rows: Sequence[Row]) -> ResultTable:
     """A row a task and a column a model, for m3b itself and then for M3Builder as published."""
-    whole = [row for row in rows if row["system"] == MAIN]
-    own = [row for row in whole if row["family"] != DECLINE]
-    refused = [row for row in whole if row["family"] == DECLINE]
-    models = list(dict.fromkeys(str(row["model"]) for row in own or refused))
-    theirs = paper.completion() if own else {}
-    body = _tasks(own, models, theirs)
-    averages = {model: average([row for row in own if row["model"] == model]) for model in models} if own else {}
-    if own:
-        body += _summary(own, models, theirs)
-    if refused:
-        declined = (ratio([row for row in refused if row["model"] == model]) for model in models)
-        body.append(("requests to be declined", *declined, *("" for _ in theirs)))
-    bars = [(model, one.value, one.low, one.high) for model, one in averages.items()]
-    for model, cells in theirs.items():
-        share = wilson(sum(one.successes for one in cells.values()), sum(one.runs for one in cells.values()))
+    main_rows = [row for row in rows if row["system"] == MAIN]
+    task_rows = [row for row in main_rows if row["family"] != DECLINE]
+    decline_rows = [row for row in main_rows if row["family"] == DECLINE]
+    models = list(dict.fromkeys(str(row["model"]) for row in task_rows or decline_rows))
+    published = paper.completion() if task_rows else {}
+    table_rows = _tasks(task_rows, models, published)
+    averages = (
+        {model: average([row for row in task_rows if row["model"] == model]) for model in models} if task_rows else {}
+    )
+    if task_rows:
+        table_rows += _summary(task_rows, models, published)
+    if decline_rows:
+        decline_ratios = (ratio([row for row in decline_rows if row["model"] == model]) for model in models)
+        table_rows.append(("requests to be declined", *decline_ratios, *("" for _ in published)))
+    bars = [(model, figure.value, figure.low, figure.high) for model, figure in averages.items()]
+    for model, cells in published.items():
+        share = wilson(
+            sum(figure.successes for figure in cells.values()), sum(figure.runs for figure in cells.values())
+        )
         bars.append((f"{model} (published)", share.value, share.low, share.high))
-    notes = (COMPUTED, REAL, *paper.notes("Table 1")) if theirs else ()
-    head = ("task", *models, *(f"{model} (published)" for model in theirs))
-    return ResultTable("table1", "Completed runs per task and model", head, tuple(body), notes, tuple(bars))
+    notes = (COMPUTED, REAL, *paper.notes("Table 1")) if published else ()
+    header = ("task", *models, *(f"{model} (published)" for model in published))
+    return ResultTable("table1", "Completed runs per task and model", header, tuple(table_rows), notes, tuple(bars))
 
 
 def _tasks(
     own: Sequence[Row], models: Sequence[str], theirs: Mapping[str, Mapping[str, paper.Count]]
 ) -> list[tuple[str, ...]]:
     cells = groups(own, "task", "model")
-    named = [task for one in theirs.values() for task in one]
-    body = []
-    for task in order([*(str(row["task"]) for row in own), *named]):
-        ours = (ratio_with_interval(cells.get((task, model), [])) for model in models)
-        body.append((task, *ours, *(str(one.get(task, "")) for one in theirs.values())))
-    return body
+    published_tasks = [task for model_cells in theirs.values() for task in model_cells]
+    table_rows = []
+    for task in order([*(str(row["task"]) for row in own), *published_tasks]):
+        own_cells = (ratio_with_interval(cells.get((task, model), [])) for model in models)
+        table_rows.append((task, *own_cells, *(str(model_cells.get(task, "")) for model_cells in theirs.values())))
+    return table_rows
 
 
 def _summary(
     own: Sequence[Row], models: Sequence[str], theirs: Mapping[str, Mapping[str, paper.Count]]
 ) -> list[tuple[str, ...]]:
     by_model = [[row for row in own if row["model"] == model] for model in models]
-    printed = paper.printed_averages()
-    published = [paper.Count(sum(c.successes for c in one.values()), sum(c.runs for c in one.values()))
-                 for one in theirs.values()]  # fmt: skip
-    totals = [paper.Count(sum(bool(row["ok"]) for row in some), len(some)) for some in by_model]
-    ks = [pass_k(counts(some)) for some in by_model]
-    ks += [pass_k([(c.runs, c.successes) for c in one.values()]) for one in theirs.values()]
+    averages = paper.printed_averages()
+    published = [paper.Count(sum(c.successes for c in entry.values()), sum(c.runs for c in entry.values()))
+                 for entry in theirs.values()]  # fmt: skip
+    totals = [paper.Count(sum(bool(row["ok"]) for row in model_rows), len(model_rows)) for model_rows in by_model]
+    pass_k_values = [pass_k(counts(model_rows)) for model_rows in by_model]
+    pass_k_values += [pass_k([(c.runs, c.successes) for c in entry.values()]) for entry in theirs.values()]
     return [
-        ("average, by task", *(average(some).percent() for some in by_model),
-         *(f"{printed[model]:.2f} % (printed)" for model in theirs)),
+        ("average, by task", *(average(model_rows).percent() for model_rows in by_model),
+         *(f"{averages[model]:.2f} % (printed)" for model in theirs)),
         ("all runs", *map(str, totals), *map(str, published)),
-        ("all runs: Wilson", *(one.interval().percent() for one in (*totals, *published))),
-        ("pass@k", *(f"{once} (k={k})" for once, _, k in ks)),
-        ("pass^k", *(f"{every} (k={k})" for _, every, k in ks)),
+        ("all runs: Wilson", *(entry.interval().percent() for entry in (*totals, *published))),
+        ("pass@k", *(f"{any_success} (k={k})" for any_success, _, k in pass_k_values)),
+        ("pass^k", *(f"{all_success} (k={k})" for _, all_success, k in pass_k_values)),
     ]  # fmt: skip

@@ -17,25 +17,29 @@ NOTE = (
 
 def executions(rows: Sequence[Row]) -> list[ResultTable]:
     """A table for each system that has a counterpart in the paper, a row an execution."""
-    asked = [row for row in rows if row["family"] != DECLINE]
-    present = {system for (system,) in groups(asked, "system")}
-    return [_one(name, [row for row in asked if row["system"] == name]) for name in paper.OURS if name in present]
+    task_rows = [row for row in rows if row["family"] != DECLINE]
+    present = {system for (system,) in groups(task_rows, "system")}
+    return [_one(name, [row for row in task_rows if row["system"] == name]) for name in paper.OURS if name in present]
 
 
 def _one(name: str, rows: Sequence[Row]) -> ResultTable:
-    number, theirs = paper.executions(paper.OURS[name])
+    number, published_by_task = paper.executions(paper.OURS[name])
     models = list(dict.fromkeys(str(row["model"]) for row in rows))
     cells = groups(rows, "task", "model")
-    body = []
-    for task in order([*(str(row["task"]) for row in rows), *theirs]):
-        ours = [sorted(cells.get((task, model), []), key=lambda row: int(row["run"])) for model in models]
-        published = theirs.get(task, ())
-        for run in range(max(len(published), *map(len, ours))):
-            mine = (_ours(some[run] if run < len(some) else None) for some in ours)
-            body.append((f"{task} {run + 1}", *mine, *_published(published[run] if run < len(published) else None)))
-    head = ("execution", *models, "published: success", "actions", "debug loops")
+    table_rows = []
+    for task in order([*(str(row["task"]) for row in rows), *published_by_task]):
+        own_runs = [sorted(cells.get((task, model), []), key=lambda row: int(row["run"])) for model in models]
+        published = published_by_task.get(task, ())
+        for run in range(max(len(published), *map(len, own_runs))):
+            own_cells = (_ours(model_runs[run] if run < len(model_runs) else None) for model_runs in own_runs)
+            table_rows.append(
+                (f"{task} {run + 1}", *own_cells, *_published(published[run] if run < len(published) else None))
+            )
+    header = ("execution", *models, "published: success", "actions", "debug loops")
     notes = (NOTE, *paper.notes(f"Table {number} "))
-    return ResultTable(f"table{number}", f"Single executions: {name} and {paper.OURS[name]}", head, tuple(body), notes)
+    return ResultTable(
+        f"table{number}", f"Single executions: {name} and {paper.OURS[name]}", header, tuple(table_rows), notes
+    )
 
 
 def _ours(row: Row | None) -> str:

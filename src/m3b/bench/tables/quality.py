@@ -22,25 +22,29 @@ NOTHING = ("provider", "not_installed", "crashed", "cancelled")
 
 def quality(rows: Sequence[Row]) -> ResultTable:
     """How good the delivered models are on hidden cases, and what is left of it with shuffled images."""
-    body = []
-    marked = False
-    measured = [row for row in rows if row.get("score") and row["score"].get("primary")]
-    for (task, system, model), some in sorted(groups(measured, "task", "system", "model").items()):
-        first = some[0]["score"]["primary"]
-        values = [row["score"]["primary"]["value"] for row in some if row["score"]["primary"]["value"] is not None]
+    table_rows = []
+    has_unknown_patients = False
+    scored_rows = [row for row in rows if row.get("score") and row["score"].get("primary")]
+    for (task, system, model), group in sorted(groups(scored_rows, "task", "system", "model").items()):
+        first_score = group[0]["score"]["primary"]
+        values = [row["score"]["primary"]["value"] for row in group if row["score"]["primary"]["value"] is not None]
         if not values:
             continue
-        shuffled = [v for row in some if (v := (row["score"].get("control") or {}).get("value")) is not None]
-        low, high = some[0]["score"]["acceptable"]
-        span = f"{low:g}-{high:g}" if high is not None else f">= {low:g}"
-        one = f" ({first['low']:.3f}-{first['high']:.3f})" if len(some) == 1 and first.get("low") is not None else ""
-        floor = f"{first['baseline']:.3f}" if first.get("baseline") is not None else ""
-        mark = "" if _patients_known(str(some[0].get("dataset") or "")) else UNKNOWN
-        marked = marked or bool(mark)
-        body.append((f"{task} / {system} / {model}{mark}", first["name"], str(len(values)),
-                     f"{sum(values) / len(values):.3f}{one}", f"{min(values):.3f}-{max(values):.3f}", span, floor,
-                     f"{sum(shuffled) / len(shuffled):.3f}" if shuffled else ""))  # fmt: skip
-    head = (
+        shuffled_values = [v for row in group if (v := (row["score"].get("control") or {}).get("value")) is not None]
+        low, high = group[0]["score"]["acceptable"]
+        range_text = f"{low:g}-{high:g}" if high is not None else f">= {low:g}"
+        interval_text = (
+            f" ({first_score['low']:.3f}-{first_score['high']:.3f})"
+            if len(group) == 1 and first_score.get("low") is not None
+            else ""
+        )
+        baseline_text = f"{first_score['baseline']:.3f}" if first_score.get("baseline") is not None else ""
+        patients_mark = "" if _patients_known(str(group[0].get("dataset") or "")) else UNKNOWN
+        has_unknown_patients = has_unknown_patients or bool(patients_mark)
+        table_rows.append((f"{task} / {system} / {model}{patients_mark}", first_score["name"], str(len(values)),
+                     f"{sum(values) / len(values):.3f}{interval_text}", f"{min(values):.3f}-{max(values):.3f}", range_text, baseline_text,
+                     f"{sum(shuffled_values) / len(shuffled_values):.3f}" if shuffled_values else ""))  # fmt: skip
+    header = (
         "task / system / model",
         "metric",
         "models",
@@ -50,7 +54,9 @@ def quality(rows: Sequence[Row]) -> ResultTable:
         "trivial",
         "images shuffled",
     )
-    return ResultTable("quality", "Models on hidden cases", head, tuple(body), (TOLD,) if marked else ())
+    return ResultTable(
+        "quality", "Models on hidden cases", header, tuple(table_rows), (TOLD,) if has_unknown_patients else ()
+    )
 
 
 def _patients_known(name: str) -> bool:
@@ -63,23 +69,27 @@ def _patients_known(name: str) -> bool:
 
 def failures(rows: Sequence[Row]) -> ResultTable:
     """How runs ended that did not succeed."""
-    body = []
-    for (system, model), some in groups(rows, "system", "model").items():
-        counts = Counter(row["kind"] for row in some)
+    table_rows = []
+    for (system, model), group in groups(rows, "system", "model").items():
+        counts = Counter(row["kind"] for row in group)
         for kind, count in counts.most_common():
             if kind == "success":
                 continue
-            of = [row for row in some if row["kind"] == kind]
-            tasks = ", ".join(order(row["task"] for row in of)[:6])
-            labels = Counter(label for row in of for label in row["labels"])
-            told = "; ".join(f"{label} ({n})" for label, n in labels.most_common())
-            body.append((f"{system} / {model}", kind, f"{count}/{len(some)}", tasks, told or CLASSES.get(kind, "")))
-    world = sum(row["kind"] in NOTHING for row in rows)
+            kind_rows = [row for row in group if row["kind"] == kind]
+            tasks = ", ".join(order(row["task"] for row in kind_rows)[:6])
+            labels = Counter(label for row in kind_rows for label in row["labels"])
+            label_text = "; ".join(f"{label} ({n})" for label, n in labels.most_common())
+            table_rows.append(
+                (f"{system} / {model}", kind, f"{count}/{len(group)}", tasks, label_text or CLASSES.get(kind, ""))
+            )
+    uninformative_count = sum(row["kind"] in NOTHING for row in rows)
     notes = (
-        (f"{world} runs ended for reasons that say nothing of the task; they count as failures until --retry.",)
-        if world
+        (
+            f"{uninformative_count} runs ended for reasons that say nothing of the task; they count as failures until --retry.",
+        )
+        if uninformative_count
         else ()
     )
     return ResultTable(
-        "failures", "Failure classes", ("system / model", "class", "runs", "tasks", "what"), tuple(body), notes
+        "failures", "Failure classes", ("system / model", "class", "runs", "tasks", "what"), tuple(table_rows), notes
     )

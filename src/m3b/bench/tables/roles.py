@@ -21,36 +21,38 @@ TITLES = {role.name: role.title for role in STAGES}
 
 def roles(rows: Sequence[Row]) -> list[ResultTable]:
     """Table 3, family by family, and the single executions of Tables 15 to 18."""
-    told = [row for row in rows if row["roles"]]
-    if not told:
+    rows_with_roles = [row for row in rows if row["roles"]]
+    if not rows_with_roles:
         return []
-    return [_by_family(told), *(_executions(told, family) for family in FAMILIES)]
+    return [_by_family(rows_with_roles), *(_executions(rows_with_roles, family) for family in FAMILIES)]
 
 
 def _by_family(rows: Sequence[Row]) -> ResultTable:
-    body = []
+    table_rows = []
     for family in FAMILIES:
-        some = [row for row in rows if row["family"] == family]
-        for (system, model), mine in groups(some, "system", "model").items():
-            body += [_means(f"{family}: {role.title} ({system} / {model})", role.name, mine) for role in STAGES]
-        if some:
-            body += [_published(family, name, one) for name, one in paper.roles(family).items()]
-    others = [row for row in rows if row["family"] not in FAMILIES]
-    for (system, model), mine in groups(others, "system", "model").items():
-        body += [_means(f"other: {role.title} ({system} / {model})", role.name, mine) for role in STAGES]
+        family_rows = [row for row in rows if row["family"] == family]
+        for (system, model), group in groups(family_rows, "system", "model").items():
+            table_rows += [_means(f"{family}: {role.title} ({system} / {model})", role.name, group) for role in STAGES]
+        if family_rows:
+            table_rows += [_published(family, name, figures) for name, figures in paper.roles(family).items()]
+    other_rows = [row for row in rows if row["family"] not in FAMILIES]
+    for (system, model), group in groups(other_rows, "system", "model").items():
+        table_rows += [_means(f"other: {role.title} ({system} / {model})", role.name, group) for role in STAGES]
     notes = (REACHED, *paper.notes("Table 3"))
-    return ResultTable("table3", "Roles by family", HEAD, tuple(row for row in body if row), notes)
+    return ResultTable("table3", "Roles by family", HEAD, tuple(row for row in table_rows if row), notes)
 
 
 def _means(name: str, role: str, rows: Sequence[Row]) -> tuple[str, ...]:
-    told = [row["roles"][role] for row in rows if role in row["roles"]]
-    if not told:
+    role_results = [row["roles"][role] for row in rows if role in row["roles"]]
+    if not role_results:
         return ()
-    done = sum(one["status"] == "done" for one in told)
-    actions, iterations = (sum(one[key] for one in told) / len(told) for key in ("actions", "iterations"))
-    tokens = sum(map(_tokens, told)) / len(told)
-    share = wilson(done, len(told)).percent()
-    return (name, f"{done}/{len(told)}", share, f"{actions:.1f}", f"{iterations:.1f}", f"{tokens:,.0f}")
+    accepted = sum(result["status"] == "done" for result in role_results)
+    actions, iterations = (
+        sum(result[key] for result in role_results) / len(role_results) for key in ("actions", "iterations")
+    )
+    tokens = sum(map(_tokens, role_results)) / len(role_results)
+    share = wilson(accepted, len(role_results)).percent()
+    return (name, f"{accepted}/{len(role_results)}", share, f"{actions:.1f}", f"{iterations:.1f}", f"{tokens:,.0f}")
 
 
 def _published(family: str, role: str, one: paper.RoleFigures) -> tuple[str, ...]:
@@ -59,16 +61,16 @@ def _published(family: str, role: str, one: paper.RoleFigures) -> tuple[str, ...
 
 
 def _executions(rows: Sequence[Row], family: str) -> ResultTable:
-    number, theirs = paper.role_executions(family)
-    some = [row for row in rows if row["family"] == family]
-    body = [(f"{row['task']} {row['run']} ({row['system']} / {row['model']})",
-             *(_ours(row["roles"].get(role.name)) for role in STAGES)) for row in some]  # fmt: skip
-    if some:
-        body += [(f"M3Builder, published, execution {number}", *(_theirs(one.get(role.name)) for role in STAGES))
-                 for number, one in enumerate(theirs, start=1)]  # fmt: skip
-    head = ("execution", *(role.title for role in STAGES))
+    number, published_runs = paper.role_executions(family)
+    family_rows = [row for row in rows if row["family"] == family]
+    table_rows = [(f"{row['task']} {row['run']} ({row['system']} / {row['model']})",
+             *(_ours(row["roles"].get(role.name)) for role in STAGES)) for row in family_rows]  # fmt: skip
+    if family_rows:
+        table_rows += [(f"M3Builder, published, execution {number}", *(_theirs(published_run.get(role.name)) for role in STAGES))
+                 for number, published_run in enumerate(published_runs, start=1)]  # fmt: skip
+    header = ("execution", *(role.title for role in STAGES))
     note = "Handed over (1) or not (0): actions / iterations / tokens."
-    return ResultTable(f"table{number}", f"Roles, single executions: {family}", head, tuple(body), (note,))
+    return ResultTable(f"table{number}", f"Roles, single executions: {family}", header, tuple(table_rows), (note,))
 
 
 def _ours(told: Mapping[str, Any] | None) -> str:

@@ -16,20 +16,20 @@ FAMILIES = tuple(paper.paper()["table3"])
 
 def systems(rows: Sequence[Row]) -> ResultTable:
     """Completion and mean cost by family, ours and then the published rows as printed."""
-    asked = [row for row in rows if row["family"] != DECLINE]
-    body, bars = [], []
-    for (name, model), some in groups(asked, "system", "model").items():
-        share = average(some)
-        once, every, k = pass_k(counts(some))
-        body.append((f"{name} / {model}", *(_family(some, family) for family in FAMILIES), ratio(some),
-                     share.percent(), f"{once} / {every} (k={k})", use(some, "actions"), use(some, "iterations"),
-                     tokens(some), use(some, "cost_usd", 3), use(some, "wall_s")))  # fmt: skip
+    task_rows = [row for row in rows if row["family"] != DECLINE]
+    table_rows, bars = [], []
+    for (name, model), group in groups(task_rows, "system", "model").items():
+        share = average(group)
+        any_success, all_success, k = pass_k(counts(group))
+        table_rows.append((f"{name} / {model}", *(_family(group, family) for family in FAMILIES), ratio(group),
+                     share.percent(), f"{any_success} / {all_success} (k={k})", use(group, "actions"), use(group, "iterations"),
+                     tokens(group), use(group, "cost_usd", 3), use(group, "wall_s")))  # fmt: skip
         bars.append((f"{name} / {model}", share.value, share.low, share.high))
-    for row in paper.systems() if body else ():
+    for row in paper.systems() if table_rows else ():
         cells = (_published(row, family) for family in FAMILIES)
         interval = row.total.interval()
-        printed = f"{row.percent:.2f} % printed; Wilson {interval.percent()}"
-        body.append((f"{row.name} (published)", *cells, str(row.total), printed, "", "", "", "", "", ""))
+        average_text = f"{row.percent:.2f} % printed; Wilson {interval.percent()}"
+        table_rows.append((f"{row.name} (published)", *cells, str(row.total), average_text, "", "", "", "", "", ""))
         bars.append((f"{row.name} (published)", interval.value, interval.low, interval.high))
     raw = paper.paper()
     notes = (
@@ -39,19 +39,21 @@ def systems(rows: Sequence[Row]) -> ResultTable:
         f"{raw['actions']['low']} to {raw['actions']['high']} actions and {raw['tokens']['low'] // 1000}k to "
         f"{raw['tokens']['high'] // 1000}k tokens.",
     )
-    head = ("system / model", *FAMILIES, "completed", "average, by task", "pass@k / pass^k", "actions", "iterations",
+    header = ("system / model", *FAMILIES, "completed", "average, by task", "pass@k / pass^k", "actions", "iterations",
             "tokens", "US$", "s")  # fmt: skip
-    return ResultTable("table2", "Systems and ablations", head, tuple(body), notes if body else (), tuple(bars))
+    return ResultTable(
+        "table2", "Systems and ablations", header, tuple(table_rows), notes if table_rows else (), tuple(bars)
+    )
 
 
 def _family(rows: Sequence[Row], family: str) -> str:
-    some = [row for row in rows if row["family"] == family]
-    if not some:
+    family_rows = [row for row in rows if row["family"] == family]
+    if not family_rows:
         return ""
-    actions = mean(some, lambda row: row["usage"].get("actions"))
-    iterations = mean(some, lambda row: row["usage"].get("iterations"))
+    actions = mean(family_rows, lambda row: row["usage"].get("actions"))
+    iterations = mean(family_rows, lambda row: row["usage"].get("iterations"))
     cost = "" if actions is None or iterations is None else f" ({actions:.1f} / {iterations:.1f})"
-    return ratio(some) + cost
+    return ratio(family_rows) + cost
 
 
 def _published(row: paper.PublishedSystem, family: str) -> str:
@@ -61,20 +63,22 @@ def _published(row: paper.PublishedSystem, family: str) -> str:
 
 def differences(rows: Sequence[Row]) -> ResultTable:
     """Every system against m3b with the same model, on common tasks; never without its interval."""
-    some_groups = groups(rows, "system", "model")
-    body = []
-    for (name, model), some in some_groups.items():
-        base = some_groups.get((MAIN, model))
-        if name == MAIN or base is None:
+    grouped = groups(rows, "system", "model")
+    table_rows = []
+    for (name, model), group in grouped.items():
+        main_rows = grouped.get((MAIN, model))
+        if name == MAIN or main_rows is None:
             continue
         try:
-            gap = difference(successes(some), successes(base))
+            estimate = difference(successes(group), successes(main_rows))
         except ValueError:
             continue
-        assert gap.low is not None
-        assert gap.high is not None
-        sure = "yes" if gap.low > 0 or gap.high < 0 else "no"
-        span = f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f}"
-        body.append((f"{name} - {MAIN} / {model}", f"{100 * gap.value:+.1f}", span, str(gap.n), sure))
-    head = ("difference in completion", "points", "95 % interval", "tasks (runs if one task)", "differs from 0")
-    return ResultTable("differences", "Differences from m3b, paired by task", head, tuple(body))
+        assert estimate.low is not None
+        assert estimate.high is not None
+        differs_text = "yes" if estimate.low > 0 or estimate.high < 0 else "no"
+        interval_text = f"{100 * estimate.low:+.1f} to {100 * estimate.high:+.1f}"
+        table_rows.append(
+            (f"{name} - {MAIN} / {model}", f"{100 * estimate.value:+.1f}", interval_text, str(estimate.n), differs_text)
+        )
+    header = ("difference in completion", "points", "95 % interval", "tasks (runs if one task)", "differs from 0")
+    return ResultTable("differences", "Differences from m3b, paired by task", header, tuple(table_rows))

@@ -32,15 +32,15 @@ def first_proposal(
     model = folder if isinstance(folder, Model) else load_model(folder)
     if picture.source is None or opener is None:
         raise WrongUse("A delivered model reads files: give the image's path, not an array.")
-    name = class_name or (model.classes[0] if len(model.classes) == 1 else "")
-    if name not in model.classes:
+    resolved_class = class_name or (model.classes[0] if len(model.classes) == 1 else "")
+    if resolved_class not in model.classes:
         raise WrongUse(f"Which class shall the first mask be of? {model.folder} knows {', '.join(model.classes)}.")
-    with model, tempfile.TemporaryDirectory(prefix="first-", dir=opener.folder) as place:
-        answer = model.predict([picture.source], out=place)[0]
-        if answer.masks.get(name) is not None:
-            mask = opener.mask(str(answer.masks[name])) > 0
+    with model, tempfile.TemporaryDirectory(prefix="first-", dir=opener.folder) as output_folder:
+        answer = model.predict([picture.source], out=output_folder)[0]
+        if answer.masks.get(resolved_class) is not None:
+            mask = opener.mask(str(answer.masks[resolved_class])) > 0
         elif answer.mask is not None:
-            value = read_promise(model.folder).labels.get(name, model.classes.index(name) + 1)
+            value = read_promise(model.folder).labels.get(resolved_class, model.classes.index(resolved_class) + 1)
             mask = opener.mask(str(answer.mask), value) > 0
         else:
             raise WrongUse(f"{model.folder} is a {model.task} model and writes no masks.")

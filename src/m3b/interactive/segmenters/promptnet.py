@@ -55,10 +55,10 @@ def image_map(image: Bytes, size: int) -> Any:
     import torch
     from PIL import Image
 
-    tall, wide = fitted(image.shape[:2], size)
-    resized = np.array(Image.fromarray(image).resize((wide, tall), Image.Resampling.BILINEAR), dtype=np.float32)
+    height, width = fitted(image.shape[:2], size)
+    resized = np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32)
     square = torch.zeros(3, size, size)
-    square[:, :tall, :wide] = torch.from_numpy(resized).permute(2, 0, 1) / 127.5 - 1
+    square[:, :height, :width] = torch.from_numpy(resized).permute(2, 0, 1) / 127.5 - 1
     return square
 
 
@@ -77,8 +77,8 @@ def prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape: Sequ
         maps[0, max(y0, 0) : max(y1, y0 + 1), max(x0, 0) : max(x1, x0 + 1)] = 1
     axis = torch.arange(size) + 0.5
     for point in points:
-        near = (axis[None] - point.x * scale) ** 2 + (axis[:, None] - point.y * scale) ** 2 <= CLICK_RADIUS**2
-        maps[1 if point.positive else 2][near] = 1
+        disk = (axis[None] - point.x * scale) ** 2 + (axis[:, None] - point.y * scale) ** 2 <= CLICK_RADIUS**2
+        maps[1 if point.positive else 2][disk] = 1
     return maps
 
 
@@ -128,14 +128,19 @@ class PromptNetSegmenter:
             raise WrongUse("Set an image before prompting.")
         if not boxes and not points:
             raise WrongUse("Give a box or a point.")
-        before = torch.zeros(1, self.size, self.size) if previous is None else self._state(previous)
+        previous_mask = torch.zeros(1, self.size, self.size) if previous is None else self._state(previous)
         maps = prompt_maps(boxes, points, self._shape, self.size)
         with torch.inference_mode():
-            made = self.network(torch.cat([self._image, maps, before])[None].to(self._device)).float().sigmoid().cpu()
-        tall, wide = fitted(self._shape, self.size)
-        inner = made[..., :tall, :wide]
-        whole = interpolate(inner, self._shape, mode="bilinear", align_corners=False)[0, 0]
-        return MaskProposal((whole > 0.5).numpy(), expected_iou(inner), made[0])
+            probability = (
+                self.network(torch.cat([self._image, maps, previous_mask])[None].to(self._device))
+                .float()
+                .sigmoid()
+                .cpu()
+            )
+        height, width = fitted(self._shape, self.size)
+        cropped = probability[..., :height, :width]
+        resized = interpolate(cropped, self._shape, mode="bilinear", align_corners=False)[0, 0]
+        return MaskProposal((resized > 0.5).numpy(), expected_iou(cropped), probability[0])
 
     def _state(self, previous: MaskProposal) -> Any:
         """The mask so far in the network's square; of another segmenter's or a model's proposal its mask is taken."""
@@ -144,8 +149,8 @@ class PromptNetSegmenter:
 
         if torch.is_tensor(previous.state) and tuple(previous.state.shape) == (1, self.size, self.size):
             return previous.state
-        tall, wide = fitted(self._shape, self.size)
+        height, width = fitted(self._shape, self.size)
         mask = torch.from_numpy(previous.mask.astype(np.float32))[None, None]
         square = torch.zeros(1, self.size, self.size)
-        square[:, :tall, :wide] = interpolate(mask, (tall, wide), mode="area")[0]
+        square[:, :height, :width] = interpolate(mask, (height, width), mode="area")[0]
         return square

@@ -67,24 +67,24 @@ class Sam:
         prompts = self._prompts(boxes, points)
         if previous is not None and previous.state is not None:
             prompts["input_masks"] = previous.state
-        ambiguous = len(points) <= 1 and not boxes and previous is None
+        is_ambiguous = len(points) <= 1 and not boxes and previous is None
         with torch.inference_mode():
-            made = self._model(image_embeddings=self._embedding, multimask_output=ambiguous, **prompts)
-        scores = made.iou_scores[0, 0].float()
-        best = int(scores.argmax())
-        logits = made.pred_masks[0, 0, best].float()
-        return MaskProposal(self._full(logits), float(scores[best].clamp(0, 1)), logits[None, None])
+            output = self._model(image_embeddings=self._embedding, multimask_output=is_ambiguous, **prompts)
+        scores = output.iou_scores[0, 0].float()
+        best_index = int(scores.argmax())
+        logits = output.pred_masks[0, 0, best_index].float()
+        return MaskProposal(self._full(logits), float(scores[best_index].clamp(0, 1)), logits[None, None])
 
     def _pixels(self, image: Bytes) -> Any:
         import torch
         from PIL import Image
 
-        tall, wide = self._inner(image.shape[:2])
-        resized = np.array(Image.fromarray(image).resize((wide, tall), Image.Resampling.BILINEAR))
+        height, width = self._inner(image.shape[:2])
+        resized = np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
         tensor = torch.from_numpy(resized).permute(2, 0, 1).float() / 255
         tensor = (tensor - torch.tensor(self._mean)[:, None, None]) / torch.tensor(self._std)[:, None, None]
         square = torch.zeros(3, self.size, self.size)
-        square[:, :tall, :wide] = tensor
+        square[:, :height, :width] = tensor
         return square[None].to(self._device)
 
     def _inner(self, shape: Sequence[int]) -> tuple[int, int]:
@@ -97,15 +97,15 @@ class Sam:
     def _prompts(self, boxes: Sequence[BoxPrompt], points: Sequence[Point]) -> dict[str, Any]:
         import torch
 
-        tall, wide = self._inner(self._shape)
-        right, down = wide / self._shape[1], tall / self._shape[0]
+        height, width = self._inner(self._shape)
+        x_scale, y_scale = width / self._shape[1], height / self._shape[0]
         prompts: dict[str, Any] = {}
         if boxes:
-            corners = [[b.x0 * right, b.y0 * down, b.x1 * right, b.y1 * down] for b in boxes[-1:]]
+            corners = [[b.x0 * x_scale, b.y0 * y_scale, b.x1 * x_scale, b.y1 * y_scale] for b in boxes[-1:]]
             prompts["input_boxes"] = torch.tensor([corners], dtype=torch.float32, device=self._device)
         if points:
-            places = [[[p.x * right, p.y * down] for p in points]]
-            prompts["input_points"] = torch.tensor([places], dtype=torch.float32, device=self._device)
+            coordinates = [[[p.x * x_scale, p.y * y_scale] for p in points]]
+            prompts["input_points"] = torch.tensor([coordinates], dtype=torch.float32, device=self._device)
             labels = [[[int(p.positive) for p in points]]]
             prompts["input_labels"] = torch.tensor(labels, dtype=torch.int64, device=self._device)
         return prompts
@@ -115,9 +115,9 @@ class Sam:
         from torch.nn.functional import interpolate
 
         square = interpolate(logits[None, None], (self.size, self.size), mode="bilinear", align_corners=False)
-        tall, wide = self._inner(self._shape)
-        whole = interpolate(square[..., :tall, :wide], self._shape, mode="bilinear", align_corners=False)
-        mask: np.ndarray = (whole[0, 0] > 0).cpu().numpy()
+        height, width = self._inner(self._shape)
+        full_size = interpolate(square[..., :height, :width], self._shape, mode="bilinear", align_corners=False)
+        mask: np.ndarray = (full_size[0, 0] > 0).cpu().numpy()
         return mask
 
 
@@ -128,16 +128,16 @@ def _load(folder: Path, kind: str) -> Any:
         raise WrongUse("Segmenters need transformers and torch: pip install 'm3b[train]'.") from error
     model_class = getattr(transformers, CLASSES[kind])
     try:
-        model, told = model_class.from_pretrained(
+        model, loading_info = model_class.from_pretrained(
             str(folder), local_files_only=True, use_safetensors=True, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
         raise WrongUse(f"{folder} cannot be loaded as {CLASSES[kind]}: {error}") from error
-    missing = [name for name in told["missing_keys"] if not any(part in name for part in ALLOWED_MISSING)]
-    wrong = [*missing, *(str(item[0]) for item in told.get("mismatched_keys", ()))]
-    if wrong:
+    missing = [name for name in loading_info["missing_keys"] if not any(part in name for part in ALLOWED_MISSING)]
+    unfit_keys = [*missing, *(str(item[0]) for item in loading_info.get("mismatched_keys", ()))]
+    if unfit_keys:
         raise WrongUse(
-            f"{folder}: {len(wrong)} weights of {CLASSES[kind]} are missing or of another shape, e.g. {sorted(wrong)[0]}: the "
+            f"{folder}: {len(unfit_keys)} weights of {CLASSES[kind]} are missing or of another shape, e.g. {sorted(unfit_keys)[0]}: the "
             "weights are of another model or size than config.json says. Fetch the whole folder again."
         )
     return model
@@ -147,10 +147,10 @@ def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
             file = (folder / name).resolve()  # a Hugging Face snapshot links to its blobs
-            said = untrusted.read_json(file.parent, file.name)
+            settings = untrusted.read_json(file.parent, file.name)
         except (OSError, ValueError):
             continue
-        said = said.get("image_processor", said) if isinstance(said, dict) else {}
-        if said.get("image_mean") and said.get("image_std"):
-            return tuple(said["image_mean"]), tuple(said["image_std"])
+        settings = settings.get("image_processor", settings) if isinstance(settings, dict) else {}
+        if settings.get("image_mean") and settings.get("image_std"):
+            return tuple(settings["image_mean"]), tuple(settings["image_std"])
     return IMAGENET

@@ -54,15 +54,15 @@ class Rules:
         view = read(messages)
         answer = plan(view) if view is not None else given_up(UNKNOWN)
         text = answer if isinstance(answer, str) else ""
-        made = sum(len(message.calls) for message in messages)
-        calls = () if isinstance(answer, str) else tuple(_numbered(answer, made))
+        call_count = sum(len(message.calls) for message in messages)
+        calls = () if isinstance(answer, str) else tuple(_numbered(answer, call_count))
         reply = Reply(text, calls, stop="tools" if calls else "end", model="rules")
         usage = Usage(of_request(messages, tools), 0, of_reply(reply), 1, 0.0)
         return Reply(text, calls, usage, reply.stop, "rules")
 
 
 def _numbered(calls: Sequence[ToolCall], made: int) -> list[ToolCall]:
-    return [ToolCall(f"rules-{made + at}", call.name, call.arguments) for at, call in enumerate(calls)]
+    return [ToolCall(f"rules-{made + index}", call.name, call.arguments) for index, call in enumerate(calls)]
 
 
 __all__ = ["Rules"]

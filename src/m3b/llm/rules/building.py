@@ -13,17 +13,17 @@ WAIT_S = 3600
 
 def write_module(brief: ModuleBrief, view: View) -> str | list[ToolCall]:
     """Copy the template, make its plan; the plan once more if that failed, and no more if it failed again."""
-    plan = call("run_script", command=f"python plan.py --minutes {brief.minutes:g}")
+    plan_call = call("run_script", command=f"python plan.py --minutes {brief.minutes:g}")
     if not view.steps:
-        return [call("copy_files", source=brief.template, destination="."), plan]
+        return [call("copy_files", source=brief.template, destination="."), plan_call]
     plans = [step for step in view.steps if "plan.py" in step.command]
     if plans and plans[-1].failed and len(plans) < 2:
-        return [plan]
+        return [plan_call]
     if plans and plans[-1].failed:
         return given_up("plan.py cannot plan a training of these data, and the rules change no code.")
     if view.rejection:
-        found = next(iter(view.rejection.reasons or view.rejection.faults), "nothing is said of what is wrong")
-        return given_up(f"The rules change no code, and the project as shipped was not accepted: {found}")
+        reason = next(iter(view.rejection.reasons or view.rejection.faults), "nothing is said of what is wrong")
+        return given_up(f"The rules change no code, and the project as shipped was not accepted: {reason}")
     return "The template is in place as shipped, with the plan that it made from the data."
 
 
@@ -31,15 +31,15 @@ def train_model(brief: ModelBrief, view: View) -> str | list[ToolCall]:
     """Train, wait, export; resume once if training fails."""
     if not view.steps:
         return [call("run_script", command=f"{TRAIN} && {EXPORT}", wait_s=WAIT_S)]
-    last = view.steps[-1]
-    if last.outcome is not None and last.outcome.running:
-        return [call("run_script", job=last.outcome.job, wait_s=WAIT_S)]
-    resumed = any("--resume" in step.command for step in view.steps)
-    if last.failed and not resumed:
+    last_step = view.steps[-1]
+    if last_step.outcome is not None and last_step.outcome.running:
+        return [call("run_script", job=last_step.outcome.job, wait_s=WAIT_S)]
+    was_resumed = any("--resume" in step.command for step in view.steps)
+    if last_step.failed and not was_resumed:
         return [call("run_script", command=f"{TRAIN} --resume && {EXPORT}", wait_s=WAIT_S)]
-    if last.failed:
+    if last_step.failed:
         return given_up(
             "Training failed twice, and the rules change no code: a language model or a person has to look."
         )
-    took = f" in {last.outcome.wall_s:.0f} s" if last.outcome else ""
-    return f"Trained and exported the project as shipped{took}."
+    duration_text = f" in {last_step.outcome.wall_s:.0f} s" if last_step.outcome else ""
+    return f"Trained and exported the project as shipped{duration_text}."

@@ -50,50 +50,56 @@ TEXTS = 20
 
 def shown(offer: CardOffer) -> frozenset[str]:
     """What a task may need, and the data shows: `masks`, `boxes`, `texts`, `times` to an event."""
-    beside = {
-        ending
-        for ending in ANNOTATIONS
-        if sum(one.count for one in offer.folder.patterns if _annotates(one, ending)) >= SEVERAL
+    annotation_suffixes = {
+        suffix
+        for suffix in ANNOTATIONS
+        if sum(entry.count for entry in offer.folder.patterns if _annotates(entry, suffix)) >= SEVERAL
     }
     files = offer.files
-    boxes = bool(beside) or any(_has_boxes(one) for one in files if isinstance(one, TableSummary | DocumentSummary))
-    texts = bool(beside) or any(_is_report(one) for one in _columns(offer)) or _names_reports(offer)
-    found = {"masks": _has_masks(offer), "boxes": boxes, "texts": texts, "times": _has_times(offer)}
-    return frozenset(name for name, there in found.items() if there)
+    boxes = bool(annotation_suffixes) or any(
+        _has_boxes(entry) for entry in files if isinstance(entry, TableSummary | DocumentSummary)
+    )
+    texts = bool(annotation_suffixes) or any(_is_report(entry) for entry in _columns(offer)) or _names_reports(offer)
+    evidence = {"masks": _has_masks(offer), "boxes": boxes, "texts": texts, "times": _has_times(offer)}
+    return frozenset(name for name, is_present in evidence.items() if is_present)
 
 
 def only_marked(offer: CardOffer) -> bool:
     """Whether a folder holds masks beside as many images, and nothing that looks like classes."""
-    pictures = [one for one in offer.folder.patterns if _is_picture(one)]
-    masks = [one for one in pictures if of_masks(fixed(one.text))]
-    places = {_folder(one) for one in pictures if one not in masks and not _varies(_folder(one))}
-    most = max((one.count for one in pictures), default=0)
-    return bool(masks) and len(places) <= 1 and 2 * sum(one.count for one in masks) >= most
+    image_patterns = [pattern for pattern in offer.folder.patterns if _is_picture(pattern)]
+    mask_patterns = [pattern for pattern in image_patterns if of_masks(fixed(pattern.text))]
+    folders = {
+        _folder(pattern) for pattern in image_patterns if pattern not in mask_patterns and not _varies(_folder(pattern))
+    }
+    max_count = max((pattern.count for pattern in image_patterns), default=0)
+    return (
+        bool(mask_patterns) and len(folders) <= 1 and 2 * sum(pattern.count for pattern in mask_patterns) >= max_count
+    )
 
 
 def spoken(offer: CardOffer) -> str:
     """All that a data set says of itself: card and notes, names of files, columns and labels. Nothing of it is m3b's prose."""
-    said = [offer.name, offer.task, offer.modality, offer.anatomy, *offer.classes, offer.description, offer.notes]
-    said += [one.text for one in offer.folder.patterns]
-    said += [one.path for one in offer.files]
+    texts = [offer.name, offer.task, offer.modality, offer.anatomy, *offer.classes, offer.description, offer.notes]
+    texts += [entry.text for entry in offer.folder.patterns]
+    texts += [entry.path for entry in offer.files]
     for column in _columns(offer):
-        said += [column.name, *(value for value, _ in column.values)]
-    return "\n".join(said)
+        texts += [column.name, *(value for value, _ in column.values)]
+    return "\n".join(texts)
 
 
 def fixed(pattern: str) -> str:
     """A pattern of names with a 0 for each part that varies (`{001..020}`, `*`)."""
-    pieces, rest = [], pattern.replace("*", "0")
-    while "{" in rest:
-        before, _, inner = rest.partition("{")
+    pieces, remaining = [], pattern.replace("*", "0")
+    while "{" in remaining:
+        before, _, inner = remaining.partition("{")
         pieces.append(f"{before}0")
-        rest = inner.partition("}")[2]
-    return "".join([*pieces, rest])
+        remaining = inner.partition("}")[2]
+    return "".join([*pieces, remaining])
 
 
 def _has_masks(offer: CardOffer) -> bool:
-    marked = [of_masks(fixed(one.text)) for one in offer.folder.patterns if _is_picture(one)]
-    return any(marked) and not all(marked)
+    mask_flags = [of_masks(fixed(pattern.text)) for pattern in offer.folder.patterns if _is_picture(pattern)]
+    return any(mask_flags) and not all(mask_flags)
 
 
 def _is_picture(one: NamePattern) -> bool:
@@ -114,17 +120,19 @@ def _varies(text: str) -> bool:
 
 
 def _columns(offer: CardOffer) -> Iterator[ColumnSummary]:
-    for one in offer.files:
-        if isinstance(one, TableSummary):
-            yield from one.columns
-        elif isinstance(one, DocumentSummary):
-            yield from one.fields
+    for summary in offer.files:
+        if isinstance(summary, TableSummary):
+            yield from summary.columns
+        elif isinstance(summary, DocumentSummary):
+            yield from summary.fields
 
 
 def _has_times(offer: CardOffer) -> bool:
     """Whether columns are called like a time to an event, and like whether it came."""
-    called = [set(bare_words(_own(column))) for column in _columns(offer)]
-    return any(one & TIMES for one in called) and any(one & EVENTS for one in called)
+    word_sets = [set(bare_words(_own(column))) for column in _columns(offer)]
+    return any(column_words & TIMES for column_words in word_sets) and any(
+        column_words & EVENTS for column_words in word_sets
+    )
 
 
 def _has_boxes(one: TableSummary | DocumentSummary) -> bool:
@@ -138,13 +146,15 @@ def _has_boxes(one: TableSummary | DocumentSummary) -> bool:
 
 def _is_report(column: ColumnSummary) -> bool:
     """Whether a column is called like a report's text and holds sentences, or more than a few different texts."""
-    called = set(bare_words(_own(column))) & REPORTS
-    return bool(called) and column.type == "text" and (column.prose or column.distinct > TEXTS)
+    report_words = set(bare_words(_own(column))) & REPORTS
+    return bool(report_words) and column.type == "text" and (column.prose or column.distinct > TEXTS)
 
 
 def _names_reports(offer: CardOffer) -> bool:
     """Whether a table that was not looked into is called like reports."""
-    tables = [one.text for one in offer.folder.patterns if one.text.lower().endswith((".csv", ".json", ".jsonl"))]
+    tables = [
+        pattern.text for pattern in offer.folder.patterns if pattern.text.lower().endswith((".csv", ".json", ".jsonl"))
+    ]
     return any(set(bare_words(fixed(text))) & REPORTS for text in tables)
 
 

@@ -36,14 +36,14 @@ def write_index(brief: IndexBrief, view: View) -> str | list[ToolCall]:
         return [call("copy_files", source=best.file, destination=brief.place)]
     if view.steps[-1].failed:
         return given_up(f"The proposed reading {best.file} could not be copied to {brief.place}.")
-    if view.rejection and len(view.steps) == 1 and (spec := mended(best.spec, view.rejection)):
-        text = json.dumps(spec, indent=1, ensure_ascii=False)
+    if view.rejection and len(view.steps) == 1 and (manifest := mended(best.spec, view.rejection)):
+        text = json.dumps(manifest, indent=1, ensure_ascii=False)
         return [call("write_files", files=[{"path": brief.place, "content": text}])]
     if view.rejection:
-        said = view.rejection.reasons or view.rejection.faults
-        found = said[0][:QUOTED] if said else "nothing is said"
-        told = f"The data was read as {best.title}, and the check does not accept what that gives: {found}"
-        return given_up(f"{told} {SAY_MORE}")
+        reasons = view.rejection.reasons or view.rejection.faults
+        reason = reasons[0][:QUOTED] if reasons else "nothing is said"
+        message = f"The data was read as {best.title}, and the check does not accept what that gives: {reason}"
+        return given_up(f"{message} {SAY_MORE}")
     edited = ", edited after the audit" if len(view.steps) > 1 else ""
     return f"The index is made from the proposed reading: {best.title}{edited}."
 
@@ -58,13 +58,13 @@ def mended(spec: dict[str, Any], rejection: Rejection) -> dict[str, Any] | None:
     if codes and set(codes) <= set(LACKING) and split.get("source"):
         return {**spec, "split": {}}
     classes = _part(_part(spec, "masks"), "classes")
-    kept = {name: value for name, value in classes.items() if name not in rejection.absent}
-    if set(codes) == {"class_nowhere"} and kept and len(kept) < len(classes):
-        return {**spec, "masks": {**_part(spec, "masks"), "classes": kept}}
+    present_classes = {name: value for name, value in classes.items() if name not in rejection.absent}
+    if set(codes) == {"class_nowhere"} and present_classes and len(present_classes) < len(classes):
+        return {**spec, "masks": {**_part(spec, "masks"), "classes": present_classes}}
     return None
 
 
 def _part(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A part of a reading; empty where there is none, or where what stands there is no part."""
-    found = spec.get(name)
-    return found if isinstance(found, dict) else {}
+    section = spec.get(name)
+    return section if isinstance(section, dict) else {}

@@ -23,10 +23,10 @@ def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
         return _declined(f"The rules cannot fix this: {' '.join(view.rejection.faults)[:300]}")
     if view.answer:
         return _as_told(brief, view.answer)
-    fitting = [card for card in brief.cards if _fits(brief, card)] or _readable(brief)
-    if not fitting:
+    matching_cards = [card for card in brief.cards if _fits(brief, card)] or _readable(brief)
+    if not matching_cards:
         return _declined(_why_none(brief))
-    best = max(fitting, key=lambda one: _score(brief.request, one))
+    best = max(matching_cards, key=lambda one: _score(brief.request, one))
     task = task_for(brief, best)
     assert task is not None  # of those that fit
     reason = "Its card or folder shares most with the request."
@@ -83,42 +83,44 @@ def contradiction(brief: SelectionBrief, card: CardOffer) -> str:
 
 def _differs(request: str, card: CardOffer) -> str:
     """In which organ or kind of image a data set and the request differ; empty where in neither."""
-    for kinds, word in ((anatomy, "of the"), (modality, "as")):
-        asked, there = kinds(request), _told(kinds, card)
-        if asked and there and not asked & there:
+    for find_terms, preposition in ((anatomy, "of the"), (modality, "as")):
+        requested, available = find_terms(request), _told(find_terms, card)
+        if requested and available and not requested & available:
             return (
-                f"{card.name} shows images {word} {' and '.join(sorted(there))} by its names and notes, and the request asks for "
-                f"{' and '.join(sorted(asked))}"
+                f"{card.name} shows images {preposition} {' and '.join(sorted(available))} by its names and notes, and the request asks for "
+                f"{' and '.join(sorted(requested))}"
             )
     return ""
 
 
 def _as_told(brief: SelectionBrief, answer: Answer) -> str:
     """The data set that the user's answer names, whatever its words have in common with the request."""
-    said = _apart(answer.text)
-    named = [one for one in brief.cards if one.name == answer.card or _apart(one.name) in said]
-    if not named:
+    answer_words = _apart(answer.text)
+    named_cards = [card for card in brief.cards if card.name == answer.card or _apart(card.name) in answer_words]
+    if not named_cards:
         return _declined(f"The rules find no data set in the answer {answer.text[:100]!r}. Data here: {_here(brief)}.")
-    best = max(named, key=lambda one: len(one.name))
+    best = max(named_cards, key=lambda card: len(card.name))
     task = task_for(brief, best)
     if task is None:
-        asked = _asked(brief)
-        return _declined(f"{best.name} does not show what a {asked.name if asked else best.task} model needs.")
+        requested_task = _asked(brief)
+        return _declined(
+            f"{best.name} does not show what a {requested_task.name if requested_task else best.task} model needs."
+        )
     return _chosen(best, task, "The user named it.")
 
 
 def _here(brief: SelectionBrief) -> str:
-    return ", ".join(one.name for one in brief.cards) or "none"
+    return ", ".join(card.name for card in brief.cards) or "none"
 
 
 def _apart(text: str) -> str:
     """The words of a text with a blank around each."""
-    apart = "".join(letter if letter.isalnum() else " " for letter in plain(text))
-    return f" {' '.join(apart.split())} "
+    spaced = "".join(letter if letter.isalnum() else " " for letter in plain(text))
+    return f" {' '.join(spaced.split())} "
 
 
 def _chosen(best: CardOffer, task: TaskOffer, reason: str) -> str:
-    chosen: dict[str, object] = {
+    choice: dict[str, object] = {
         "data_card": best.name,
         "task": task.name,
         "metric": _metric(task, best),
@@ -126,7 +128,7 @@ def _chosen(best: CardOffer, task: TaskOffer, reason: str) -> str:
         "plan": task.plan,
         "reason": reason,
     }
-    return json.dumps(chosen, ensure_ascii=False)
+    return json.dumps(choice, ensure_ascii=False)
 
 
 def _declined(reason: str) -> str:
@@ -134,7 +136,7 @@ def _declined(reason: str) -> str:
 
 
 def _asked(brief: SelectionBrief) -> TaskOffer | None:
-    return next((one for one in brief.tasks if one.asked), None)
+    return next((task for task in brief.tasks if task.asked), None)
 
 
 def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
@@ -144,23 +146,27 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
     between tasks with a need in common, since "outline the tumour" may be segmentation or detection. A folder without a
     card serves the task for which `m3b look` reads it; of several, one must show what the task needs.
     """
-    asked, there = _asked(brief), shown(card)
-    own, alone = _offer(brief, card.task), _alone(brief, card)
-    if own is not None:
-        if asked is None:  # "detect" alone asks for places only where the data shows places
-            return own if alone or not own.needs or there & set(own.needs) - {"texts"} else None
-        if own.name in asked.kin:
-            return asked
-        return own if asked.name == own.name or set(asked.needs) & set(own.needs) else None
+    requested, target_kinds = _asked(brief), shown(card)
+    card_task, alone = _offer(brief, card.task), _alone(brief, card)
+    if card_task is not None:
+        if requested is None:  # "detect" alone asks for places only where the data shows places
+            return (
+                card_task if alone or not card_task.needs or target_kinds & set(card_task.needs) - {"texts"} else None
+            )
+        if card_task.name in requested.kin:
+            return requested
+        return card_task if requested.name == card_task.name or set(requested.needs) & set(card_task.needs) else None
     chosen = _offer(brief, card.read.chosen.task) if card.read.chosen is not None else None
     if chosen is not None and (alone or _is_readable(card)):
         return chosen
-    if asked is not None:
-        return asked if len(brief.cards) == 1 or not asked.needs or there & set(asked.needs) else None
-    hinted = next((one for one in brief.tasks if one.hinted), None)
-    if hinted is not None and "masks" in hinted.needs and only_marked(card):
-        return hinted
-    return next((one for one in brief.tasks if not one.needs), None)
+    if requested is not None:
+        return (
+            requested if len(brief.cards) == 1 or not requested.needs or target_kinds & set(requested.needs) else None
+        )
+    hinted_task = next((task for task in brief.tasks if task.hinted), None)
+    if hinted_task is not None and "masks" in hinted_task.needs and only_marked(card):
+        return hinted_task
+    return next((task for task in brief.tasks if not task.needs), None)
 
 
 def _offer(brief: SelectionBrief, name: str) -> TaskOffer | None:
@@ -170,8 +176,8 @@ def _offer(brief: SelectionBrief, name: str) -> TaskOffer | None:
 def _metric(task: TaskOffer, card: CardOffer) -> str:
     """The card's metric if it is for this task, which knows it; of boxes one that boxes can be measured by, and of images that
     are known to be abnormal or not one of images."""
-    known = _metrics_known(task, card)
-    return card.metric if card.metric in known and card.task not in task.kin else known[0]
+    metrics = _metrics_known(task, card)
+    return card.metric if card.metric in metrics and card.task not in task.kin else metrics[0]
 
 
 def _metrics_known(task: TaskOffer, card: CardOffer) -> tuple[str, ...]:
@@ -188,8 +194,10 @@ def _metrics_known(task: TaskOffer, card: CardOffer) -> tuple[str, ...]:
 
 def _read_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
     """Whether the survey of a data set found what this task may learn, and no boxes."""
-    mine = [one for one in card.read.readings if one.task == task.name and not one.insufficient]
-    return bool(mine) and not any(one.boxes for one in mine)
+    proposals = [
+        proposal for proposal in card.read.readings if proposal.task == task.name and not proposal.insufficient
+    ]
+    return bool(proposals) and not any(proposal.boxes for proposal in proposals)
 
 
 def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
@@ -207,14 +215,14 @@ def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
 
 def beyond(request: str, card: str) -> bool:
     """Whether a request asks from other signals than images, or for the future, and the card knows nothing of that."""
-    asked, there = plain(request), plain(card)
-    return any(re.search(kind, asked) and not re.search(kind, there) for kind in BEYOND)
+    request_text, card_text = plain(request), plain(card)
+    return any(re.search(pattern, request_text) and not re.search(pattern, card_text) for pattern in BEYOND)
 
 
 def _score(request: str, card: CardOffer) -> float:
-    asked, own = words(request) - STOP, spoken(card)
-    same = len(anatomy(request) & _told(anatomy, card)) + 0.5 * len(modality(request) & _told(modality, card))
-    return len(asked & words(own)) / max(1, len(asked)) + same
+    request_words, card_text = words(request) - STOP, spoken(card)
+    shared_terms = len(anatomy(request) & _told(anatomy, card)) + 0.5 * len(modality(request) & _told(modality, card))
+    return len(request_words & words(card_text)) / max(1, len(request_words)) + shared_terms
 
 
 def _told(kinds: Callable[[str], set[str]], card: CardOffer) -> set[str]:

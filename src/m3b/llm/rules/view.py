@@ -47,10 +47,10 @@ class View:
 
 def read(messages: Sequence[Message]) -> View | None:
     """The view of a conversation; None where no message carries a brief."""
-    for at in range(len(messages) - 1, -1, -1):
-        briefs = [one for one in known(messages[at].facts) if isinstance(one, BRIEFS)]
+    for index in range(len(messages) - 1, -1, -1):
+        briefs = [fact for fact in known(messages[index].facts) if isinstance(fact, BRIEFS)]
         if briefs:
-            return _since(briefs[-1], messages[at + 1 :])
+            return _since(briefs[-1], messages[index + 1 :])
     return None
 
 
@@ -67,13 +67,13 @@ def _since(brief: Brief, messages: Sequence[Message]) -> View:
             calls.update({call.id: call for call in message.calls})
             continue
         rejection = answer = None  # whatever was said before has been acted on
-        told = known(message.facts)
+        facts = known(message.facts)
         if message.role == "tool" and message.call_id in calls:
-            outcome = next((one for one in told if isinstance(one, ScriptOutcome)), None)
+            outcome = next((fact for fact in facts if isinstance(fact, ScriptOutcome)), None)
             steps.append(Step(calls[message.call_id], message.is_error, outcome))
         elif message.role == "user":
-            rejection = next((one for one in told if isinstance(one, Rejection)), None)
-            answer = next((one for one in told if isinstance(one, Answer)), None)
+            rejection = next((fact for fact in facts if isinstance(fact, Rejection)), None)
+            answer = next((fact for fact in facts if isinstance(fact, Answer)), None)
     return View(brief, tuple(steps), rejection, answer)
 
 

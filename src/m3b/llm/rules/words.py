@@ -87,9 +87,9 @@ def plain(text: str) -> str:
 def words(text: str) -> set[str]:
     """The words of a text; Chinese and the like count letter by letter as well as in runs."""
     text = plain(text)
-    found = set(re.findall(r"[a-z0-9][a-z0-9-]*|[^\W\d_a-z]+", text))
-    found |= {part for word in found for part in word.split("-") if len(part) > 2}
-    return found | {letter for letter in text if ord(letter) > 0x2E80}
+    tokens = set(re.findall(r"[a-z0-9][a-z0-9-]*|[^\W\d_a-z]+", text))
+    tokens |= {part for word in tokens for part in word.split("-") if len(part) > 2}
+    return tokens | {letter for letter in text if ord(letter) > 0x2E80}
 
 
 def anatomy(text: str) -> set[str]:
@@ -109,31 +109,31 @@ def of_images(text: str) -> bool:
 
 def _spoken_of(text: str, known: dict[str, str]) -> set[str]:
     """Those named at least a third as often as the one named most, so that a word in passing does not count."""
-    times = {name: hits for name, listed in known.items() if (hits := _hits(text, listed))}
-    most = max(times.values(), default=0)
-    return {name for name, hits in times.items() if 3 * hits >= most}
+    counts = {name: hits for name, term_words in known.items() if (hits := _hits(text, term_words))}
+    max_hits = max(counts.values(), default=0)
+    return {name for name, hits in counts.items() if 3 * hits >= max_hits}
 
 
 def _hits(text: str, listed: str) -> int:
     """How many words of a text are listed, or begin with a listed one of five letters and more."""
-    low = plain(text)
-    letters = [word for word in map(plain, listed.split()) if ord(word[-1]) > 0x2E80]
+    lower_text = plain(text)
+    ideographs = [word for word in map(plain, listed.split()) if ord(word[-1]) > 0x2E80]
     exact = {word for word in map(plain, listed.split()) if ord(word[-1]) <= 0x2E80}
     roots = tuple(word for word in exact if len(word) >= 5 or word in COMPOUNDED)
-    found: list[str] = re.findall(r"[^\W_]+(?:-[^\W_]+)*", low)
-    parts = [part for word in found for part in ({word, *word.split("-")} if "-" in word else (word,))]
+    tokens: list[str] = re.findall(r"[^\W_]+(?:-[^\W_]+)*", lower_text)
+    parts = [part for word in tokens for part in ({word, *word.split("-")} if "-" in word else (word,))]
     hits = sum(part in exact or (part.startswith(roots) and part.isalpha()) for part in parts)
-    return hits + sum(low.count(word) for word in letters)
+    return hits + sum(lower_text.count(word) for word in ideographs)
 
 
 def bare_words(name: str) -> list[str]:
     """The words in a file's or folder's name, in lower case and without numbers; `labelsTr` is labels and tr."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return re.findall(r"[a-z]+", apart.lower())
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return re.findall(r"[a-z]+", spaced.lower())
 
 
 def of_masks(path: str) -> bool:
     """Whether a path's file, or one of its folders, is called like masks."""
     *folders, name = path.split("/")
-    low = [bare_words(part) for part in (*folders[-3:], name)]
-    return any(word in MASK_WORDS for part in low for word in part if part[-1] not in _IMAGES)
+    part_words = [bare_words(part) for part in (*folders[-3:], name)]
+    return any(word in MASK_WORDS for part in part_words for word in part if part[-1] not in _IMAGES)

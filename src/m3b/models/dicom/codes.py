@@ -17,11 +17,11 @@ def coded(name: str) -> Any:
 
     words = re.findall(r"[A-Za-z0-9]+", name)
     try:
-        known = getattr(codes.SCT, "".join(word.capitalize() for word in words)) if words else None
+        standard_concept = getattr(codes.SCT, "".join(word.capitalize() for word in words)) if words else None
     except AttributeError:
-        known = None
-    if known is not None:
-        return CodedConcept(known.value, known.scheme_designator, known.meaning)
+        standard_concept = None
+    if standard_concept is not None:
+        return CodedConcept(standard_concept.value, standard_concept.scheme_designator, standard_concept.meaning)
     return own(name)
 
 
@@ -29,8 +29,8 @@ def own(meaning: str, code: str = "") -> Any:
     """A concept of the private scheme; the code is made of the meaning where none is given."""
     from highdicom.sr import CodedConcept
 
-    made = code or re.sub(r"[^A-Z0-9]+", "_", meaning.upper()).strip("_")[:MAX_CODE] or "UNNAMED"
-    return CodedConcept(made, SCHEME, meaning[:MAX_MEANING])
+    code_value = code or re.sub(r"[^A-Z0-9]+", "_", meaning.upper()).strip("_")[:MAX_CODE] or "UNNAMED"
+    return CodedConcept(code_value, SCHEME, meaning[:MAX_MEANING])
 
 
 def concept(value: str, scheme: str, meaning: str) -> Any:

@@ -51,7 +51,8 @@ def _group(name: str, sources: Sequence[Any], **more: Any) -> Any:
     return hd.sr.MeasurementsAndQualitativeEvaluations(
         tracking_identifier=hd.sr.TrackingIdentifier(uid=hd.UID(), identifier=name),
         source_images=[
-            hd.sr.SourceImageForMeasurementGroup(str(each.SOPClassUID), str(each.SOPInstanceUID)) for each in sources
+            hd.sr.SourceImageForMeasurementGroup(str(source.SOPClassUID), str(source.SOPInstanceUID))
+            for source in sources
         ],
         **more,
     )
@@ -66,13 +67,13 @@ def _whole(answer: Prediction, sources: Sequence[Any], model: str, version: str)
     for name in answer.prediction_set or ():
         evaluations.append(hd.sr.QualitativeEvaluation(own("Cannot be ruled out", "POSSIBLE"), coded(name)))
     if answer.out_of_distribution is not None:
-        unlike = own("Unlike the training images", "OUT_OF_DIST")
-        evaluations.append(hd.sr.QualitativeEvaluation(unlike, yes_or_no(answer.out_of_distribution)))
+        ood_concept = own("Unlike the training images", "OUT_OF_DIST")
+        evaluations.append(hd.sr.QualitativeEvaluation(ood_concept, yes_or_no(answer.out_of_distribution)))
     if answer.abstains is not None:
         evaluations.append(hd.sr.QualitativeEvaluation(own("Model abstains", "ABSTAINS"), yes_or_no(answer.abstains)))
     numbers = [
-        (own(f"Probability of {name}", f"P_{at}"), value)
-        for at, (name, value) in enumerate(answer.probabilities.items())
+        (own(f"Probability of {name}", f"P_{index}"), value)
+        for index, (name, value) in enumerate(answer.probabilities.items())
     ]
     if answer.anomaly_score is not None:
         numbers.append((own("Anomaly score"), answer.anomaly_score))
@@ -88,15 +89,15 @@ def _whole(answer: Prediction, sources: Sequence[Any], model: str, version: str)
 
 
 def _estimated(answer: Prediction) -> list[tuple[Any, float]]:
-    value, ends = answer.extra.get("value"), answer.extra.get("interval")
+    value, interval = answer.extra.get("value"), answer.extra.get("interval")
     if not isinstance(value, int | float):
         return []
-    found = [(own("Estimated value", "VALUE"), float(value))]
-    if isinstance(ends, list | tuple) and len(ends) == 2:
+    estimates = [(own("Estimated value", "VALUE"), float(value))]
+    if isinstance(interval, list | tuple) and len(interval) == 2:
         level = f"{float(answer.extra.get('interval_level') or 0):.0%}"
-        found += [(own(f"Lower end of the {level} interval", "LOW"), float(ends[0]))]
-        found += [(own(f"Upper end of the {level} interval", "HIGH"), float(ends[1]))]
-    return found
+        estimates += [(own(f"Lower end of the {level} interval", "LOW"), float(interval[0]))]
+        estimates += [(own(f"Upper end of the {level} interval", "HIGH"), float(interval[1]))]
+    return estimates
 
 
 def _decimal(value: float) -> float:
@@ -125,8 +126,8 @@ def _region(number: int, box: BoxAnswer, source: Any) -> Any:
     import highdicom as hd
     import numpy as np
 
-    left, top, right, bottom = box.box
-    corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom], [left, top]])
+    x_min, y_min, x_max, y_max = box.box
+    corners = np.array([[x_min, y_min], [x_max, y_min], [x_max, y_max], [x_min, y_max], [x_min, y_min]])
     image = hd.sr.SourceImageForRegion(str(source.SOPClassUID), str(source.SOPInstanceUID))
     return hd.sr.PlanarROIMeasurementsAndQualitativeEvaluations(
         tracking_identifier=hd.sr.TrackingIdentifier(uid=hd.UID(), identifier=f"box {number}"),

@@ -34,8 +34,8 @@ def segmentation(
     if answer.masks:
         planes = np.stack([on_planes(read_mask(str(file)), sources) != 0 for file in answer.masks.values()], axis=-1)
     else:
-        whole = on_planes(read_mask(str(answer.mask)), sources)
-        planes = np.stack([whole == labels[name] for name in names], axis=-1)
+        label_map = on_planes(read_mask(str(answer.mask)), sources)
+        planes = np.stack([label_map == labels[name] for name in names], axis=-1)
     algorithm = hd.AlgorithmIdentificationSequence(
         name=model[:64] or MAKER, family=concept("123110", "DCM", "Artificial Intelligence"), version=version[:64]
     )

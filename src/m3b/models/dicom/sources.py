@@ -29,12 +29,12 @@ def sources_of(image: Any) -> list[Any]:
         DataError: it is no DICOM, several series, or of several frames in one file.
     """
     files = _files(paths_of(image))
-    found = [_header(file) for file in files]
-    if len({str(one.SeriesInstanceUID) for one in found}) > 1:
+    headers = [_header(file) for file in files]
+    if len({str(header.SeriesInstanceUID) for header in headers}) > 1:
         raise DataError(f"{files[0].parent}: holds several DICOM series; name the folder of one, or its files.")
-    if any(int(one.get("NumberOfFrames") or 1) > 1 for one in found):
+    if any(int(header.get("NumberOfFrames") or 1) > 1 for header in headers):
         raise DataError(f"{files[0]}: has several frames in one instance, which DICOM output does not support yet.")
-    return sorted(found, key=_place) if len(found) > 1 else found
+    return sorted(headers, key=_place) if len(headers) > 1 else headers
 
 
 def _files(paths: Sequence[str]) -> list[Path]:
@@ -42,11 +42,11 @@ def _files(paths: Sequence[str]) -> list[Path]:
     first = Path(paths[0])
     if len(paths) == 1 and first.is_dir():
         with os.scandir(first) as entries:
-            names = sorted(one.name for one in entries if one.is_file() and not one.name.startswith("."))
-        found = [first / name for name in names if name.upper() != "DICOMDIR" and _looks_like_one(first / name)]
-        if not found:
+            names = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
+        files = [first / name for name in names if name.upper() != "DICOMDIR" and _looks_like_one(first / name)]
+        if not files:
             raise DataError(f"{first}: holds no DICOM file.")
-        return found
+        return files
     return [Path(path) for path in paths]
 
 
@@ -61,18 +61,18 @@ def _header(file: Path) -> Any:
 
     opening(file)
     try:
-        found = pydicom.dcmread(file, stop_before_pixels=True)
+        header = pydicom.dcmread(file, stop_before_pixels=True)
     except (InvalidDicomError, OSError, ValueError) as error:
         raise DataError(
             f"{file} is no DICOM file ({type(error).__name__}); DICOM output refers to DICOM sources."
         ) from None
-    missing = [name for name in NEEDED if name not in found]
+    missing = [name for name in NEEDED if name not in header]
     if missing:
         raise DataError(f"{file}: has no {', '.join(missing)}; DICOM output refers to DICOM images.")
     for name in MAY_BE_EMPTY:
-        if name not in found:
-            setattr(found, name, "")
-    return found
+        if name not in header:
+            setattr(header, name, "")
+    return header
 
 
 def _place(one: Any) -> tuple[float, int]:
@@ -81,8 +81,8 @@ def _place(one: Any) -> tuple[float, int]:
     number = int(one.get("InstanceNumber") or 0)
     if "ImagePositionPatient" not in one or "ImageOrientationPatient" not in one:
         return 0.0, number
-    along = np.array(one.ImageOrientationPatient, float)
-    return float(np.cross(along[:3], along[3:]) @ np.array(one.ImagePositionPatient, float)), number
+    orientation = np.array(one.ImageOrientationPatient, float)
+    return float(np.cross(orientation[:3], orientation[3:]) @ np.array(one.ImagePositionPatient, float)), number
 
 
 def on_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
@@ -97,12 +97,12 @@ def on_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
     import numpy as np
 
     array = np.asarray(mask.array)
-    sizes = {(int(one.Rows), int(one.Columns)) for one in sources}
+    sizes = {(int(header.Rows), int(header.Columns)) for header in sources}
     if array.ndim == 2 or mask.affine is None:
         if len(sources) != 1 or array.squeeze().shape != next(iter(sizes)):
             raise DataError(f"The mask is {array.shape}, its {len(sources)} DICOM instances are {sorted(sizes)}.")
         return array.reshape(1, *next(iter(sizes)))
-    return np.stack([_sampled(array, np.asarray(mask.affine, float), one) for one in sources])
+    return np.stack([_sampled(array, np.asarray(mask.affine, float), header) for header in sources])
 
 
 def _sampled(array: NDArray[Any], affine: NDArray[Any], one: Any) -> NDArray[Any]:
@@ -111,16 +111,16 @@ def _sampled(array: NDArray[Any], affine: NDArray[Any], one: Any) -> NDArray[Any
 
     if "ImagePositionPatient" not in one or "ImageOrientationPatient" not in one or "PixelSpacing" not in one:
         raise DataError(f"The instance {one.SOPInstanceUID} does not say where it lies in the patient.")
-    along, spacing = np.array(one.ImageOrientationPatient, float), np.array(one.PixelSpacing, float)
+    orientation, spacing = np.array(one.ImageOrientationPatient, float), np.array(one.PixelSpacing, float)
     rows, columns = np.mgrid[0 : int(one.Rows), 0 : int(one.Columns)]
     world = (
         np.array(one.ImagePositionPatient, float)
-        + columns[..., None] * along[:3] * spacing[1]
-        + rows[..., None] * along[3:] * spacing[0]
+        + columns[..., None] * orientation[:3] * spacing[1]
+        + rows[..., None] * orientation[3:] * spacing[0]
     )
-    back = np.linalg.inv(affine)
-    places = np.rint(world @ back[:3, :3].T + back[:3, 3]).astype(int)
-    inside = ((places >= 0) & (places < np.array(array.shape))).all(axis=-1)
-    safe = places.clip(0, np.array(array.shape) - 1)
-    values: NDArray[Any] = np.where(inside, array[safe[..., 0], safe[..., 1], safe[..., 2]], 0)
+    world_to_voxel = np.linalg.inv(affine)
+    voxels = np.rint(world @ world_to_voxel[:3, :3].T + world_to_voxel[:3, 3]).astype(int)
+    is_inside = ((voxels >= 0) & (voxels < np.array(array.shape))).all(axis=-1)
+    clipped = voxels.clip(0, np.array(array.shape) - 1)
+    values: NDArray[Any] = np.where(is_inside, array[clipped[..., 0], clipped[..., 1], clipped[..., 2]], 0)
     return values

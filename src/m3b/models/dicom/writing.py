@@ -47,19 +47,19 @@ def write(asked: ToWriteDicom) -> list[str]:
     from .segments import save, segmentation
     from .sources import sources_of
 
-    answer, promise = asked.prediction, asked.promise
-    sources, made = sources_of(answer.image), []
+    prediction, model_info = asked.prediction, asked.promise
+    sources, file_names = sources_of(prediction.image), []
     try:
-        if answer.mask is not None or answer.masks:
-            labels = promise.labels or {name: at for at, name in enumerate(promise.classes, start=1)}
-            whole = segmentation(answer, labels, sources, asked.model, asked.version)
-            made.append(save(whole, asked.folder / "seg.dcm"))
-        report = measurement_report(answer, sources, asked.model, asked.version)
+        if prediction.mask is not None or prediction.masks:
+            labels = model_info.labels or {name: number for number, name in enumerate(model_info.classes, start=1)}
+            segmentation_object = segmentation(prediction, labels, sources, asked.model, asked.version)
+            file_names.append(save(segmentation_object, asked.folder / "seg.dcm"))
+        report = measurement_report(prediction, sources, asked.model, asked.version)
     except (AttributeError, TypeError, ValueError) as error:  # what highdicom says of attributes that sources lack
         raise DataError(f"{sources[0].get('SeriesInstanceUID')}: no DICOM object can be made of it: {error}") from error
     if report is not None:
-        made.append(save(report, asked.folder / "sr.dcm"))
-    return made
+        file_names.append(save(report, asked.folder / "sr.dcm"))
+    return file_names
 
 
 def check(asked: ToCheckSources) -> str:
@@ -82,15 +82,15 @@ def check_sources(images: Sequence[Reference]) -> None:
     """
     if importlib.util.find_spec(PACKAGE) is None:
         raise WrongUse("--dicom needs highdicom, which is not installed: pip install 'm3b[dicom]'.")
-    asked = [relocated(frozen(one), placed) for one in images]
-    if any(not isinstance(one, str | tuple) for one in asked):
+    references = [relocated(frozen(image), placed) for image in images]
+    if any(not isinstance(image, str | tuple) for image in references):
         raise WrongUse(
             "--dicom takes models of one image a case; of several, nothing says to which one the answer belongs."
         )
-    with reading(places_of([Prediction(one) for one in asked])) as reader:
-        plain: list[Any] = [one if isinstance(one, str) else list(one) for one in asked]
-        if fault := reader.ask(CHECK, ToCheckSources(plain)):
-            raise WrongUse(f"--dicom: {fault}")
+    with reading(places_of([Prediction(image) for image in references])) as reader:
+        json_references: list[Any] = [image if isinstance(image, str) else list(image) for image in references]
+        if problem := reader.ask(CHECK, ToCheckSources(json_references)):
+            raise WrongUse(f"--dicom: {problem}")
 
 
 def write_dicom(
@@ -105,21 +105,21 @@ def write_dicom(
     Raises:
         DataError: sources that an object cannot be made of.
     """
-    made: dict[int, list[Path]] = {}
+    files_by_case: dict[int, list[Path]] = {}
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder("dicom") as place, reading(places_of(found), write=(place,)) as reader:
-        for number, one in enumerate(found):
-            if one.error:
+    with TemporaryFolder("dicom") as scratch, reading(places_of(found), write=(scratch,)) as reader:
+        for number, prediction in enumerate(found):
+            if prediction.error:
                 continue
-            there = place / f"{number:05d}"
-            there.mkdir()
-            answer = replace(one, image=relocated(one.image, placed))
-            for name in reader.ask(WRITE, ToWriteDicom(_absolute(answer), promise, model, version, there)):
+            case_folder = scratch / f"{number:05d}"
+            case_folder.mkdir()
+            located = replace(prediction, image=relocated(prediction.image, placed))
+            for name in reader.ask(WRITE, ToWriteDicom(_absolute(located), promise, model, version, case_folder)):
                 if Path(name).name != name:
                     raise DataError(f"A DICOM object was written as {name!r}, which is no plain name.")
-                copy_file(there, name, folder, target := f"{number + 1:04d}_{name}")
-                made.setdefault(number, []).append(folder / target)
-    return made
+                copy_file(case_folder, name, folder, target := f"{number + 1:04d}_{name}")
+                files_by_case.setdefault(number, []).append(folder / target)
+    return files_by_case
 
 
 def _absolute(answer: Prediction) -> Prediction:

@@ -59,22 +59,22 @@ def export_model(
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WrongUse(f"{target} exists already; name a new folder.")
-    here = Path.cwd()
-    images = [_absolute(case, here) for case in verify]
+    working_dir = Path.cwd()
+    images = [_absolute(case, working_dir) for case in verify]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".m3b-export-", dir=target.parent) as scratch:
-        made = Path(scratch) / "made"
-        made.mkdir()
+        unfinished = Path(scratch) / "made"
+        unfinished.mkdir()
         exported = (to_onnx if to == "onnx" else to_bundle)(
-            source, made, ChildProcesses(Path(scratch), images, unconfined)
+            source, unfinished, ChildProcesses(Path(scratch), images, unconfined)
         )
         if target.exists():
             target.rmdir()
-        shutil.move(made, target)
+        shutil.move(unfinished, target)
     return Exported(to, target, exported.compared, exported.largest_difference)
 
 
 def _absolute(case: Any, here: Path) -> Any:
     if isinstance(case, Mapping):
         return {name: str(here / path) for name, path in case.items()}
-    return str(here / case) if isinstance(case, str | Path) else [str(here / one) for one in case]
+    return str(here / case) if isinstance(case, str | Path) else [str(here / item) for item in case]

@@ -44,9 +44,9 @@ def to_bundle(source: Path, made: Path, children: ChildProcesses) -> Exported:
     shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
     (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
     facts = state["facts"]
-    if beside := facts.get("beside"):
-        what = f"a MONAI bundle takes an image alone, and this model is given {', '.join(beside)} too"
-        raise ModelError(f"{what}; export it to ONNX")
+    if covariate_names := facts.get("beside"):
+        problem = f"a MONAI bundle takes an image alone, and this model is given {', '.join(covariate_names)} too"
+        raise ModelError(f"{problem}; export it to ONNX")
     write_json(made / "configs" / "inference.json", inference(state["simple"]))
     write_json(made / "configs" / "metadata.json", metadata(facts, state, _summary(source)))
     out = children.folder("bundle") / "predictions.json"
@@ -80,7 +80,7 @@ def inference(simple: bool) -> dict[str, Any]:
             "device": "@device",
         },
     }
-    carried = {
+    pipeline_entries = {
         "dataset_data": "$[{'image': path} for path in @images]",
         "preprocessing": {
             "_target_": "monai.transforms.Compose",
@@ -98,27 +98,32 @@ def inference(simple: bool) -> dict[str, Any]:
             **{name: f"@{name}" for name in ("device", "dataset", "network", "inferer", "postprocessing", "output")},
         },
     }
-    whole = {
+    workflow_entries = {
         "evaluator": {
             "_target_": "scripts.bridge.Workflow",
             "_requires_": "@search_path",
             **{name: f"@{name}" for name in ("network", "images", "output")},
         }
     }
-    return {**common, **(carried if simple else whole), "initialize": [], "run": ["$@evaluator.run()"]}
+    return {
+        **common,
+        **(pipeline_entries if simple else workflow_entries),
+        "initialize": [],
+        "run": ["$@evaluator.run()"],
+    }
 
 
 def _predictions_differ(source: Path, children: ChildProcesses, out: Path) -> float:
     """Return the largest difference between the answers of the bundle and of predict.py; masks are compared too."""
-    asked, own = children.scratch / "asked.json", children.folder("predict") / "predictions.json"
-    asked.write_text(json.dumps(children.images), encoding="utf-8")
-    argv = [sys.executable, "-B", str(source / "predict.py"), "--list", str(asked), "-o", str(own)]
-    status, log = children.run(argv, own.parent, (source, asked))
-    if status not in (0, 1) or not own.is_file():
+    list_file, model_output = children.scratch / "asked.json", children.folder("predict") / "predictions.json"
+    list_file.write_text(json.dumps(children.images), encoding="utf-8")
+    argv = [sys.executable, "-B", str(source / "predict.py"), "--list", str(list_file), "-o", str(model_output)]
+    status, log = children.run(argv, model_output.parent, (source, list_file))
+    if status not in (0, 1) or not model_output.is_file():
         raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")
     if not out.is_file():
         raise ModelError("the bundle ran without writing predictions")
-    return largest_difference(read_output(own), read_output(out), own, out)
+    return largest_difference(read_output(model_output), read_output(out), model_output, out)
 
 
 def _copy_code(source: Path, target: Path) -> None:

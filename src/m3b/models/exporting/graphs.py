@@ -29,8 +29,8 @@ def to_onnx(source: Path, made: Path, children: ChildProcesses) -> Exported:
     """Write the graphs of a deliverable into `made`, each run by ONNX Runtime on inputs whose outputs are known."""
     need(("torch", "onnx", "onnxruntime"), "export")
     images, written = children.images, children.folder("onnx")
-    found = children.act("onnx", source, {"images": images, "out": str(written)}, written)
-    checked = children.act("compare", written, {"graphs": found["graphs"]}, children.folder("compare"))
+    export_facts = children.act("onnx", source, {"images": images, "out": str(written)}, written)
+    checked = children.act("compare", written, {"graphs": export_facts["graphs"]}, children.folder("compare"))
     for entry in entries(written):
         if not entry.name.endswith((".npz", ".result.json")):
             copy_file(written, entry.name, made, entry.name)
@@ -39,15 +39,15 @@ def to_onnx(source: Path, made: Path, children: ChildProcesses) -> Exported:
         accept(graph["largest_difference"], graph["file"])
     largest = max(graph["largest_difference"] for graph in graphs)
     compared = f"{len(images)} image(s)" if images else "noise in batches of different size"
-    about = {
+    description = {
         "format": "onnx",
-        **found["facts"],
+        **export_facts["facts"],
         "graphs": [{key: value for key, value in graph.items() if key != "pairs"} for graph in graphs],
         "verified": {"on": compared, "largest_difference": largest, "tolerance": TOLERANCE},
         "made_with": versions("torch", "onnx", "onnxruntime"),
     }
-    write_json(made / "model.json", about)
-    (made / "README.md").write_text(_readme(about, compared, largest), encoding="utf-8")
+    write_json(made / "model.json", description)
+    (made / "README.md").write_text(_readme(description, compared, largest), encoding="utf-8")
     return Exported("onnx", made, compared, largest)
 
 
@@ -58,7 +58,7 @@ def _readme(about: dict[str, Any], compared: str, largest: float) -> str:
         gives = ", ".join(escaped(f"{item['name']} {item['shape']}") for item in graph["outputs"])
         note = f": {escaped(graph['about'])}" if graph.get("about") else ""
         lines.append(f"- `{graph['file']}`{note}. Takes {takes}; gives {gives}.")
-    rest = (
+    scope_note = (
         escaped(about.get("not_exported") or "")
         or "The graphs hold everything between the prepared image and the probabilities."
     )
@@ -66,7 +66,7 @@ def _readme(about: dict[str, Any], compared: str, largest: float) -> str:
     return _README.format(
         title=title,
         graphs="\n".join(lines),
-        rest=rest,
+        rest=scope_note,
         compared=compared,
         difference=largest,
         tolerance=TOLERANCE,

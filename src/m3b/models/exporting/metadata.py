@@ -85,15 +85,15 @@ def _channels(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, s
     """What each entry of the input's second axis is: a channel in the model's order, the last repeated, or a view."""
     image, number = facts.get("image") or {}, state["inputs"][0][1]
     if image.get("views"):
-        return {str(at): f"view {at + 1}" for at in range(number)}
+        return {str(index): f"view {index + 1}" for index in range(number)}
     names = image.get("channel_names") or ["image"]
-    return {str(at): names[min(at, len(names) - 1)] for at in range(number)}
+    return {str(index): names[min(index, len(names) - 1)] for index in range(number)}
 
 
 def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     shape = state["outputs"][0]
     names = list(facts.get("channels") or facts.get("classes") or [])
-    known = {str(channel): names[channel] if channel < len(names) else "output" for channel in range(shape[1])}
+    channel_names = {str(channel): names[channel] if channel < len(names) else "output" for channel in range(shape[1])}
     return {
         "pred": {
             "type": "image" if len(shape) > 2 else "probabilities",
@@ -103,7 +103,7 @@ def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "dtype": "float32",
             "value_range": [0, 1],
             "is_patch_data": _patches(facts),
-            "channel_def": known,
+            "channel_def": channel_names,
         }
     }
 

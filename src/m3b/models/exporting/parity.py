@@ -25,17 +25,17 @@ def largest_difference(first: Any, second: Any, first_file: Path, second_file: P
     """
     first, second = (_of_the_network(value) for value in (first, second))
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
-        parts = [
+        differences = [
             _of_masks(first[key], second[key], first_file, second_file, f"{where}.{key}")
             if key in _MASKS and first[key] is not None
             else largest_difference(first[key], second[key], first_file, second_file, f"{where}.{key}")
             for key in first
         ]
-        return max(parts, default=0.0)
+        return max(differences, default=0.0)
     if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
-        both = enumerate(zip(first, second, strict=True))
+        pairs = enumerate(zip(first, second, strict=True))
         return max(
-            (largest_difference(a, b, first_file, second_file, f"{where}[{i}]") for i, (a, b) in both), default=0.0
+            (largest_difference(a, b, first_file, second_file, f"{where}[{i}]") for i, (a, b) in pairs), default=0.0
         )
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second)]
     if all(numbers):
@@ -46,7 +46,9 @@ def largest_difference(first: Any, second: Any, first_file: Path, second_file: P
 
 
 def _of_the_network(value: Any) -> Any:
-    return {key: one for key, one in value.items() if key not in _OF_THE_IMAGE} if isinstance(value, dict) else value
+    return (
+        {key: entry for key, entry in value.items() if key not in _OF_THE_IMAGE} if isinstance(value, dict) else value
+    )
 
 
 def _of_masks(first: Any, second: Any, first_file: Path, second_file: Path, where: str) -> float:
@@ -57,8 +59,8 @@ def _of_masks(first: Any, second: Any, first_file: Path, second_file: Path, wher
         raise ModelError(f"predictions differ at {where}: {first!r} and {second!r}")
     from m3b.data.reading import read_image
 
-    one = read_image(first, str(first_file.parent)).array
-    other = read_image(second, str(second_file.parent)).array
-    if one.shape != other.shape:
-        raise ModelError(f"predictions differ at {where}: masks of shape {one.shape} and {other.shape}")
-    return float((one != other).mean())
+    first_mask = read_image(first, str(first_file.parent)).array
+    second_mask = read_image(second, str(second_file.parent)).array
+    if first_mask.shape != second_mask.shape:
+        raise ModelError(f"predictions differ at {where}: masks of shape {first_mask.shape} and {second_mask.shape}")
+    return float((first_mask != second_mask).mean())

@@ -57,10 +57,10 @@ def overlay_png(
     else:
         pictures = _panels(path, prediction, promise, base, window)
     longest = SIDE * (1.7 if len(pictures) == 1 else 1.0)
-    planes = len({panel.title for panel in pictures}) == len(pictures)  # of one volume: at one scale
+    is_one_volume = len({panel.title for panel in pictures}) == len(pictures)  # of one volume: at one scale
     widest = max(extent(panel) for panel in pictures)
     caption = f"{Path(paths_of(prediction.image)[0]).name}  |  made by a research model, not for diagnosis"
-    painted = [paint(panel, longest / (widest if planes else extent(panel))) for panel in pictures]
+    painted = [paint(panel, longest / (widest if is_one_volume else extent(panel))) for panel in pictures]
     stream = io.BytesIO()
     sheet(painted, _rows(prediction, promise), caption).save(stream, "PNG")
     return stream.getvalue()
@@ -75,12 +75,12 @@ def _panels(
     masks = _masks(prediction, promise, picture.shape[:-1])
     if masks.shape[1:] != picture.shape[:-1]:
         raise DataError(f"{path}: the image has the shape {picture.shape[:-1]}, its mask {masks.shape[1:]}")
-    marked = [
+    drawn_boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), promise.classes.index(box.label), box.score)
         for box in prediction.boxes or ()
         if box.score >= SURE
     ]
-    return panels(picture, masks, marked, image.spacing, grid.affine is not None)
+    return panels(picture, masks, drawn_boxes, image.spacing, grid.affine is not None)
 
 
 def _masks(prediction: Prediction, promise: Promise, shape: tuple[int, ...]) -> np.ndarray:
@@ -118,8 +118,8 @@ def _legend(prediction: Prediction, name: str, number: int) -> Row:
         words.append("volume unknown (no spacing)" if volume is None else f"{volume:.2f} ml")
     if prediction.boxes is not None:
         scores = [box.score for box in prediction.boxes if box.label == name]
-        sure = sum(score >= SURE for score in scores)
-        words.append("1 box" if sure == 1 else f"{sure} boxes")
-        if sure < len(scores):
-            words.append(f"{len(scores) - sure} below {SURE} not drawn")
+        n_drawn = sum(score >= SURE for score in scores)
+        words.append("1 box" if n_drawn == 1 else f"{n_drawn} boxes")
+        if n_drawn < len(scores):
+            words.append(f"{len(scores) - n_drawn} below {SURE} not drawn")
     return ", ".join(words), colour(number), None

@@ -42,21 +42,26 @@ def extent(panel: Panel) -> float:
 def paint(panel: Panel, scale: float) -> Image.Image:
     """The panel with `scale` screen pixels a mm: right proportions, contours two pixels wide, boxes with their scores."""
     height, width = panel.picture.shape[:2]
-    tall, wide = height * panel.pixel[0], width * panel.pixel[1]
-    target = (max(1, round(wide * scale)), max(1, round(tall * scale)))
+    height_mm, width_mm = height * panel.pixel[0], width * panel.pixel[1]
+    target = (max(1, round(width_mm * scale)), max(1, round(height_mm * scale)))
     picture = np.array(Image.fromarray(panel.picture).resize(target, Image.Resampling.BILINEAR))
-    for kind, mask in enumerate(panel.masks):
+    for class_index, mask in enumerate(panel.masks):
         if mask.any():
-            large = np.array(Image.fromarray(mask.astype(np.uint8)).resize(target, Image.Resampling.NEAREST)) > 0
-            picture[edge(large)] = colour(kind)
+            scaled_mask = np.array(Image.fromarray(mask.astype(np.uint8)).resize(target, Image.Resampling.NEAREST)) > 0
+            picture[edge(scaled_mask)] = colour(class_index)
     image = Image.fromarray(picture)
     pen = ImageDraw.Draw(image)
-    down, right = target[1] / height, target[0] / width
-    for top, left, bottom, end, kind, score in panel.boxes:
-        corners = (left * right, top * down, max(end * right - 1, left * right), max(bottom * down - 1, top * down))
-        pen.rectangle(corners, outline=colour(kind), width=2)
+    y_scale, x_scale = target[1] / height, target[0] / width
+    for y_min, x_min, y_max, x_max, class_index, score in panel.boxes:
+        corners = (
+            x_min * x_scale,
+            y_min * y_scale,
+            max(x_max * x_scale - 1, x_min * x_scale),
+            max(y_max * y_scale - 1, y_min * y_scale),
+        )
+        pen.rectangle(corners, outline=colour(class_index), width=2)
         if score is not None:
-            pen.text((corners[0] + 3, max(corners[1] - 15, 0)), f"{score:.2f}", fill=colour(kind), font=font(13))
+            pen.text((corners[0] + 3, max(corners[1] - 15, 0)), f"{score:.2f}", fill=colour(class_index), font=font(13))
     if panel.title:
         pen.text((6, 4), panel.title, fill=INK, font=font(13), stroke_width=1, stroke_fill=GROUND)
     return image
@@ -100,19 +105,21 @@ Row = tuple[str, Colour | None, float | None]
 def sheet(pictures: Sequence[Image.Image], rows: Sequence[Row], caption: str) -> Image.Image:
     """Pictures side by side, the rows at their right, a caption below."""
     gap, line, column = 12, 21, 330
-    wide = sum(picture.width + gap for picture in pictures)
-    below = wrap(caption, wide + column - 2 * gap, 13)
-    written = [(text, swatch, bar, n) for row, swatch, bar in rows for n, text in enumerate(wrap(row, column - 50))]
-    high = max(
-        [picture.height for picture in pictures] + [len(written) * line + 8 * sum(r[2] is not None for r in rows)]
+    pictures_width = sum(picture.width + gap for picture in pictures)
+    caption_lines = wrap(caption, pictures_width + column - 2 * gap, 13)
+    text_lines = [(text, swatch, bar, n) for row, swatch, bar in rows for n, text in enumerate(wrap(row, column - 50))]
+    content_height = max(
+        [picture.height for picture in pictures] + [len(text_lines) * line + 8 * sum(r[2] is not None for r in rows)]
     )
-    canvas = Image.new("RGB", (wide + column + gap, high + 3 * gap + 17 * len(below)), GROUND)
+    canvas = Image.new(
+        "RGB", (pictures_width + column + gap, content_height + 3 * gap + 17 * len(caption_lines)), GROUND
+    )
     x = gap
     for picture in pictures:
         canvas.paste(picture, (x, gap))
         x += picture.width + gap
     pen, y = ImageDraw.Draw(canvas), gap
-    for text, swatch, bar, number in written:
+    for text, swatch, bar, number in text_lines:
         if swatch is not None and number == 0:
             pen.rectangle((x, y + 3, x + 14, y + 14), fill=swatch)
         pen.text((x + 22, y), text, fill=INK, font=font(15))
@@ -121,6 +128,6 @@ def sheet(pictures: Sequence[Image.Image], rows: Sequence[Row], caption: str) ->
             pen.rectangle((x + 22, y, x + 22 + 240, y + 4), fill=(60, 64, 70))
             pen.rectangle((x + 22, y, x + 22 + round(240 * min(max(bar, 0), 1)), y + 4), fill=swatch or COLOURS[1])
             y += 8
-    for number, text in enumerate(below):
-        pen.text((gap, high + 2 * gap + 17 * number), text, fill=QUIET, font=font(13))
+    for number, text in enumerate(caption_lines):
+        pen.text((gap, content_height + 2 * gap + 17 * number), text, fill=QUIET, font=font(13))
     return canvas

@@ -65,8 +65,8 @@ def panels(
     dims = picture.ndim - 1
     size = tuple(spacing) if spacing and len(spacing) == dims else (1.0,) * dims
     if dims == 2:
-        flat = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.kind, m.score) for m in boxes)
-        return [Panel("", picture, masks, flat, (size[0], size[1]))]
+        image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.kind, m.score) for m in boxes)
+        return [Panel("", picture, masks, image_boxes, (size[0], size[1]))]
     centre = _centre(masks, boxes, picture.shape[:3])
     return [_plane(picture, masks, boxes, size, axis, centre[axis], named) for axis in (2, 0, 1)]
 
@@ -75,12 +75,12 @@ def _centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) 
     """Where the planes cross: the masks' centre of mass, else the surest box, else the middle."""
     union = masks.any(axis=0)
     if union.any():
-        where = []
+        centre = []
         for axis in range(3):
-            profile = union.sum(axis=tuple(other for other in range(3) if other != axis))
+            profile = union.sum(axis=tuple(other_axis for other_axis in range(3) if other_axis != axis))
             middle = round(float((profile * np.arange(len(profile))).sum() / profile.sum()))
-            where.append(middle if profile[middle] else int(profile.argmax()))
-        return where
+            centre.append(middle if profile[middle] else int(profile.argmax()))
+        return centre
     if boxes:
         best = max(boxes, key=lambda item: 1.0 if item.score is None else item.score).box
         return [min(max(int((best[i] + best[i + 3]) / 2), 0), shape[i] - 1) for i in range(3)]
@@ -104,17 +104,28 @@ def _plane(
     title = f"{_NAMES[axis]}, slice {at + 1} of {picture.shape[axis]}"
     if not named:
         title = f"{_PLAIN[axis]} {at + 1} of {picture.shape[axis]}"
-    cut, marks = np.take(picture, at, axis=axis), np.take(masks, at, axis=axis + 1)
-    rest = [other for other in range(3) if other != axis]
-    found = []
+    plane_pixels, plane_masks = np.take(picture, at, axis=axis), np.take(masks, at, axis=axis + 1)
+    in_plane_axes = [other_axis for other_axis in range(3) if other_axis != axis]
+    plane_boxes = []
     for item in boxes:
         low, high = item.box[:3], item.box[3:]
         if low[axis] <= at + 1 and high[axis] >= at:
-            found.append((low[rest[0]], low[rest[1]], high[rest[0]], high[rest[1]], item.kind, item.score))
+            plane_boxes.append(
+                (
+                    low[in_plane_axes[0]],
+                    low[in_plane_axes[1]],
+                    high[in_plane_axes[0]],
+                    high[in_plane_axes[1]],
+                    item.kind,
+                    item.score,
+                )
+            )
     if axis == 2:
-        return Panel(title, cut, marks, tuple(found), (size[0], size[1]))
-    deep = picture.shape[2]
-    turned = [(deep - d1, r0, deep - d0, r1, kind, score) for r0, d0, r1, d1, kind, score in found]
-    picture_up = np.ascontiguousarray(cut.transpose(1, 0, 2)[::-1])
-    masks_up = np.ascontiguousarray(marks.transpose(0, 2, 1)[:, ::-1])
-    return Panel(title, picture_up, masks_up, tuple(turned), (size[2], size[rest[0]]))
+        return Panel(title, plane_pixels, plane_masks, tuple(plane_boxes), (size[0], size[1]))
+    n_slices = picture.shape[2]
+    rotated_boxes = [
+        (n_slices - d1, r0, n_slices - d0, r1, class_index, score) for r0, d0, r1, d1, class_index, score in plane_boxes
+    ]
+    picture_up = np.ascontiguousarray(plane_pixels.transpose(1, 0, 2)[::-1])
+    masks_up = np.ascontiguousarray(plane_masks.transpose(0, 2, 1)[:, ::-1])
+    return Panel(title, picture_up, masks_up, tuple(rotated_boxes), (size[2], size[in_plane_axes[0]]))

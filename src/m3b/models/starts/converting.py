@@ -52,37 +52,37 @@ def convert(source: Path, folder: Path, sandbox: Sandbox) -> Converted:
         if source.resolve() != target.resolve():
             shutil.copyfile(source, target)
         return Converted(target, count, "as it is")
-    with TemporaryFolder("convert") as place, TemporaryFolder("convert-log") as logs:
-        made, said = place / WEIGHTS_FILE, _run(source.resolve(), place, logs / "output.txt", sandbox)
-        if "error" in said or not made.is_file():
+    with TemporaryFolder("convert") as scratch, TemporaryFolder("convert-log") as logs:
+        converted_file, report = scratch / WEIGHTS_FILE, _run(source.resolve(), scratch, logs / "output.txt", sandbox)
+        if "error" in report or not converted_file.is_file():
             raise ModelError(
-                f"{source} could not be converted: {said.get('error', 'nothing was written')}. Is it whole, and is it the "
+                f"{source} could not be converted: {report.get('error', 'nothing was written')}. Is it whole, and is it the "
                 "file of weights?"
             )
-        count = sound(made)
-        shutil.move(made, target)
-    return Converted(target, count, str(said.get("how", "")))
+        count = sound(converted_file)
+        shutil.move(converted_file, target)
+    return Converted(target, count, str(report.get("how", "")))
 
 
 def _run(source: Path, place: Path, output: Path, sandbox: Sandbox) -> dict[str, Any]:
     """What the converter printed as its last line."""
-    code = place / "converter.py"
-    shutil.copyfile(resources_dir() / "weights" / "converter.py", code)
+    converter = place / "converter.py"
+    shutil.copyfile(resources_dir() / "weights" / "converter.py", converter)
     process = sandbox.start(
-        [sys.executable, "-B", str(code), str(source), str(place / WEIGHTS_FILE)],
+        [sys.executable, "-B", str(converter), str(source), str(place / WEIGHTS_FILE)],
         cwd=place,
         mounts=Mounts(read=(source,), write=(place,)),
         output=output,
         limits=Limits(memory_mib=MEMORY_MIB, wall_s=CONVERT_S, file_mib=MEMORY_MIB, disk_mib=MEMORY_MIB, alone=True),
     )
-    end = process.wait()
+    exit_status = process.wait()
     text = output.read_text(encoding="utf-8", errors="replace").strip() if output.is_file() else ""
     lines = text.splitlines()
     try:
-        said = json.loads(lines[-1]) if lines else {}
+        report = json.loads(lines[-1]) if lines else {}
     except ValueError:
-        said = {}
-    if isinstance(said, dict) and ("error" in said or (end is not None and end.code == 0)):
-        return said
-    reason = end.reason if end else "lost"
+        report = {}
+    if isinstance(report, dict) and ("error" in report or (exit_status is not None and exit_status.code == 0)):
+        return report
+    reason = exit_status.reason if exit_status else "lost"
     return {"error": f"the converter ended ({reason}): {' '.join(lines[-3:])[-400:]}"}

@@ -45,56 +45,56 @@ def fetch(
             while m3b is offline, a digest that is not the published one.
         ModelError: the address does not answer, or the weights cannot be converted.
     """
-    known = entry(name)
+    model = entry(name)
     target = store_dir() / name
     if target.exists() and not force:
         raise WrongUse(f"{target} is there already; --force takes the new weights in its place.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder("fetch") as raw:
+    with TemporaryFolder("fetch") as download_folder:
         if source.startswith(("https://", "http://")):
-            place = _download(known, source.rstrip("/"), raw, progress)
+            source_folder = _download(model, source.rstrip("/"), download_folder, progress)
         else:
-            place = Path(source).expanduser()
-            if not place.is_dir():
-                raise WrongUse(f"There is no folder {place}. The files of {name} are at {known.source}.")
-        part = target.with_name(f".{target.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
+            source_folder = Path(source).expanduser()
+            if not source_folder.is_dir():
+                raise WrongUse(f"There is no folder {source_folder}. The files of {name} are at {model.source}.")
+        partial = target.with_name(f".{target.name}.part")
+        shutil.rmtree(partial, ignore_errors=True)
         try:
-            made = _take(known, place, part, sandbox, source)
+            converted = _take(model, source_folder, partial, sandbox, source)
             shutil.rmtree(target, ignore_errors=True)
-            part.rename(target)
+            partial.rename(target)
         finally:
-            shutil.rmtree(part, ignore_errors=True)
-    return target, made
+            shutil.rmtree(partial, ignore_errors=True)
+    return target, converted
 
 
 def _take(known: StartEntry, place: Path, part: Path, sandbox: Sandbox, source: str) -> Converted:
     weights = _weights(known, place)
     digest = sha256_of(weights)
-    right = published(known, weights.name)
-    if not digest.startswith(right):
+    expected = published(known, weights.name)
+    if not digest.startswith(expected):
         raise WrongUse(
-            f"{weights} has the SHA-256 {digest[:16]}..., and the publisher's begins with {right}: it was damaged on "
+            f"{weights} has the SHA-256 {digest[:16]}..., and the publisher's begins with {expected}: it was damaged on "
             "the way or is another file. Get it again."
         )
-    others = [*known.needed, *known.welcome, START]
-    found = {one: file for one in others if (file := _find(place, one))}
-    if missing := [one for one in known.needed if one not in found]:
+    extra_files = [*known.needed, *known.welcome, START]
+    available = {file_name: file for file_name in extra_files if (file := _find(place, file_name))}
+    if missing := [file_name for file_name in known.needed if file_name not in available]:
         raise WrongUse(
             f"{place} lacks {', '.join(missing)}, which {known.name} needs besides its weights ({known.source})."
         )
     part.mkdir(parents=True)
-    made = _parts(weights, part) if weights.name == INDEX else convert(weights, part, sandbox)
-    for one, file in found.items():
-        if one != START:
-            shutil.copyfile(file, part / one)
-    own = _own(found.get(START))
+    converted = _parts(weights, part) if weights.name == INDEX else convert(weights, part, sandbox)
+    for file_name, file in available.items():
+        if file_name != START:
+            shutil.copyfile(file, part / file_name)
+    arch = _own(available.get(START))
     describe(part, {
-        "entry": known.name, **own, "licence": known.licence, "source": known.source,
-        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": made.how,
-        "tensors": made.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(part.iterdir())},
+        "entry": known.name, **arch, "licence": known.licence, "source": known.source,
+        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": converted.how,
+        "tensors": converted.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(part.iterdir())},
     })  # fmt: skip
-    return made
+    return converted
 
 
 def published(known: StartEntry, name: str) -> str:
@@ -107,10 +107,14 @@ def _own(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        description = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise WrongUse(f"{file} is no JSON: {error}") from error
-    return {"arch": said["arch"]} if isinstance(said, dict) and isinstance(said.get("arch"), dict) else {}
+    return (
+        {"arch": description["arch"]}
+        if isinstance(description, dict) and isinstance(description.get("arch"), dict)
+        else {}
+    )
 
 
 def _weights(known: StartEntry, place: Path) -> Path:
@@ -132,8 +136,8 @@ def _find(place: Path, name: str) -> Path | None:
 def _parts(index: Path, folder: Path) -> Converted:
     """Weights in several files."""
     try:
-        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted({Path(str(name)).name for name in listed.values()})
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted({Path(str(name)).name for name in weight_map.values()})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise WrongUse(f"{index} names no parts of the weights (`weight_map`): {error!r}. Get it again.") from error
     if not names:
@@ -151,13 +155,13 @@ def _download(known: StartEntry, base: str, raw: Path, progress: Progress | None
         raise WrongUse(
             f"m3b is offline ({VARIABLE}): give the folder with the files of {known.name} to --from instead."
         )
-    tried = []
+    missing_names = []
     for name in dict.fromkeys((*known.weights, WEIGHTS_FILE)):
         if _get(f"{base}/{name}", raw / name, progress):
             break
-        tried.append(name)
+        missing_names.append(name)
     else:
-        raise ModelError(f"{base} has none of {', '.join(tried)}. {known.name} is at {known.source}.")
+        raise ModelError(f"{base} has none of {', '.join(missing_names)}. {known.name} is at {known.source}.")
     for name in (*known.needed, *known.welcome):
         if not is_weights(name):
             _get(f"{base}/{name}", raw / name, progress)

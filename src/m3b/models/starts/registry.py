@@ -107,18 +107,18 @@ def entries() -> tuple[StartEntry, ...]:
     Raises:
         pydantic.ValidationError: a file of the registry is damaged; the installation is broken.
     """
-    found = []
+    models = []
     for file in sorted((resources_dir() / "templates" / "shared" / "registry").glob("*.toml")):
-        found += read_family(file)
-    return tuple(sorted(found, key=lambda one: (one.family, one.name)))
+        models += read_family(file)
+    return tuple(sorted(models, key=lambda model: (model.family, model.name)))
 
 
 def read_family(file: Path) -> list[StartEntry]:
     """The entries of one file."""
-    said = tomllib.loads(file.read_text(encoding="utf-8"))
-    common = dict(said["family"])
+    document = tomllib.loads(file.read_text(encoding="utf-8"))
+    common = dict(document["family"])
     family = common.pop("name")
-    return [StartEntry(**{"family": family, **common, **one}) for one in said["entry"]]
+    return [StartEntry(**{"family": family, **common, **item}) for item in document["entry"]]
 
 
 def entry(name: str) -> StartEntry:
@@ -127,9 +127,9 @@ def entry(name: str) -> StartEntry:
     Raises:
         WrongUse: there is none of that name; the message names near ones.
     """
-    known = {one.name: one for one in entries()}
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, 3, 0.4)
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise WrongUse(f"No pretrained network is called {name!r}.{meant} `m3b models list` names all.")
+    models_by_name = {model.name: model for model in entries()}
+    if name in models_by_name:
+        return models_by_name[name]
+    close_names = difflib.get_close_matches(name, models_by_name, 3, 0.4)
+    suggestion = f" Did you mean {' or '.join(close_names)}?" if close_names else ""
+    raise WrongUse(f"No pretrained network is called {name!r}.{suggestion} `m3b models list` names all.")

@@ -32,9 +32,9 @@ class Stored:
 
 def store_dir() -> Path:
     """The folder of weights, which need not exist yet."""
-    said = os.environ.get(STORE)
+    configured = os.environ.get(STORE)
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(said).expanduser() if said else Path(base) / "m3b" / "weights"
+    return Path(configured).expanduser() if configured else Path(base) / "m3b" / "weights"
 
 
 def stored(name: str) -> Stored | None:
@@ -54,15 +54,19 @@ def sound(file: Path) -> int:
     """
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        whole = 2 <= length <= min(file.stat().st_size - 8, MAX_HEAD)
+        is_plausible = 2 <= length <= min(file.stat().st_size - 8, MAX_HEAD)
         try:
-            head = json.loads(stream.read(length)) if whole else None
-            ends = [int(one["data_offsets"][1]) for name, one in head.items() if name != "__metadata__"] if head else []
+            header = json.loads(stream.read(length)) if is_plausible else None
+            tensor_ends = (
+                [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
+                if header
+                else []
+            )
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-            ends = []
-    if not ends or 8 + length + max(ends) != file.stat().st_size:
+            tensor_ends = []
+    if not tensor_ends or 8 + length + max(tensor_ends) != file.stat().st_size:
         raise ModelError(f"{file} is damaged, cut off or no safetensors file. Get it again.")
-    return len(ends)
+    return len(tensor_ends)
 
 
 def describe(folder: Path, said: dict[str, object]) -> None:

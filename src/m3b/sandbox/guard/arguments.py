@@ -71,13 +71,13 @@ def _block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruct
 
 def _each(values: Sequence[int], answer: Instruction) -> list[Instruction]:
     """The answer for each of these values of what was loaded."""
-    return [one for value in values for one in ((JUMP_EQUAL, 0, 1, value), answer)]
+    return [instruction for value in values for instruction in ((JUMP_EQUAL, 0, 1, value), answer)]
 
 
 def _ioctls() -> list[Instruction]:
     """What types into terminals or changes files that were opened to read."""
     program = [_argument(1), *_each((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _NO)]
-    program += _each([request for some in _FILE_IOCTLS.values() for request in some], _YES)
+    program += _each([request for requests in _FILE_IOCTLS.values() for request in requests], _YES)
     return [*program, (AND, 0, 0, _FAMILY), *_each([family << 8 for family in _FILE_IOCTLS], _NO), _YES]
 
 
@@ -91,8 +91,8 @@ def _sockets(calls: Seccomp, column: int) -> list[Instruction]:
         streams.append(_NO)
     allowed: list[Instruction] = [_argument(0)]
     for family in calls["families"]:
-        rest = streams if family == _AF_UNIX else [_YES]
-        allowed += [(JUMP_EQUAL, 0, len(rest), family), *rest]
+        body = streams if family == _AF_UNIX else [_YES]
+        allowed += [(JUMP_EQUAL, 0, len(body), family), *body]
     pair = [_argument(0), (JUMP_EQUAL, 1, 0, _AF_UNIX), _NO, *streams]
     return _block("socket", column, [*allowed, _NO]) + _block("socketpair", column, pair)
 
@@ -100,10 +100,10 @@ def _sockets(calls: Seccomp, column: int) -> list[Instruction]:
 def _modes(column: int) -> list[Instruction]:
     """No file gets a set-user or set-group bit: changes of mode that hold one seem to work, new files are refused."""
     program: list[Instruction] = []
-    for name, place in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
-        program += _block(name, column, [_argument(place), (JUMP_SET, 0, 1, _SET_ID), _SEEMS, _YES])
-    for name, place in (("creat", 1), ("mknod", 1), ("mknodat", 2)):
-        program += _block(name, column, [_argument(place), (JUMP_SET, 0, 1, _SET_ID), _NO, _YES])
+    for name, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
+        program += _block(name, column, [_argument(index), (JUMP_SET, 0, 1, _SET_ID), _SEEMS, _YES])
+    for name, index in (("creat", 1), ("mknod", 1), ("mknodat", 2)):
+        program += _block(name, column, [_argument(index), (JUMP_SET, 0, 1, _SET_ID), _NO, _YES])
     for name, flags in (("open", 1), ("openat", 2)):
         mode = [_argument(flags + 1), (JUMP_SET, 0, 1, _SET_ID), _NO]  # without the flag the mode means nothing
         program += _block(name, column, [_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _YES])
@@ -112,12 +112,12 @@ def _modes(column: int) -> list[Instruction]:
 
 def _own_processes(column: int) -> list[Instruction]:
     """Limits, priorities and processors of the calling process only, which these calls name as 0."""
-    own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _YES]
-    reading = [_argument(2), (JUMP_EQUAL, 0, 3, 0), _argument(2, high=True), *own]  # no new limit
-    program = _block("prlimit64", column, [_argument(0), *own, *reading, _NO])
+    allow_own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _YES]
+    allow_reading = [_argument(2), (JUMP_EQUAL, 0, 3, 0), _argument(2, high=True), *allow_own]  # no new limit
+    program = _block("prlimit64", column, [_argument(0), *allow_own, *allow_reading, _NO])
     for name in _OWN_ONLY:
-        program += _block(name, column, [_argument(0), *own, _NO])
+        program += _block(name, column, [_argument(0), *allow_own, _NO])
     for name, process in (("setpriority", 0), ("ioprio_set", 1)):  # PRIO_PROCESS, IOPRIO_WHO_PROCESS
-        body = [_argument(0), (JUMP_EQUAL, 0, 3, process), _argument(1), *own, _NO]
+        body = [_argument(0), (JUMP_EQUAL, 0, 3, process), _argument(1), *allow_own, _NO]
         program += _block(name, column, body)
     return program

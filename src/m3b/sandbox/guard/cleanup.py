@@ -15,11 +15,13 @@ def remove(folder: str) -> None:
     """Delete the folder if it exists; never follows a link out of it, never raises OSError."""
 
     def open_up(_: Callable[..., object], path: str, error: object) -> None:
-        for one in (os.path.dirname(path), path):
-            inside = one == folder or one.startswith(folder + os.sep)  # never touch the folder that ours lies in
-            if inside and os.path.isdir(one) and not os.path.islink(one):
+        for candidate in (os.path.dirname(path), path):
+            is_inside = candidate == folder or candidate.startswith(
+                folder + os.sep
+            )  # never touch the folder that ours lies in
+            if is_inside and os.path.isdir(candidate) and not os.path.islink(candidate):
                 with suppress(OSError):
-                    os.chmod(one, 0o700)
+                    os.chmod(candidate, 0o700)
 
     folder = folder.rstrip(os.sep)
     with suppress(OSError, RecursionError):

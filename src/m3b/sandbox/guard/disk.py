@@ -23,12 +23,12 @@ class Held:
 
 def count(folders: Sequence[str]) -> Iterator[Held | None]:
     """Yield None while counting and at last what the folders hold. Links are not followed."""
-    seen: set[tuple[int, int]] = set()
+    seen_inodes: set[tuple[int, int]] = set()
     total = entries = 0
-    waiting = list(folders)
-    while waiting:
+    pending = list(folders)
+    while pending:
         try:
-            listing = os.scandir(waiting.pop())
+            listing = os.scandir(pending.pop())
         except OSError:
             continue  # removed meanwhile, or made unreadable by its owner
         with listing:
@@ -37,16 +37,16 @@ def count(folders: Sequence[str]) -> Iterator[Held | None]:
                 if entries % _STEP == 0:
                     yield None
                 try:
-                    about = entry.stat(follow_symlinks=False)
+                    status = entry.stat(follow_symlinks=False)
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                        pending.append(entry.path)
                 except OSError:
                     continue
-                if about.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-                    if (about.st_dev, about.st_ino) in seen:
+                if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
+                    if (status.st_dev, status.st_ino) in seen_inodes:
                         continue
-                    seen.add((about.st_dev, about.st_ino))
-                total += about.st_blocks * 512
+                    seen_inodes.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
     yield Held(total, entries)
 
 

@@ -73,6 +73,6 @@ def drop_capabilities() -> None:
     with suppress(OSError):
         prctl(PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
     header = _CapHeader(_CAPABILITY_VERSION, 0)
-    nothing = (_CapData * 2)()
-    if _libc.capset(ctypes.byref(header), ctypes.byref(nothing)) < 0:
+    no_capabilities = (_CapData * 2)()
+    if _libc.capset(ctypes.byref(header), ctypes.byref(no_capabilities)) < 0:
         raise OSError(ctypes.get_errno(), "capset: the capabilities could not be dropped")

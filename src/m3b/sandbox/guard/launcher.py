@@ -42,13 +42,13 @@ def _limit(confinement: Confinement) -> None:
     # Some containers forbid it; it only decides whom a machine without memory kills first.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
-    wanted = dict(confinement["rlimits"])
-    wanted["NPROC"] = confinement["threads"] + (0 if _exempt() else threads_of(os.getuid()))
-    for name, value in wanted.items():
-        which = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(which)[1]
+    rlimits = dict(confinement["rlimits"])
+    rlimits["NPROC"] = confinement["threads"] + (0 if _exempt() else threads_of(os.getuid()))
+    for name, value in rlimits.items():
+        resource_id = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(resource_id)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (value, value))
+        resource.setrlimit(resource_id, (value, value))
 
 
 def _exempt() -> bool:

@@ -28,11 +28,11 @@ class CappedOutput:
 
     def add(self, data: bytes) -> None:
         """Take the next piece of output."""
-        room = self._half - self._head
-        if room > 0:
-            self._put(data[:room], self._head)
-            self._head += min(room, len(data))
-            data = data[room:]
+        head_space = self._half - self._head
+        if head_space > 0:
+            self._put(data[:head_space], self._head)
+            self._head += min(head_space, len(data))
+            data = data[head_space:]
         if data:
             self._tail += data
             self.flush(force=False)

@@ -38,15 +38,15 @@ def run(job: SupervisorJob, pipes: Pipes) -> NoReturn:
         os.close(descriptor)
     become_subreaper()
     go_first()
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(woken, False)
+    wakeup_read, wakeup_write = os.pipe()
+    os.set_blocking(wakeup_write, False)
+    os.set_blocking(wakeup_read, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     command = _start(job, pipes)
     for descriptor in (pipes.output[1], pipes.ready[1], *job["keep"]):
         os.close(descriptor)
-    status = _watch(command, pipes.lifeline[0], woken)
+    status = _watch(command, pipes.lifeline[0], wakeup_read)
     clean = kill_below(os.getpid())
     report = marshal.dumps({"status": status, "clean": clean})
     try:
@@ -61,9 +61,9 @@ def _watch(command: int, lifeline: int, woken: int) -> int | None:
     poll.register(lifeline, select.POLLIN)
     poll.register(woken, select.POLLIN)
     while True:
-        ended = reap()
-        if command in ended:
-            return ended[command]
+        exit_statuses = reap()
+        if command in exit_statuses:
+            return exit_statuses[command]
         for descriptor, _ in poll.poll():
             if descriptor == lifeline:
                 return None

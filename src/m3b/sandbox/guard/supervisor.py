@@ -36,8 +36,10 @@ _PATIENCE_S = 30.0  # for the reaper to end the tree
 
 
 def main(arguments: list[str]) -> int:
-    control, status, output, *held = map(int, arguments)  # the last: what locks the private folder while we live
-    for descriptor in (control, status, output, *held):
+    control, status, output, *private_handles = map(
+        int, arguments
+    )  # the last: what locks the private folder while we live
+    for descriptor in (control, status, output, *private_handles):
         os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
     job: SupervisorJob = marshal.loads(_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     become_subreaper()
@@ -78,8 +80,8 @@ def _say(status: int, answer: Mapping[str, object]) -> None:
 
         text = json.dumps(answer)
     else:
-        shown = ((name, "true" if value is True else repr(value).replace("'", '"')) for name, value in answer.items())
-        text = "{" + ", ".join(f'"{name}": {value}' for name, value in shown) + "}"
+        fields = ((name, "true" if value is True else repr(value).replace("'", '"')) for name, value in answer.items())
+        text = "{" + ", ".join(f'"{name}": {value}' for name, value in fields) + "}"
     with suppress(OSError):  # the caller is dead
         os.write(status, text.encode() + b"\n")
 

@@ -39,18 +39,18 @@ def _everybody() -> Iterator[tuple[int, Stat]]:
             continue
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                found = Stat(file.read())
+                process = Stat(file.read())
         except (OSError, ValueError, IndexError):  # it ended meanwhile
             continue
-        yield int(name), found
+        yield int(name), process
 
 
 def threads_of(uid: int) -> int:
     """Count the threads that belong to the user `uid`, as far as /proc shows them."""
     count = 0
-    for pid, found in _everybody():
+    for pid, process in _everybody():
         with suppress(OSError):
-            count += found.threads if os.stat(f"/proc/{pid}").st_uid == uid else 0
+            count += process.threads if os.stat(f"/proc/{pid}").st_uid == uid else 0
     return count
 
 
@@ -71,17 +71,17 @@ def out_of_memory_kills() -> int:
 
 def below(root: int) -> dict[int, Stat]:
     """Return the living descendants of `root`, zombies and `root` itself left out."""
-    everybody = dict(_everybody())
+    processes = dict(_everybody())
     children: dict[int, list[int]] = {}
-    for pid, found in everybody.items():
-        children.setdefault(found.parent, []).append(pid)
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
     result: dict[int, Stat] = {}
-    waiting = [root]
-    while waiting:
-        for pid in children.get(waiting.pop(), ()):
-            waiting.append(pid)
-            if everybody[pid].state not in "ZX":
-                result[pid] = everybody[pid]
+    pending = [root]
+    while pending:
+        for pid in children.get(pending.pop(), ()):
+            pending.append(pid)
+            if processes[pid].state not in "ZX":
+                result[pid] = processes[pid]
     return result
 
 
@@ -92,22 +92,22 @@ def kill_below(root: int, patience_s: float = 20.0) -> bool:
     before it is killed, so that a fork bomb of daemons cannot outrun the killing.
     """
     deadline = time.monotonic() + patience_s
-    own = os.getpgrp()
+    own_group = os.getpgrp()
     stopped: set[int] = set()
     while time.monotonic() < deadline:
         reap()
         if _childless():  # whoever loses its parent below a subreaper becomes its child
             return True
-        found = below(root)
-        for group in {s.group for s in found.values()} - {own, 0}:
+        descendants = below(root)
+        for group in {s.group for s in descendants.values()} - {own_group, 0}:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
-        fresh = found.keys() - stopped
-        if len(fresh) > _GROWING:
-            _signal(fresh, signal.SIGSTOP)
-            stopped |= fresh
+        new_pids = descendants.keys() - stopped
+        if len(new_pids) > _GROWING:
+            _signal(new_pids, signal.SIGSTOP)
+            stopped |= new_pids
             continue
-        _signal(found, signal.SIGKILL)
+        _signal(descendants, signal.SIGKILL)
         time.sleep(0.002)
     return False
 
@@ -148,9 +148,9 @@ def memory(tree: dict[int, Stat], unmapped: int, enough: int) -> int:
     if sum(s.resident for s in tree.values()) + unmapped <= enough:
         return 0
     total = shared = 0
-    for pid, found in tree.items():
+    for pid, process in tree.items():
         proportional = _proportional(pid)
-        total += found.resident if proportional is None else proportional[0]
+        total += process.resident if proportional is None else proportional[0]
         shared += 0 if proportional is None else proportional[1]
     return max(total, total - shared + unmapped)
 
@@ -161,9 +161,9 @@ def _proportional(pid: int) -> tuple[int, int] | None:
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
             for line in file:
-                name, _, rest = line.partition(":")
+                name, _, value_text = line.partition(":")
                 if name in ("Pss", "Pss_Shmem"):
-                    fields[name] = int(rest.split()[0]) * 1024
+                    fields[name] = int(value_text.split()[0]) * 1024
     except (OSError, ValueError):
         return None
     return (fields["Pss"], fields.get("Pss_Shmem", 0)) if "Pss" in fields else None
@@ -174,7 +174,7 @@ def unlinked(tree: dict[int, Stat]) -> dict[tuple[int, int], tuple[int, bool]]:
 
     No walk of a folder sees them.
     """
-    found: dict[tuple[int, int], tuple[int, bool]] = {}
+    files: dict[tuple[int, int], tuple[int, bool]] = {}
     for pid in tree:
         folder = f"/proc/{pid}/fd"
         with suppress(OSError):
@@ -183,8 +183,8 @@ def unlinked(tree: dict[int, Stat]) -> dict[tuple[int, int], tuple[int, bool]]:
                     target = os.readlink(f"{folder}/{name}")
                     if not target.endswith(_UNLINKED):
                         continue
-                    about = os.stat(f"{folder}/{name}")
-                    if stat.S_ISREG(about.st_mode):
-                        held = about.st_blocks * 512
-                        found[about.st_dev, about.st_ino] = (held, target.startswith(_IN_MEMORY))
-    return found
+                    status = os.stat(f"{folder}/{name}")
+                    if stat.S_ISREG(status.st_mode):
+                        n_bytes = status.st_blocks * 512
+                        files[status.st_dev, status.st_ino] = (n_bytes, target.startswith(_IN_MEMORY))
+    return files

@@ -17,25 +17,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m m3b.testing.conformance", description=__doc__)
     parser.add_argument("subjects", nargs="*", help="MODULE:NAME of a Subject; m3b's own providers where none is given")
     parser.add_argument("--write", type=Path, help="write the table to this file instead of printing it")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.getLogger("m3b.llm").setLevel(logging.ERROR)  # the models of this suite are in no list
-    outcomes = run([_load(name) for name in given.subjects] or built_in())
-    if given.write:
-        given.write.write_text(page(outcomes), encoding="utf-8")
+    outcomes = run([_load(name) for name in options.subjects] or built_in())
+    if options.write:
+        options.write.write_text(page(outcomes), encoding="utf-8")
     else:
         print(page(outcomes), end="")
-    broken = [outcome for outcome in outcomes if outcome.mark == "no"]
-    for outcome in broken:
+    failures = [outcome for outcome in outcomes if outcome.mark == "no"]
+    for outcome in failures:
         print(f"{outcome.subject}: {outcome.behaviour}: {outcome.why}", file=sys.stderr)
-    return 1 if broken else 0
+    return 1 if failures else 0
 
 
 def _load(name: str) -> Subject:
     module, _, attribute = name.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    if not isinstance(found, Subject):
-        raise SystemExit(f"{name} is {type(found).__name__}, no m3b.testing.conformance.Subject.")
-    return found
+    subject = getattr(importlib.import_module(module), attribute)
+    if not isinstance(subject, Subject):
+        raise SystemExit(f"{name} is {type(subject).__name__}, no m3b.testing.conformance.Subject.")
+    return subject
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ def text(case: Exercise) -> None:
 def usage(case: Exercise) -> None:
     case.server.will(case.text())
     used = case.ask().usage
-    found = (used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens)
-    assert found == (100, 60, 7, 3), f"usage is {used}"
+    token_counts = (used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens)
+    assert token_counts == (100, 60, 7, 3), f"usage is {used}"
 
 
 @promise("answers", "parallel calls go there and back")
@@ -53,9 +53,9 @@ def parallel_calls(case: Exercise) -> None:
 @promise("answers", "a malformed call is told as such, and replayed validly")
 def malformed_call(case: Exercise) -> None:
     bad = ToolCall("bad id/1", "list files", {}, "no JSON")
-    talk = [*START, Message("assistant", "", (bad,)), Message("tool", "", call_id="bad id/1", is_error=True)]
+    messages = [*START, Message("assistant", "", (bad,)), Message("tool", "", call_id="bad id/1", is_error=True)]
     case.server.will(case.text("ok"))
-    assert case.ask(messages=talk).text == "ok"
+    assert case.ask(messages=messages).text == "ok"
     sent = json.dumps(case.turns()[0])
     assert "bad id/1" not in sent, "a call id went out that providers refuse"
     assert sent.count("bad_id_1") == 2, "the call and its answer no longer belong together"
@@ -112,9 +112,9 @@ def stream(case: Exercise) -> str | None:
     llm = case.llm()
     for _ in bodies:
         pieces: list[str] = []
-        plain, streamed = case.ask(llm), ask(llm, START, TOOLS, on_text=pieces.append)
-        assert streamed == plain, f"{streamed} is not {plain}"
-        assert joined(pieces) == plain.text, f"the pieces {pieces} are not {plain.text!r}"
+        complete_reply, streamed = case.ask(llm), ask(llm, START, TOOLS, on_text=pieces.append)
+        assert streamed == complete_reply, f"{streamed} is not {complete_reply}"
+        assert joined(pieces) == complete_reply.text, f"the pieces {pieces} are not {complete_reply.text!r}"
     return None
 
 
@@ -122,9 +122,9 @@ def stream(case: Exercise) -> str | None:
 def half_a_stream(case: Exercise) -> str | None:
     if not _streams(case):
         return "does not stream"
-    whole = case.text("one two three four")
-    size = len(b"".join(whole.events))
-    case.server.will(ServerAnswer(whole.body, events=whole.events, cut=size // 2), whole)
+    full_answer = case.text("one two three four")
+    size = len(b"".join(full_answer.events))
+    case.server.will(ServerAnswer(full_answer.body, events=full_answer.events, cut=size // 2), full_answer)
     pieces: list[str] = []
     reply = ask(case.llm(), START, TOOLS, on_text=pieces.append)
     assert reply.text == joined(pieces) == "one two three four", f"{reply.text!r}, heard {pieces}"

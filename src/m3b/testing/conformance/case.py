@@ -50,12 +50,12 @@ class Exercise:
 
     def turns(self) -> list[list[Any]]:
         """The turns of each request so far."""
-        return [self.subject.dialect.turns(heard.body) for heard in self.server.heard]
+        return [self.subject.dialect.turns(request.body) for request in self.server.heard]
 
     def passes(self, *trouble: ServerAnswer) -> Reply:
         """The answer after trouble that passes; nothing may be lost or doubled on the way."""
         self.server.will(*trouble, self.text("at last"))
-        reply = self.ask(self.llm(timeout_s=TIMEOUT_S if any(each.silence_s for each in trouble) else 30.0))
+        reply = self.ask(self.llm(timeout_s=TIMEOUT_S if any(answer.silence_s for answer in trouble) else 30.0))
         assert reply.text == "at last", f"the reply is {reply.text!r}"
         assert len(self.waits) == len(trouble), f"{len(self.waits)} waits were told of, not {len(trouble)}"
         assert len(self.server.heard) == len(trouble) + 1, f"{len(self.server.heard)} requests came"

@@ -51,8 +51,8 @@ class Chat:
         return self._body({"role": "assistant", "content": text}, reason)
 
     def calls(self, *calls: Call) -> Body:
-        made = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
-        return self._body({"role": "assistant", "content": None, "tool_calls": made}, "tool_calls")
+        tool_calls = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
+        return self._body({"role": "assistant", "content": None, "tool_calls": tool_calls}, "tool_calls")
 
     def empty(self) -> Body:
         return {**self.text(""), "choices": []}
@@ -76,11 +76,11 @@ class Chat:
         deltas: list[Body] = [{"role": "assistant", "content": ""}]
         text = choice["message"].get("content") or ""
         deltas += [{"content": piece} for piece in _halves(text)]
-        for at, call in enumerate(choice["message"].get("tool_calls") or ()):
+        for index, call in enumerate(choice["message"].get("tool_calls") or ()):
             first, second = _halves(call["function"]["arguments"])
             begin = {"name": call["function"]["name"], "arguments": first}
-            deltas.append({"tool_calls": [{"index": at, "id": call["id"], "type": "function", "function": begin}]})
-            deltas.append({"tool_calls": [{"index": at, "function": {"arguments": second}}]})
+            deltas.append({"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": begin}]})
+            deltas.append({"tool_calls": [{"index": index, "function": {"arguments": second}}]})
         head = {key: body[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
         chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
         chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
@@ -131,13 +131,13 @@ class Responses:
         }  # fmt: skip
 
     def events(self, body: Body) -> tuple[bytes, ...]:
-        begun = {**body, "status": "in_progress", "output": [], "usage": None}
-        events: list[Body] = [{"type": "response.created", "response": begun}]
-        for at, item in enumerate(body["output"]):
+        in_progress = {**body, "status": "in_progress", "output": [], "usage": None}
+        events: list[Body] = [{"type": "response.created", "response": in_progress}]
+        for index, item in enumerate(body["output"]):
             for part in item.get("content") or ():
-                place = {"item_id": item["id"], "output_index": at, "content_index": 0, "logprobs": []}
+                location = {"item_id": item["id"], "output_index": index, "content_index": 0, "logprobs": []}
                 pieces = _halves(part.get("text") or "")
-                events += [{"type": "response.output_text.delta", "delta": piece, **place} for piece in pieces]
+                events += [{"type": "response.output_text.delta", "delta": piece, **location} for piece in pieces]
         end = "response.incomplete" if body["status"] == "incomplete" else "response.completed"
         events.append({"type": end, "response": body})
         return tuple(_event({**event, "sequence_number": n}, event["type"]) for n, event in enumerate(events))
@@ -157,8 +157,8 @@ class Messages:
         return self._body([{"type": "text", "text": text}], reason)
 
     def calls(self, *calls: Call) -> Body:
-        made = [{"type": "tool_use", "id": i, "name": n, "input": json.loads(a)} for i, n, a in calls]
-        return self._body(made, "tool_use")
+        tool_uses = [{"type": "tool_use", "id": i, "name": n, "input": json.loads(a)} for i, n, a in calls]
+        return self._body(tool_uses, "tool_use")
 
     def empty(self) -> Body:
         return {**self.text(""), "content": None}
@@ -177,7 +177,7 @@ class Messages:
     def events(self, body: Body) -> tuple[bytes, ...]:
         start = {**body, "content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 1}}
         events: list[Body] = [{"type": "message_start", "message": start}]
-        for at, block in enumerate(body["content"] or ()):
+        for index, block in enumerate(body["content"] or ()):
             if block["type"] == "text":
                 begin: Body = {"type": "text", "text": ""}
                 deltas = [{"type": "text_delta", "text": piece} for piece in _halves(block["text"])]
@@ -186,9 +186,9 @@ class Messages:
                 deltas = [
                     {"type": "input_json_delta", "partial_json": piece} for piece in _halves(json.dumps(block["input"]))
                 ]
-            events.append({"type": "content_block_start", "index": at, "content_block": begin})
-            events += [{"type": "content_block_delta", "index": at, "delta": delta} for delta in deltas]
-            events.append({"type": "content_block_stop", "index": at})
+            events.append({"type": "content_block_start", "index": index, "content_block": begin})
+            events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+            events.append({"type": "content_block_stop", "index": index})
         end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
         events.append({"type": "message_delta", "delta": end, "usage": body["usage"]})
         events.append({"type": "message_stop"})
@@ -196,13 +196,13 @@ class Messages:
 
     def turns(self, request: Body) -> list[Any]:
         system = request.get("system", [])
-        return [_bare(each) for each in (*system, *request["messages"])]
+        return [_bare(turn) for turn in (*system, *request["messages"])]
 
 
 def _bare(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _bare(each) for key, each in value.items() if key != "cache_control"}
-    return [_bare(each) for each in value] if isinstance(value, list) else value
+        return {key: _bare(item) for key, item in value.items() if key != "cache_control"}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
 
 
 def _halves(text: str) -> tuple[str, str]:

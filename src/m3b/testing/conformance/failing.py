@@ -112,8 +112,8 @@ def unknown_model(case: Exercise) -> None:
 
 @promise("trouble that stays", "a conversation that is too long is ContextOverflow")
 def overflow(case: Exercise) -> None:
-    said = "This model's maximum context length is 8192 tokens, however you requested 9000"
-    case.ends(ContextOverflow, case.error(400, said, "invalid_request_error"))
+    message = "This model's maximum context length is 8192 tokens, however you requested 9000"
+    case.ends(ContextOverflow, case.error(400, message, "invalid_request_error"))
 
 
 @promise("trouble that stays", "a content filter's refusal is Refused")
@@ -123,9 +123,9 @@ def content_filter(case: Exercise) -> None:
 
 @promise("trouble that stays", "an impossible conversation is refused before anything is sent")
 def impossible(case: Exercise) -> None:
-    talk = [*START, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
+    messages = [*START, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
     try:
-        case.ask(messages=talk)
+        case.ask(messages=messages)
     except BadRequest:
         assert not case.server.heard, "it was sent all the same"
         return
@@ -160,18 +160,18 @@ def cancel_silence(case: Exercise) -> None:
 
 @promise("the caller", "what was sent once is sent again byte for byte, so that caches serve it")
 def stable_prefix(case: Exercise) -> None:
-    talk = list(START)
+    messages = list(START)
     llm = case.llm()
     body: Body
     for turn in range(3):
         body = case.subject.dialect.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))
         case.server.will(ServerAnswer(body))
-        reply = case.ask(llm, messages=talk)
-        talk += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
+        reply = case.ask(llm, messages=messages)
+        messages += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
     first, second, third = (json.dumps(turns)[:-1] for turns in case.turns())
     assert second.startswith(first), "the second request changes what the first one said"
     assert third.startswith(second), "the third request changes what the second one said"
-    assert len({json.dumps(heard.body.get("tools"))[:40] for heard in case.server.heard}) == 1
+    assert len({json.dumps(request.body.get("tools"))[:40] for request in case.server.heard}) == 1
 
 
 @promise("the caller", "the key goes into the request, and into no error or representation")
@@ -180,17 +180,17 @@ def key_is_nowhere(case: Exercise) -> None:
     llm = case.llm()
     error: BaseException | None = case.fails(LLMError, llm)
     assert any(CANARY in value for value in case.server.heard[0].headers.values()), "the key was not sent"
-    shown = "".join(traceback.format_exception(error)) + repr(llm) + str(getattr(llm, "__dict__", ""))
+    exposed_text = "".join(traceback.format_exception(error)) + repr(llm) + str(getattr(llm, "__dict__", ""))
     while error is not None:
-        shown += repr(error) + str(vars(error))
+        exposed_text += repr(error) + str(vars(error))
         error = error.__cause__ or error.__context__
-    assert CANARY not in shown, "the key is in an error"
+    assert CANARY not in exposed_text, "the key is in an error"
 
 
 @promise("the caller", "a redirect does not take the key to another host")
 def redirect(case: Exercise) -> None:
-    with Server() as other:
-        other.will(case.text("from elsewhere"))
-        case.server.will(ServerAnswer({}, status=307, headers={"Location": f"{other.url}/v1/elsewhere"}))
+    with Server() as other_server:
+        other_server.will(case.text("from elsewhere"))
+        case.server.will(ServerAnswer({}, status=307, headers={"Location": f"{other_server.url}/v1/elsewhere"}))
         case.fails(LLMError, case.llm(attempts=1))
-        assert not other.heard, "another host was asked"
+        assert not other_server.heard, "another host was asked"

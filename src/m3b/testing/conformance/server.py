@@ -48,8 +48,8 @@ class Heard:
 
     @property
     def body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.raw)
-        return found
+        content: dict[str, Any] = json.loads(self.raw)
+        return content
 
 
 Respond = Callable[[Heard], ServerAnswer]

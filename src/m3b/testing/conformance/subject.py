@@ -47,9 +47,9 @@ def _of(name: str, model: str, dialect: Dialect | None = None) -> Subject:
 
     def make(url: str, retry: Retry, timeout_s: float) -> LLM:
         path = "" if provider.wire == "anthropic" else "/v1"
-        here = replace(provider, base_url=url + path)
+        local_provider = replace(provider, base_url=url + path)
         key = Key(CANARY, (*provider.variables, "M3B_API_KEY")[0])
-        llm = registry.open_provider(name, model, retry=retry, timeout_s=timeout_s, provider=here, key=key)
+        llm = registry.open_provider(name, model, retry=retry, timeout_s=timeout_s, provider=local_provider, key=key)
         return fit(llm, "auto", repairs=name not in registry.STEADY)
 
     return Subject(name, make, dialect or DIALECTS[provider.wire])

@@ -39,10 +39,10 @@ def run(subjects: Iterable[Subject], behaviours: Sequence[Behaviour] = BEHAVIOUR
 
 def _outcome(subject: Subject, behaviour: Behaviour) -> Outcome:
     try:
-        why = behaviour.check(subject)
+        reason = behaviour.check(subject)
     except Exception as error:  # noqa: BLE001 - whatever a provider does instead of keeping the promise
         return Outcome(subject.name, behaviour, "no", f"{type(error).__name__}: {error}")
-    return Outcome(subject.name, behaviour, "-" if why else "yes", why)
+    return Outcome(subject.name, behaviour, "-" if reason else "yes", reason)
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
@@ -58,8 +58,10 @@ def page(outcomes: Sequence[Outcome]) -> str:
             lines.append("|---" * (len(subjects) + 1) + "|")
         row = [marks.get((subject, str(behaviour)), "") for subject in subjects]
         lines.append(f"| {behaviour.promise} | {' | '.join(row)} |")
-    broken = [outcome for outcome in outcomes if outcome.mark == "no"]
-    if broken:
+    failures = [outcome for outcome in outcomes if outcome.mark == "no"]
+    if failures:
         lines.append("\n## Broken\n")
-        lines += [f"- {each.subject}, {each.behaviour.promise}: {' '.join(each.why.split())}" for each in broken]
+        lines += [
+            f"- {failure.subject}, {failure.behaviour.promise}: {' '.join(failure.why.split())}" for failure in failures
+        ]
     return "\n".join(lines) + "\n"

@@ -25,8 +25,8 @@ def load_parts(folder: Path) -> Any:
 
 def listed(outputs: Any) -> list[Any]:
     """The tensors that a module returned, as NumPy arrays."""
-    found = outputs if isinstance(outputs, tuple | list) else [outputs]
-    return [tensor.detach().cpu().numpy() for tensor in found]
+    tensors = outputs if isinstance(outputs, tuple | list) else [outputs]
+    return [tensor.detach().cpu().numpy() for tensor in tensors]
 
 
 def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
         for tensor in module.parameters():  # tracing takes a weight that `state_dict` gives repacked for a constant
             tensor.data = tensor.data.contiguous()
         names = [*part["inputs"], *part["outputs"]]
-        axes = part.get("dynamic") or {one: {0: "batch"} for one in names}
+        axes = part.get("dynamic") or {tensor_name: {0: "batch"} for tensor_name in names}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tracing: the comparison decides whether the graph is right
             torch.onnx.export(
@@ -58,9 +58,9 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
                 dynamic_axes=axes,
             )
             for number, inputs in enumerate(pairs):
-                given = {f"in_{key}": value.numpy() for key, value in zip(part["inputs"], inputs, strict=True)}
+                input_arrays = {f"in_{key}": value.numpy() for key, value in zip(part["inputs"], inputs, strict=True)}
                 values = zip(part["outputs"], listed(module(*inputs)), strict=True)
-                np.savez(out / f"{name}.{number}.npz", **given, **{f"out_{key}": value for key, value in values})
+                np.savez(out / f"{name}.{number}.npz", **input_arrays, **{f"out_{key}": value for key, value in values})
         graphs.append({"name": name, "file": f"{name}.onnx", "pairs": len(pairs), "about": part.get("about", "")})
     return {"facts": source.facts(), "graphs": graphs}
 
@@ -71,24 +71,24 @@ def compare(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     import onnx
     import onnxruntime
 
-    found = []
+    graphs = []
     for graph in request["graphs"]:
         onnx.checker.check_model(str(folder / graph["file"]))
         session = onnxruntime.InferenceSession(str(folder / graph["file"]), providers=["CPUExecutionProvider"])
         largest = 0.0
-        wanted = [item.name for item in session.get_inputs()]
+        input_names = [item.name for item in session.get_inputs()]
         for number in range(graph["pairs"]):
             with np.load(folder / f"{graph['name']}.{number}.npz") as stored:
-                given = {name: stored[f"in_{name}"] for name in wanted}
+                feed = {name: stored[f"in_{name}"] for name in input_names}
                 expected = {key[4:]: stored[key] for key in stored.files if key.startswith("out_")}
-            for item, value in zip(session.get_outputs(), session.run(None, given), strict=True):
+            for item, value in zip(session.get_outputs(), session.run(None, feed), strict=True):
                 if value.shape != expected[item.name].shape:
                     raise SystemExit(f"{graph['file']}: {item.name} is {value.shape}, not {expected[item.name].shape}")
                 if value.size:
                     largest = max(largest, float(np.abs(value.astype(float) - expected[item.name]).max()))
-        describe = [[{"name": i.name, "shape": i.shape, "type": i.type} for i in ends] for ends in _ends(session)]
-        found.append({**graph, "inputs": describe[0], "outputs": describe[1], "largest_difference": largest})
-    return {"graphs": found, "onnxruntime": onnxruntime.__version__}
+        tensor_infos = [[{"name": i.name, "shape": i.shape, "type": i.type} for i in ends] for ends in _ends(session)]
+        graphs.append({**graph, "inputs": tensor_infos[0], "outputs": tensor_infos[1], "largest_difference": largest})
+    return {"graphs": graphs, "onnxruntime": onnxruntime.__version__}
 
 
 def _ends(session: Any) -> tuple[Any, Any]:
@@ -133,8 +133,8 @@ def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
         inputs = [torch.from_numpy(stored[name]) for name in stored.files if name.startswith("arr_")]
         expected = [stored[name] for name in stored.files if name.startswith("out_")]
         values = listed(network(*inputs))
-    both = zip(values, expected, strict=True)
-    difference = max((float(np.abs(a.astype(float) - b).max()) for a, b in both if a.size), default=0.0)
+    pairs = zip(values, expected, strict=True)
+    difference = max((float(np.abs(a.astype(float) - b).max()) for a, b in pairs if a.size), default=0.0)
     verify_net_in_out("network_def", meta_file=meta, config_file=config, device="cpu", bundle_root=str(folder))
     if request["images"]:
         bundle_run(
@@ -145,12 +145,12 @@ def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point."""
-    action, folder, asked, result = sys.argv[1:]
+    action, folder, request_file, response_file = sys.argv[1:]
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # graphs are traced, and compared, on the CPU
-    request = json.loads(Path(asked).read_text(encoding="utf-8"))
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     actions = {"onnx": to_onnx, "compare": compare, "state": to_state, "bundle": run_bundle}
     answer = actions[action](Path(folder), request)
-    Path(result).write_text(json.dumps(answer), encoding="utf-8")
+    Path(response_file).write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":
