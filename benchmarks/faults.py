@@ -112,7 +112,7 @@ class Actor:
         turns = self.dialect.turns(heard.body)
         conversation = messages(turns)
         self._check(turns, conversation)
-        answer = self._good(conversation)
+        answer = self._next_answer(conversation)
         if self.staying is not None and self.stays_from is not None and self.requests >= self.stays_from:
             self.stayed = True
             return self.staying(self.dialect, answer)
@@ -136,13 +136,13 @@ class Actor:
             self.broken.append(f"request {self.requests} holds {replies} replies; {self.delivered} were delivered")
         self.last = turns
 
-    def _good(self, said: list[Message]) -> ServerAnswer:
-        stage, replies = place(said)
+    def _next_answer(self, conversation: list[Message]) -> ServerAnswer:
+        stage, replies = place(conversation)
         replies_of_stage = self.acts[stage]
         step: Reply = replies_of_stage[min(replies, len(replies_of_stage) - 1)]
         if not step.calls:
             return ServerAnswer(self.dialect.text(step.text))
-        turn_number = sum(message.role == "assistant" for message in said)
+        turn_number = sum(message.role == "assistant" for message in conversation)
         calls = [
             (f"c{turn_number}_{n}", tool_call.name, json.dumps(tool_call.arguments))
             for n, tool_call in enumerate(step.calls)

@@ -200,7 +200,7 @@ def run_nnunet(
             (folder / "shim" / module / "__init__.py").write_text(SHIM)
         env["PYTHONPATH"] = str(folder / "shim")
     env |= {"nnUNet_extTrainer": str(folder / "trainer"), "nnUNet_n_proc_DA": "1", "nnUNet_compile": "f"}
-    device = "cuda" if _gpu() else "cpu"
+    device = "cuda" if _has_gpu() else "cpu"
     shell(["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], folder, **env)
     env |= {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
     command = ["nnUNetv2_train", "4", "3d_fullres", "all", "-tr", "nnUNetTrainerMinutes", "-device", device]
@@ -228,7 +228,7 @@ def run_nnunet(
     return score([folder / "found" / f"test_{number:04d}.nii.gz" for number in range(len(test))], test), wall
 
 
-def _gpu() -> bool:
+def _has_gpu() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())

@@ -76,8 +76,8 @@ class Weak:
         self.requests += 1
         tools = [_spec(tool) for tool in heard.body.get("tools", ())]
         messages = _messages(heard.body["messages"])
-        clean_messages, turns, is_informed = _sober(messages, tools or ALL)
-        reply = self._intended(clean_messages, turns)
+        clean_messages, turns, is_informed = _remove_failures(messages, tools or ALL)
+        reply = self._intended_reply(clean_messages, turns)
         if not reply.calls:
             return ServerAnswer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
         step = turns + 2 * _stage(messages)
@@ -85,12 +85,12 @@ class Weak:
         self.slips[slip] += 1
         return ServerAnswer(self._said(list(reply.calls), slip))
 
-    def _intended(self, sober: Sequence[Message], turns: int) -> Reply:
+    def _intended_reply(self, clean_messages: Sequence[Message], turns: int) -> Reply:
         """What a better model would say now: first it looks around, then it does what the brain does."""
         looks = [_about(look) for look in LOOKS]
         looks_done, remaining = 0, list[Message]()
         look_ids: set[str] = set()
-        for message in sober:
+        for message in clean_messages:
             if message.calls and all(_about(call) in looks for call in message.calls):
                 looks_done += 1
                 look_ids |= {call.id for call in message.calls}
@@ -107,7 +107,7 @@ class Weak:
             return _body("Let me do this.\n\n" + "\n\n".join(self._in_text(call, slip) for call in calls))
         tool_calls = []
         for index, call in enumerate(calls):
-            text = _distorted(call.arguments, slip)
+            text = _distort(call.arguments, slip)
             call_id = f"call_{self.requests}_{index}"
             tool_calls.append({"id": call_id, "type": "function", "function": {"name": call.name, "arguments": text}})
         return _body("", tool_calls)
@@ -116,12 +116,12 @@ class Weak:
         if slip == "none":
             return f'<call tool="{call.name}">\n{json.dumps(call.arguments)}\n</call>'
         if slip == "cut":
-            return f'<call tool="{call.name}">\n{_distorted(call.arguments, slip)}'
+            return f'<call tool="{call.name}">\n{_distort(call.arguments, slip)}'
         arguments = call.arguments if slip == "in text" else _mistyped(call.arguments)
         return f"```json\n{json.dumps({'name': call.name, 'arguments': arguments})}\n```"
 
 
-def _distorted(arguments: dict[str, Any], slip: str) -> str:
+def _distort(arguments: dict[str, Any], slip: str) -> str:
     text = json.dumps(arguments)
     if slip == "cut":
         return text[: max(2, len(text) * 2 // 3)].rstrip('"}] ')
@@ -144,7 +144,7 @@ def _mistyped(arguments: dict[str, Any]) -> dict[str, Any]:
     return mistyped
 
 
-def _sober(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], int, bool]:
+def _remove_failures(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], int, bool]:
     """The conversation without what went wrong, how many turns of calls went well, and whether the last thing said was
     what to do better."""
     results = {message.call_id: message for message in messages if message.role == "tool"}
@@ -210,7 +210,7 @@ def _messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
         if turn["role"] == "tool":
             conversation.append(Message("tool", text, call_id=turn["tool_call_id"], is_error=text.startswith("Error")))
         elif turn["role"] == "user" and text.startswith("<result "):
-            conversation += _results(text, conversation)
+            conversation += _parse_results(text, conversation)
         elif turn["role"] == "assistant":
             text_calls = find_calls(text, ALL)[1] if "<call tool=" in text else []
             calls = [
@@ -226,8 +226,8 @@ def _messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
     return conversation
 
 
-def _results(text: str, made: Sequence[Message]) -> list[Message]:
-    ids = [call.id for call in next(m for m in reversed(made) if m.role == "assistant").calls]
+def _parse_results(text: str, conversation: Sequence[Message]) -> list[Message]:
+    ids = [call.id for call in next(m for m in reversed(conversation) if m.role == "assistant").calls]
     parts = text.split('<result tool="')[1:]
     results = [
         Message(
@@ -259,8 +259,8 @@ def without_repairs() -> Iterator[None]:
             return (value, "") if isinstance(value, dict) else ({}, "no object")
         return {}, "no JSON"
 
-    def strict_types(value: Any, hint: Any, where: str) -> Any:
-        if lenient(value, hint, where) != value:
+    def strict_types(value: Any, hint: Any, location: str) -> Any:
+        if lenient(value, hint, location) != value:
             raise ToolError("Wrong type.")
         return value
 

@@ -104,7 +104,7 @@ def to_json(artifact: Any) -> dict[str, Any]:
     artifact_class: type[Any] = type(artifact)
     if artifact_class in KINDS.values():
         return asdict(artifact)
-    values: dict[str, Any] = _adapter(artifact_class).dump_python(artifact, mode="json")
+    values: dict[str, Any] = _type_adapter(artifact_class).dump_python(artifact, mode="json")
     return values
 
 
@@ -116,10 +116,10 @@ def from_json(made: type[A], raw: Mapping[str, Any]) -> A:
     """
     if made in KINDS.values():
         return made(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
-    return _adapter(made).validate_python(raw)
+    return _type_adapter(made).validate_python(raw)
 
 
-def _adapter(made: type[A]) -> TypeAdapter[A]:
+def _type_adapter(artifact_class: type[A]) -> TypeAdapter[A]:
     from pydantic import TypeAdapter  # what only artifacts of a user's own need
 
-    return TypeAdapter(made)
+    return TypeAdapter(artifact_class)

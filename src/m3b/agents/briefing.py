@@ -61,7 +61,7 @@ def selection_briefing(
             _notes(card) if show_details else "",
             look("preview_dirs", {"path": f"data/{card.root}"}),
         )
-        previews = _first_looks(card, card.task, look) if show_details else []
+        previews = _preview_examples(card, card.task, look) if show_details else []
         survey = read(card) if show_details and read is not None else NOTHING_READ
         parts += [
             _about(card, notes),
@@ -104,10 +104,10 @@ def index_briefing(
         [
             "Stage: index",
             f"Request of the user:\n{request.strip()}",
-            f"## Selection\n{_selected(selection)}",
+            f"## Selection\n{_describe_selection(selection)}",
             f"## Data card\n{_about(card, _notes(card))}",
             f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
-            *(preview.text for preview in _first_looks(card, selection.task, look)),
+            *(preview.text for preview in _preview_examples(card, selection.task, look)),
             *readings_told(readings),
             *([more] if more else []),
             *_ways(resources, selection.task, readings),
@@ -146,7 +146,7 @@ def _ways(resources: Path, task: str, readings: Sequence[ProposedReading]) -> li
     ]
 
 
-def _selected(selection: Selection) -> str:
+def _describe_selection(selection: Selection) -> str:
     classes = ", ".join(selection.classes) or "all that the data names"
     return f"Task: {selection.task}; metric: {selection.metric}; classes: {classes}.\nPlan: {selection.plan}"
 
@@ -165,7 +165,7 @@ def _notes(card: Card) -> str:
     return "" if notes in card.description else notes
 
 
-def _first_looks(card: Card, task: str, look: Look) -> list[ToolResult]:
+def _preview_examples(card: Card, task: str, preview_tool: Look) -> list[ToolResult]:
     """The tables, and an image with its mask or a report: what one would open first. Of no task what any one needs."""
     task_families = [family(task)] if task else families()
     masks, texts = (
@@ -174,7 +174,7 @@ def _first_looks(card: Card, task: str, look: Look) -> list[ToolResult]:
     )
     examples = example_files(card.path, masks=masks, texts=texts) if card.path else []
     path_groups = (_tables(card), [f"data/{card.root}/{name}" for name in examples])
-    return [_shown(paths, look) for paths in path_groups if paths]
+    return [_shown(paths, preview_tool) for paths in path_groups if paths]
 
 
 def _shown(paths: list[str], look: Look) -> ToolResult:

@@ -41,7 +41,7 @@ class Conversation:
         """A user turn, and what it says as data. Two in a row become one, since not every provider takes two."""
         last = self._messages[-1] if self._messages else None
         if last is not None and last.role == "user":
-            self._replace(-1, replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts)))
+            self._replace_message(-1, replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts)))
         else:
             self.add(Message("user", text, facts=tuple(facts)))
 
@@ -72,12 +72,12 @@ class Conversation:
             self._tools = (tools, of_tools(tools))
         return self._size + self._tools[1]
 
-    def _replace(self, at: int, message: Message) -> None:
-        at %= len(self._messages)
-        self._messages[at] = message
-        if at < len(self._sizes):
-            before, self._sizes[at] = self._sizes[at], of_message(message)
-            self._size += self._sizes[at] - before
+    def _replace_message(self, position: int, message: Message) -> None:
+        position %= len(self._messages)
+        self._messages[position] = message
+        if position < len(self._sizes):
+            before, self._sizes[position] = self._sizes[position], of_message(message)
+            self._size += self._sizes[position] - before
 
     def trim(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
         """Replace the oldest tool results by stubs until input plus output fits the window.
@@ -99,7 +99,7 @@ class Conversation:
         for position in result_positions[: max(0, len(result_positions) - KEPT)]:
             if self.size(tools) <= target_tokens:
                 break
-            self._replace(position, replace(self.messages[position], text=STUB, images=()))
+            self._replace_message(position, replace(self.messages[position], text=STUB, images=()))
             dropped += 1
         self.dropped += dropped
         return dropped
@@ -134,7 +134,7 @@ class Conversation:
         conversation = cls()
         for event in events:
             if isinstance(event, Briefed | Replied | Told):
-                conversation._close_calls()
+                conversation._close_open_calls()
             match event:
                 case Returned():
                     facts = (event.facts,) if event.facts else ()
@@ -149,9 +149,9 @@ class Conversation:
                 case Told():
                     conversation.say(event.text, event.facts)
         if not still_open:
-            conversation._close_calls()
+            conversation._close_open_calls()
         return conversation
 
-    def _close_calls(self) -> None:
+    def _close_open_calls(self) -> None:
         for call in self.unanswered():
             self.answer(call, INTERRUPTED, True)

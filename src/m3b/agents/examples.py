@@ -61,13 +61,13 @@ def _masks(files: list[str]) -> list[str]:
         return first_masks
     image = _like(source_images, first_masks[0])
     is_same_folder = os.path.dirname(image) == os.path.dirname(first_masks[0])  # then a folder is a case
-    examples = [image, *(first_masks[:1] if is_same_folder else _of_one_case(first_masks))]
-    for mask in _of_other_kinds(masks, first_masks[0]):
+    examples = [image, *(first_masks[:1] if is_same_folder else _masks_of_one_case(first_masks))]
+    for mask in _masks_of_other_kinds(masks, first_masks[0]):
         examples += [_like(source_images, mask), mask]
     return list(dict.fromkeys(examples))
 
 
-def _of_other_kinds(masks: list[str], first: str) -> list[str]:
+def _masks_of_other_kinds(masks: list[str], first: str) -> list[str]:
     """The first mask of each further kind of name beside `first`; none where there are too many kinds to be kinds."""
     siblings = [name for name in masks if os.path.dirname(name) == os.path.dirname(first)]
     kinds = {_kind(name): name for name in reversed(siblings)}
@@ -83,7 +83,7 @@ def _like(others: Iterable[str], mask: str) -> str:
     return max(others, key=lambda name: _likeness(name, mask))
 
 
-def _of_one_case(masks: Iterable[str]) -> list[str]:
+def _masks_of_one_case(masks: Iterable[str]) -> list[str]:
     """Masks of folders that lie side by side; those of other cases show nothing new."""
     paths = list(masks)
     grandparents = {os.path.dirname(os.path.dirname(name)) for name in paths}

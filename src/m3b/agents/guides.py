@@ -18,10 +18,10 @@ def indexing_guide(resources: Path, task: str) -> str:
     """The indexing script's README without what serves other tasks only."""
     text = (resources / INDEXING / "README.md").read_text(encoding="utf-8").strip()
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    return "".join(part for part in parts if _serves(part.split("\n", 1)[0], task)).strip()
+    return "".join(part for part in parts if _is_for_task(part.split("\n", 1)[0], task)).strip()
 
 
-def _serves(heading: str, task: str) -> bool:
+def _is_for_task(heading: str, task: str) -> bool:
     """Whether a part is for a task: its heading names tasks in brackets, or none."""
     match = re.search(r"^## .*\((.+)\)$", heading)
     return match is None or task in match.group(1).split(", ")

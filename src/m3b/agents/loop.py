@@ -94,8 +94,8 @@ class Agent:
         self.counters = Counters()
         self.take_up(Standing())
         self.specs = tools.specs(self.allowed)
-        self._duty = Duty()
-        self._jobs: set[int] = set()
+        self._failure_message = Duty()
+        self._running_jobs: set[int] = set()
 
     def take_up(self, standing: Standing, interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED) -> None:
         """Go on from where the agent stood in another process.
@@ -104,19 +104,19 @@ class Agent:
             interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
         """
         self.counters.iterations, self.stuck = standing.iterations, standing.stuck
-        self._failed_script, self._cause = standing.failed_script, standing.cause
-        self._reflected, self._odd_replies = standing.reflected, standing.odd_replies
-        self._open, self._told_of = standing, interrupted
+        self._script_failed, self._script_error = standing.failed_script, standing.cause
+        self._has_reflected, self._unusable_replies = standing.reflected, standing.odd_replies
+        self._open, self._describe_interrupted = standing, interrupted
 
-    def _close_open(self) -> None:
+    def _answer_open_calls(self) -> None:
         """Answer the calls that another process did not get through; to finish one that was begun costs no action."""
         started_calls, waiting_calls = self._open.begun, self._open.waiting
         self._open = Standing()
         for call in started_calls:
-            result = ToolResult(self._told_of(call), True, {"interrupted": True})
+            result = ToolResult(self._describe_interrupted(call), True, {"interrupted": True})
             self._answer(call, result if result.text else self.tools.call(call, self.allowed))
         if waiting_calls:
-            self._act(waiting_calls)
+            self._run_calls(waiting_calls)
 
     def run(self, check: Callable[[str], Verdict], duty: Duty | None = None) -> Verdict:
         """Work until `check` accepts what the agent hands over.
@@ -127,34 +127,40 @@ class Agent:
         Raises:
             OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
-        self._duty = duty or Duty()
-        self._close_open()
+        self._failure_message = duty or Duty()
+        self._answer_open_calls()
         pending_reply = self.conversation.unchecked()
         while True:
             reply = self._ask() if pending_reply is None else Reply(pending_reply)
             pending_reply = None
             if reply.calls:
-                if not self._act(reply.calls):
+                if not self._run_calls(reply.calls):
                     continue
                 reply = Reply(reply.text or "done")
             if self._odd(reply):
                 continue
             if give_up_reason := given_up(reply.text):
-                raise Failed(" ".join(part for part in (f"{self._duty.failed}. {give_up_reason}", self._cause) if part))
+                raise Failed(
+                    " ".join(
+                        part
+                        for part in (f"{self._failure_message.failed}. {give_up_reason}", self._script_error)
+                        if part
+                    )
+                )
             check_result = check(reply.text)
             if check_result.said:
-                self._tell(check_result.said, "answer", facts=check_result.facts)
+                self._send_message(check_result.said, "answer", facts=check_result.facts)
                 continue
             self.emit(Checked(check_result.accepted, check_result.faults, check_result.warnings, check_result.reasons))
             if not check_result.accepted:
-                self._reject(check_result)
-            elif check_result.warnings and self.reflection and not self._reflected:
-                self._reflected = True
-                notes = f"The check accepts your work, and noted:\n{_bullets(check_result.warnings)}"
+                self._handle_rejection(check_result)
+            elif check_result.warnings and self.reflection and not self._has_reflected:
+                self._has_reflected = True
+                notes = f"The check accepts your work, and noted:\n{_bullet_list(check_result.warnings)}"
                 facts = Reflection(warnings=check_result.warnings).plain()
-                self._tell(f"{self.reflection}\n\n{notes}\n\n{self.budget.told()}", "reflection", facts=facts)
+                self._send_message(f"{self.reflection}\n\n{notes}\n\n{self.budget.told()}", "reflection", facts=facts)
             else:
-                self._reflected, self._cause = False, ""
+                self._has_reflected, self._script_error = False, ""
                 return check_result
 
     # --- asking --------------------------------------------------------------------------------------------------
@@ -180,23 +186,25 @@ class Agent:
         return reply
 
     def _request(self, specs: Sequence[ToolSpec]) -> Reply:
-        messages, on_text = self.conversation.messages, self._piece if self.stream else None
+        messages, on_text = self.conversation.messages, self._emit_delta if self.stream else None
         self.budget.check(self.llm.facts.usage(self.conversation.size(specs), 0, self.budget.mean_answer))
-        reply = ask(self.llm, messages, specs, on_wait=self._waiting, cancelled=self._interrupted, on_text=on_text)
+        reply = ask(
+            self.llm, messages, specs, on_wait=self._emit_waiting, cancelled=self._check_interruption, on_text=on_text
+        )
         self.budget.spend(reply.usage)
         self.counters.input_tokens += reply.usage.input_tokens
         self.counters.output_tokens += reply.usage.output_tokens
         return reply
 
-    def _interrupted(self) -> bool:
+    def _check_interruption(self) -> bool:
         """Asked while the model is waited for: neither a cancellation nor the end of the run's time waits with it."""
         self.budget.check_time()
         return self.cancelled()
 
-    def _waiting(self, reason: str, seconds: float) -> None:
+    def _emit_waiting(self, reason: str, seconds: float) -> None:
         self.emit(Waiting(reason, seconds))
 
-    def _piece(self, text: str) -> None:
+    def _emit_delta(self, text: str) -> None:
         self.emit(Delta(text))
 
     def _odd(self, reply: Reply) -> bool:
@@ -204,31 +212,33 @@ class Agent:
         prompt_by_stop = {"length": CUT, "refusal": DECLINED}
         prompt = prompt_by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY)
         if not prompt:
-            self._odd_replies = 0
+            self._unusable_replies = 0
             return False
-        self._odd_replies += 1
-        if self._odd_replies >= 3:
+        self._unusable_replies += 1
+        if self._unusable_replies >= 3:
             last_reply = "was cut off at its length limit" if reply.stop == "length" else "was empty"
             message = f"The model gave three unusable replies in a row; the last {last_reply}. Use another model."
             raise Failed(REFUSED if reply.stop == "refusal" else message)
-        self._tell(prompt, "unusable")
+        self._send_message(prompt, "unusable")
         return True
 
-    def _tell(self, text: str, reason: Reason, iteration: int = 0, facts: Mapping[str, Any] | None = None) -> None:
+    def _send_message(
+        self, text: str, reason: Reason, iteration: int = 0, facts: Mapping[str, Any] | None = None
+    ) -> None:
         data = [dict(facts)] if facts else []
         self.conversation.say(text, data)
         self.emit(Told(text, reason, iteration, data))
 
     # --- acting --------------------------------------------------------------------------------------------------
 
-    def _act(self, calls: Sequence[ToolCall]) -> bool:
+    def _run_calls(self, calls: Sequence[ToolCall]) -> bool:
         """Run the calls of one reply in order, then say so if they went round in circles.
 
         Returns:
             Whether a tool said that the work is done.
         """
-        self._odd_replies = 0
-        free_flags = [self._is_wait(call) for call in calls]
+        self._unusable_replies = 0
+        free_flags = [self._is_free_wait(call) for call in calls]
         granted = self.budget.reserve(free_flags.count(False))
         repetition = ""
         budget_spent = work_done = False
@@ -254,20 +264,20 @@ class Agent:
         if budget_spent:
             self._wrap_up()
         if repetition:
-            self._circle(repetition)
+            self._handle_repetition(repetition)
         return False
 
     def _run(self, call: ToolCall, free: bool) -> ToolResult:
         if self.cancelled():
             raise Cancelled("The run was cancelled.")
-        iteration = self._iterate() if self._failed_script and call.name == "run_script" and not free else 0
+        iteration = self._start_iteration() if self._script_failed and call.name == "run_script" and not free else 0
         self.emit(Called(call.id, call.name, call.arguments, 0 if free else 1, iteration))
         result = self.tools.call(call, self.allowed)
         if call.name == "run_script" and "exit_code" in result.data:
-            self._failed_script = result.data["exit_code"] != 0
-            self._cause = cause(result) if self._failed_script else ""
+            self._script_failed = result.data["exit_code"] != 0
+            self._script_error = cause(result) if self._script_failed else ""
         if "job" in result.data:
-            (self._jobs.add if result.data.get("running") else self._jobs.discard)(result.data["job"])
+            (self._running_jobs.add if result.data.get("running") else self._running_jobs.discard)(result.data["job"])
         return result
 
     def _counted(self, result: ToolResult) -> ToolResult:
@@ -279,14 +289,14 @@ class Agent:
         note = count_note if actions_left else "No action is left: hand over."
         return replace(result, text=f"{result.text}\n\n[{note}]")
 
-    def _is_wait(self, call: ToolCall) -> bool:
+    def _is_free_wait(self, call: ToolCall) -> bool:
         """Waiting for a job that runs costs no action, unless the wait is so short that it is polling."""
         arguments: dict[str, Any] = call.arguments
         if call.name != "run_script" or arguments.get("command"):
             return False
         try:
             wait_s = float(arguments.get("wait_s", 600))
-            return wait_s >= FREE_WAIT_S and int(arguments.get("job", 0)) in self._jobs
+            return wait_s >= FREE_WAIT_S and int(arguments.get("job", 0)) in self._running_jobs
         except (TypeError, ValueError):
             return False
 
@@ -294,13 +304,16 @@ class Agent:
         self.conversation.answer(call, result.text, result.is_error, result.images, result.data)
         self.emit(Returned(call.id, call.name, result.text, result.is_error, result.data))
 
-    def _circle(self, repeats: str) -> None:
+    def _handle_repetition(self, repetition: str) -> None:
         if self.stuck.warned:
-            raise Failed(self._why(f"The agent went round in circles: {repeats}"))
+            raise Failed(self._why(f"The agent went round in circles: {repetition}"))
         self.stuck.warned = True
-        self._tell(f"You are going round in circles: {repeats} Do something else: {_way_out(self.allowed)}", "circle")
+        self._send_message(
+            f"You are going round in circles: {repetition} Do something else: {_suggest_way_out(self.allowed)}",
+            "circle",
+        )
 
-    def _iterate(self) -> int:
+    def _start_iteration(self) -> int:
         """The number of the debug iteration that begins with this call."""
         if not self.budget.iterations:
             raise Failed(self._why("A script failed, and no debug iteration is allowed in this run."))
@@ -310,24 +323,24 @@ class Agent:
         self.counters.iterations += 1
         return self.counters.iterations
 
-    def _reject(self, verdict: Verdict) -> None:
-        end_error = verdict.end or Failed
-        if verdict.fatal:
-            raise end_error(" ".join(verdict.reasons))
+    def _handle_rejection(self, check_result: Verdict) -> None:
+        end_error = check_result.end or Failed
+        if check_result.fatal:
+            raise end_error(" ".join(check_result.reasons))
         if self.counters.iterations >= self.budget.iterations:
-            raise end_error(self._why(*verdict.reasons, rounds=self.budget.iterations))
+            raise end_error(self._why(*check_result.reasons, rounds=self.budget.iterations))
         self.counters.iterations += 1
-        notes = f"\nIt noted besides:\n{_bullets(verdict.warnings)}" if verdict.warnings else ""
-        message = f"The check does not accept this yet:\n{_bullets(verdict.faults)}{notes}\nMend it, then say that you are done."
-        self._tell(message, "rejected", self.counters.iterations, facts=verdict.rejection().plain())
+        notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
+        message = f"The check does not accept this yet:\n{_bullet_list(check_result.faults)}{notes}\nMend it, then say that you are done."
+        self._send_message(message, "rejected", self.counters.iterations, facts=check_result.rejection().plain())
 
     def _why(self, *found: str, rounds: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""
-        return why(self._duty, *found, self._cause, rounds=rounds)
+        return why(self._failure_message, *found, self._script_error, rounds=rounds)
 
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
-        self._tell(WRAP_UP, "wrap_up")
+        self._send_message(WRAP_UP, "wrap_up")
         max_actions = self.budget.actions
         spent = (
             f"{f'All {max_actions} actions are' if max_actions > 1 else 'The only action is'} spent. Raise max_actions."
@@ -340,10 +353,10 @@ class Agent:
         raise OutOfBudget(f"{spent} {given_up(reply.text) or reply.text.strip()}".strip())
 
 
-def _way_out(allowed: Sequence[str]) -> str:
-    suggestion = "look at the files that are there" if "list_files" in allowed else "use what you know already"
+def _suggest_way_out(allowed_tools: Sequence[str]) -> str:
+    suggestion = "look at the files that are there" if "list_files" in allowed_tools else "use what you know already"
     return f"{suggestion}, choose another approach, or say what stops you."
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def _bullet_list(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)

@@ -52,14 +52,14 @@ def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added:
 
 def _work(folder: Path, role: Role, *, examples: bool) -> str:
     """What a role does: its file, or the words that a role of the user's brings along."""
-    if _brought(folder, role):
+    if _is_user_role(folder, role):
         return role.prompt.strip()
     section_texts = sections(folder / f"{role.name}.md")
     example = f"\n\n## Example of the work\n{section_texts['Example']}" if examples else ""
     return f"{section_texts['Role']}\n\n{section_texts['Task']}{example}"
 
 
-def _brought(folder: Path, role: Role) -> bool:
+def _is_user_role(folder: Path, role: Role) -> bool:
     return role not in STAGES and not (folder / f"{role.name}.md").is_file()
 
 
@@ -77,6 +77,6 @@ def _more(added: Path | None, name: str) -> str:
 
 def reflection(folder: Path, role: Role) -> str:
     """What is asked once, when a hand-over is accepted with notes; empty where nothing is."""
-    if _brought(folder, role):
+    if _is_user_role(folder, role):
         return role.reflection.strip()
     return sections(folder / f"{role.name}.md")["Reflection"]

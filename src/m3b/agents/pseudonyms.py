@@ -82,7 +82,9 @@ class Pseudonyms:
 
     def _named(self, word: str) -> str:
         if word not in self._of:
-            pseudonym = self._free(word, lambda attempt: _as(word, f"{MARK}{_syllables(word.casefold(), attempt)}"))
+            pseudonym = self._free(
+                word, lambda attempt: _match_case(word, f"{MARK}{_make_syllables(word.casefold(), attempt)}")
+            )
             self._of[word], self._real[pseudonym] = pseudonym, word
             self._base.setdefault(pseudonym.casefold(), word)
         return self._of[word]
@@ -91,7 +93,7 @@ class Pseudonyms:
         if (original := self._real.get(shown)) is not None:
             return original
         word = self._base.get(shown.casefold())
-        return shown if word is None else _as(shown, word)
+        return shown if word is None else _match_case(shown, word)
 
     def _numbered(self, word: str) -> str:
         if word not in self._of:
@@ -107,11 +109,11 @@ class Pseudonyms:
         return candidate
 
 
-def _as(like: str, word: str) -> str:
+def _match_case(reference: str, word: str) -> str:
     """The word in the other's case: all capitals, none, or the first alone."""
-    if like.lower() == like.upper():  # a script without case
+    if reference.lower() == reference.upper():  # a script without case
         return word.capitalize()
-    return word.upper() if like.isupper() else word.lower() if like.islower() else word.capitalize()
+    return word.upper() if reference.isupper() else word.lower() if reference.islower() else word.capitalize()
 
 
 def _hash(word: str, turn: int) -> int:
@@ -119,8 +121,8 @@ def _hash(word: str, turn: int) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _syllables(word: str, turn: int) -> str:
-    number, syllables = _hash(word, turn), ""
+def _make_syllables(word: str, attempt: int) -> str:
+    number, syllables = _hash(word, attempt), ""
     for _ in range(4):
         number, consonant = divmod(number, len(_SIGNS))
         number, vowel = divmod(number, len(_VOWELS))

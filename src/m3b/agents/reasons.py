@@ -16,7 +16,7 @@ LAST_LINES = 4
 """So many lines at the end of a script's output are looked at: it says there what it found and why it stopped."""
 MOST = 500
 """Characters of a script's words, or of an agent's, in a reason."""
-_INSIDE = re.compile(r"(?:^|[\s(`])--[a-z]|Datapath/|resources/|\bYour reply\b|\bReply with\b")
+_AGENT_ONLY_PATTERN = re.compile(r"(?:^|[\s(`])--[a-z]|Datapath/|resources/|\bYour reply\b|\bReply with\b")
 """What only an agent can act on: options of scripts and files of the working directory."""
 
 
@@ -64,4 +64,4 @@ def quoted(said: str) -> str:
 def for_people(text: str) -> str:
     """A text without the sentences that only an agent can act on."""
     sentences = re.split(r"(?<=[.!?;])\s+", text.strip())
-    return " ".join(sentence for sentence in sentences if not _INSIDE.search(sentence))
+    return " ".join(sentence for sentence in sentences if not _AGENT_ONLY_PATTERN.search(sentence))

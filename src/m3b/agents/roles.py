@@ -46,14 +46,14 @@ class Role:
     reflection: str = ""
 
 
-_STRONGER = "a more capable language model may get further"
+_STRONGER_MODEL_HINT = "a more capable language model may get further"
 TASK_MANAGER = Role(
     "task_manager",
     "Task Manager",
     (*READ, *LOOK),
     Duty(
         "No data set was chosen for the request",
-        f"Name the data set, the finding and the kind of answer in the request; {_STRONGER}.",
+        f"Name the data set, the finding and the kind of answer in the request; {_STRONGER_MODEL_HINT}.",
     ),
 )
 DATA_ENGINEER = Role(
@@ -63,20 +63,26 @@ DATA_ENGINEER = Role(
     Duty(
         "The data could not be made into an index of cases",
         "Say in a README in the data folder, or in a data card, which files are the images and where their labels are; "
-        f"{_STRONGER}.",
+        f"{_STRONGER_MODEL_HINT}.",
     ),
 )
 MODULE_ARCHITECT = Role(
     "module_architect",
     "Module Architect",
     (*READ, *WRITE, "run_script"),
-    Duty("No training project was set up that runs", f"The timeline in report.html has every attempt; {_STRONGER}."),
+    Duty(
+        "No training project was set up that runs",
+        f"The timeline in report.html has every attempt; {_STRONGER_MODEL_HINT}.",
+    ),
 )
 MODEL_TRAINER = Role(
     "model_trainer",
     "Model Trainer",
     (*READ, *WRITE, "run_script"),
-    Duty("No model was trained that can be delivered", f"The timeline in report.html has every attempt; {_STRONGER}."),
+    Duty(
+        "No model was trained that can be delivered",
+        f"The timeline in report.html has every attempt; {_STRONGER_MODEL_HINT}.",
+    ),
 )
 
 STAGES = (TASK_MANAGER, DATA_ENGINEER, MODULE_ARCHITECT, MODEL_TRAINER)

@@ -14,7 +14,7 @@ SAME_LIMIT = 4
 """Strong models correct themselves after three repeats; a fourth is a circle."""
 MALFORMED_LIMIT = 3
 
-_VARIES = re.compile(r"(?<=\bafter )\d+(\.\d+)? s\b|(?<=Logout/)\w+/\d+(?=\.\w)|(?<=\bjob=)\d+|(?<=\bJob )\d+")
+_VARYING_PATTERN = re.compile(r"(?<=\bafter )\d+(\.\d+)? s\b|(?<=Logout/)\w+/\d+(?=\.\w)|(?<=\bjob=)\d+|(?<=\bJob )\d+")
 """What differs each time though nothing else does: how long a script ran, its number, the name of its log."""
 
 
@@ -48,5 +48,5 @@ class StuckDetector:
 
 
 def _key(call: ToolCall, result: str) -> str:
-    text = json.dumps([call.name, call.arguments, _VARIES.sub("#", result)], sort_keys=True, default=str)
+    text = json.dumps([call.name, call.arguments, _VARYING_PATTERN.sub("#", result)], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -39,7 +39,7 @@ class Veiled:
 
     def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
         """See `LLM.ask`."""
-        reply = self.llm.ask([self._veiled(item) for item in messages], tools, **more)
+        reply = self.llm.ask([self._pseudonymize_message(item) for item in messages], tools, **more)
         calls = tuple(replace(item, arguments=self._deep(item.arguments, self._shown)) for item in reply.calls)
         return replace(reply, text=self._shown(reply.text), calls=calls)
 
@@ -48,7 +48,7 @@ class Veiled:
         self._told.setdefault(real, text)  # so that the model finds its own words as it wrote them
         return real
 
-    def _veiled(self, message: Message) -> Message:
+    def _pseudonymize_message(self, message: Message) -> Message:
         if message.role == "system":
             return message
         calls = tuple(replace(call, arguments=self._deep(call.arguments, self._hidden)) for call in message.calls)

@@ -30,7 +30,7 @@ def shuffled_figure(
     for _ in range(repeats):
         order = derange(patients, random)
         rows = [
-            task_family.measure(record, _moved(answers[other_case], record, base, scratch), index, base)
+            task_family.measure(record, _transfer_answer(answers[other_case], record, base, scratch), index, base)
             for record, other_case in zip(index.test, order, strict=True)
         ]
         try:
@@ -41,7 +41,7 @@ def shuffled_figure(
     return {"value": float(np.mean(finite_values)) if finite_values else None, "shuffles": len(finite_values)}
 
 
-def _moved(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
+def _transfer_answer(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
     """Somebody else's answer, its masks brought onto this image's grid by cutting or padding around the middle."""
     if answer.mask is not None:
         return replace(answer, mask=_fitted(answer.mask, record, base, scratch))

@@ -51,17 +51,17 @@ def _numbered(*, skip: str) -> Callable[[str], str | None]:
     return lambda path: None if re.search(skip, path) else _last_number(path)
 
 
-def _ccii(path: str) -> str | None:
+def _find_ccccii_patient(path: str) -> str | None:
     match = re.match(r"(?:.*/)?(?:CP|NCP|Normal)/([^/]+)/", path)
     return str(match[1]) if match else None
 
 
-def _covid(path: str) -> str | None:
+def _find_covid_patient(path: str) -> str | None:
     match = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", stem(path))
     return f"{match[1]}_{match[2]}" if match else None
 
 
-def _brats(path: str) -> str | None:
+def _find_brats_patient(path: str) -> str | None:
     from .datasets.radgenome import patient_of
 
     return patient_of(stem(path))
@@ -70,17 +70,17 @@ def _brats(path: str) -> str | None:
 IDENTITIES: Mapping[str, Identity] = {
     "ADNI": Identity(columns=("Subject", "Image Data ID")),
     "KneeMRI": Identity(_by(r"(\d+)-\d+$"), ("examId",)),
-    "CC-CCII": Identity(_ccii, ("patient_id",)),
+    "CC-CCII": Identity(_find_ccccii_patient, ("patient_id",)),
     "CT-Kidney": Identity(columns=("image_id",)),
     "BTCV": Identity(_numbered(skip=r"(^|/)Testing/|\.(json|csv|md)$")),
     "VerSe": Identity(_by(r"(sub-[A-Za-z0-9]+)"), ("participant_id", "subject")),
     "OASIS": Identity(lambda path: _last_number(stem(path).removesuffix("_0000")) if ".nii" in path else None),
-    "COVID19": Identity(_covid),
+    "COVID19": Identity(_find_covid_patient),
     "INSTANCE22": Identity(_numbered(skip=r"(^|/)evaluation/|\.(json|csv|md)$")),
     "MSD-Pancreas": Identity(_by(r"pancreas_(\d+)", skip=r"(^|/)imagesTs/")),
     "ChestX-Det10": Identity(lambda path: stem(path) if path.endswith(".png") else None),
     "CT-RATE": Identity(_by(r"((?:train|valid)_\d+)(?:_|$)")),
-    "RadGenome-BrainMRI": Identity(lambda path: _brats(path) if ".nii" in path else None),
+    "RadGenome-BrainMRI": Identity(lambda path: _find_brats_patient(path) if ".nii" in path else None),
     "IU-Xray": Identity(_by(r"(?:CXR)?(\d+)(?:_|$)"), ("uid",)),
 }
 """Name of the set -> how it names people. Sets that record no patients own by file or by run (see their readers)."""

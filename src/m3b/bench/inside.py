@@ -97,7 +97,7 @@ def grade_exam(asked: ToGradeExam) -> Marked:
     """Inside the reader: the figures of these answers. Raises ModelError, DataError."""
     spec, index = dataset(asked.dataset), asked.exam.index
     base_folder, task_family = asked.folder, family(spec.task)
-    answers, names = _translated(asked, spec)
+    answers, names = _translate_answers(asked, spec)
     rows = [
         task_family.measure(record, answer, index, base_folder)
         for record, answer in zip(index.test, answers, strict=True)
@@ -118,18 +118,18 @@ def grade_exam(asked: ToGradeExam) -> Marked:
     )
 
 
-def _translated(asked: ToGradeExam, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
+def _translate_answers(request: ToGradeExam, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
     """The answers in the true classes' names, and which of the model's names means which.
 
     Raises:
         ModelError: its classes cannot be matched with the true ones.
     """
-    index, base_folder, scratch, model_values = asked.exam.index, asked.folder, asked.scratch, asked.theirs
-    pairs = list(zip(asked.answers, index.test, strict=True))
+    index, base_folder, scratch, model_values = request.exam.index, request.folder, request.scratch, request.theirs
+    pairs = list(zip(request.answers, index.test, strict=True))
     if merges(spec, index):
         merged_answers = [merged_answer(answer, spec.union, row, base_folder, scratch) for answer, row in pairs]
         return merged_answers, dict.fromkeys(model_values, spec.union)
-    names = rename(list(index.classes), model_values, index.values, asked.exam.learnt)
+    names = rename(list(index.classes), model_values, index.values, request.exam.learnt)
     return [renamed(answer, index, model_values, names, row, base_folder, scratch) for answer, row in pairs], names
 
 

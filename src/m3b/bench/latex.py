@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .tables import ResultTable
 
-_ESCAPED = {
+_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
@@ -16,7 +16,7 @@ _WIDE = 5
 
 def escaped(text: str) -> str:
     """Text that LaTeX prints as it stands; what pdfLaTeX has no glyph for becomes a question mark."""
-    escaped_text = "".join(_ESCAPED.get(character, character) for character in text)
+    escaped_text = "".join(_ESCAPES.get(character, character) for character in text)
     return "".join(character if character.isascii() and character.isprintable() else "?" for character in escaped_text)
 
 

@@ -55,10 +55,10 @@ class OnRay:
         self, cells: Iterator[Cell], store: Store, begin: Callable[[Cell], int], end: Callable[[dict[str, Any]], None]
     ) -> None:
         """Run everything; at most as many cells as the cluster can hold, and a few more, are known to Ray at a time."""
-        ray = _ray()
+        ray = _import_ray()
         if not ray.is_initialized():
             ray.init(address=self.address, logging_level="warning", log_to_driver=False)
-        task = ray.remote(_do).options(**self._needs())
+        task = ray.remote(_run_cell_on_node).options(**self._task_resources())
         pending: dict[Any, tuple[Cell, int]] = {}
         retries: list[Cell] = []
         try:
@@ -83,7 +83,7 @@ class OnRay:
                 with contextlib.suppress(Exception):
                     ray.cancel(reference, force=True)
 
-    def _needs(self) -> dict[str, Any]:
+    def _task_resources(self) -> dict[str, Any]:
         """Resources of a task. Retries are ours, so that every attempt is claimed and has a folder of its own."""
         resources: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
         return {**resources, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else resources
@@ -109,9 +109,9 @@ def _row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str, Any] |
     return dict(row)
 
 
-def _do(raw: str, place: str, limit_s: float | None, env: dict[str, str]) -> dict[str, Any] | None:
+def _run_cell_on_node(raw: str, cell_folder: str, limit_s: float | None, env: dict[str, str]) -> dict[str, Any] | None:
     """On the node: the cell in a process of its own, which ends with this worker."""
-    folder = Path(place) / f"try-{uuid.uuid4().hex[:8]}"
+    folder = Path(cell_folder) / f"try-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True)
     replace_text(folder / CELL, raw)
     with (folder / "log.txt").open("wb") as log:
@@ -130,10 +130,10 @@ def _do(raw: str, place: str, limit_s: float | None, env: dict[str, str]) -> dic
     row = finished(folder)
     if row is None and limit_s is not None and time.monotonic() - started >= limit_s:
         return broken(Cell.from_json(json.loads(raw)), f"it was ended after {limit_s:.0f} s", "budget")
-    return None if row is None else {**row, "folder": folder.relative_to(Path(place).parent).as_posix()}
+    return None if row is None else {**row, "folder": folder.relative_to(Path(cell_folder).parent).as_posix()}
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     """The package.
 
     Raises:

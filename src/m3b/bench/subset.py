@@ -54,7 +54,7 @@ class Removal:
         case_list = list(cases)
         files = {path for case in case_list for path in (*case.images, case.mask) if path}
         numbered_slices = {
-            path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _many(case_list, path)
+            path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _is_slice(case_list, path)
         }
         tokens = {stem(path) for path in files - numbered_slices} | {case.name for case in case_list}
         return cls(frozenset(files), tokens, frozenset(patients), identity)
@@ -77,7 +77,7 @@ class Removal:
         return False
 
 
-def _many(cases: list[RawCase], path: str) -> bool:
+def _is_slice(cases: list[RawCase], path: str) -> bool:
     return any(len(case.images) > 1 and path in case.images for case in cases)
 
 
@@ -106,14 +106,14 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
                 files.append(path)
     tables = dict.fromkeys(text_files, "")
     for path in tables:
-        _learn(source / path, removal)
+        _learn_tokens(source / path, removal)
     unchanged = [
         path for path in tables if not removal.takes(path) and not _rewrite(source / path, target / path, removal)
     ]
     return [*unchanged, *(path for path in files if not removal.takes(path))], withheld
 
 
-def _learn(file: Path, removal: Removal) -> None:
+def _learn_tokens(file: Path, removal: Removal) -> None:
     """Rows of hidden patients name more files of theirs, which no reader lists: other visits, excluded groups."""
     if not file.name.lower().endswith((".csv", ".tsv")):
         return
@@ -174,7 +174,7 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
         changed, new_text = bool(kept_value != value), json.dumps(kept_value, ensure_ascii=False, indent=1) + "\n"
     else:
         lines = text.splitlines(keepends=True)
-        kept_lines = [line for line in lines if not _line_taken(line, kind, removal)]
+        kept_lines = [line for line in lines if not _is_hidden_line(line, kind, removal)]
         changed, new_text = len(kept_lines) != len(lines), "".join(kept_lines)
     if changed:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _text(file: Path) -> str:
         raise DataError(f"{file} cannot be read as text, so that hidden names cannot be taken out: {error}.") from error
 
 
-def _line_taken(line: str, kind: str, removal: Removal) -> bool:
+def _is_hidden_line(line: str, kind: str, removal: Removal) -> bool:
     if kind == ".jsonl":
         try:
             return removal.takes_row(json.loads(line))

@@ -18,7 +18,7 @@ COUNTED = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
 LINE = 60
 
 
-class _Bar(BarColumn):
+class _TimedBarColumn(BarColumn):
     def render(self, task: Task) -> ProgressBar:
         start_time = task.fields.get("begun")
         if start_time is not None and task.total is not None:
@@ -26,7 +26,7 @@ class _Bar(BarColumn):
         return super().render(task)
 
 
-class _Left(ProgressColumn):
+class _RemainingTimeColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         if task.total is None:
             return Text("")
@@ -38,7 +38,12 @@ class Bar:
     """One line at the bottom of the screen."""
 
     def __init__(self, console: Console) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), _Bar(bar_width=20), _Left())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            _TimedBarColumn(bar_width=20),
+            _RemainingTimeColumn(),
+        )
         self._width = max(20, min(console.width - 36, 3 * LINE))
         self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task("", total=None, begun=None)

@@ -67,7 +67,7 @@ def run(
     from m3b.bench.sweep import AGAIN, Plan, run_sweep
     from m3b.bench.tasks import choose
 
-    _forbid(offline, llm or ["rules"], address)
+    _enforce_offline(offline, llm or ["rules"], address)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
     plan = Plan(
         tasks=choose(tasks or []),
@@ -79,8 +79,8 @@ def run(
         patients=patients,
     )
     limit_s = None if cell_minutes is None else cell_minutes * 60
-    sweep_engine = _engine(engine, jobs, address, cpus, gpus, limit_s)
-    on_event = (lambda event, row: None) if quiet else _Progress(len(plan))
+    sweep_engine = _make_engine(engine, jobs, address, cpus, gpus, limit_s)
+    on_event = (lambda event, row: None) if quiet else _ProgressPrinter(len(plan))
     try:
         with _stoppable():
             run_sweep(plan, out, sweep_engine, retry=retry, told=on_event)
@@ -92,7 +92,7 @@ def run(
     raise typer.Exit(1 if any(row["kind"] in AGAIN for row in rows) else 0)
 
 
-def _forbid(offline: bool, models: list[str], address: str | None) -> None:
+def _enforce_offline(offline: bool, models: list[str], address: str | None) -> None:
     """Forbid other machines to this process and to all that it starts for its cells.
 
     Raises:
@@ -217,7 +217,7 @@ def _real(given: list[str]) -> dict[str, str]:
     return data_folders
 
 
-def _engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
+def _make_engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
     if name == "local":
         from m3b.bench.local import Local
 
@@ -231,7 +231,7 @@ def _engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float,
     raise WrongUse(f"There is no engine {name!r}; choose local or ray.")
 
 
-class _Progress:
+class _ProgressPrinter:
     """One line a finished cell on standard error."""
 
     def __init__(self, total: int) -> None:

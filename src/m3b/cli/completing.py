@@ -9,15 +9,15 @@ def runs(incomplete: str) -> list[str]:
     """Return `last` and what names the user's runs, newest first."""
     from m3b.run.folder import list_runs
 
-    return _beginning(["last", *(run.handle for run in reversed(list_runs()))], incomplete)
+    return _filter_by_prefix(["last", *(run.handle for run in reversed(list_runs()))], incomplete)
 
 
 def one_of(*names: str) -> Callable[[str], list[str]]:
     """Completes any of some names."""
-    return lambda incomplete: _beginning(names, incomplete)
+    return lambda incomplete: _filter_by_prefix(names, incomplete)
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+def _filter_by_prefix(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -45,7 +45,7 @@ class Live:
         self.moving = self.console.is_terminal and not quiet
         self.progress = RunProgress()
         self.started = time.monotonic()
-        self._said, self._waited = self.started, False
+        self._said, self._is_waiting = self.started, False
         self._status: Bar | None = None
 
     def __enter__(self) -> Live:
@@ -94,29 +94,29 @@ class Live:
                 self._unknown()
                 self._say(f"       {event.text}")
             case Audited():
-                self._detail(f"       {event.summary}")
+                self._print_detail(f"       {event.summary}")
             case Checked():
                 for reason in event.reasons:  # the user's voice
-                    self._detail(f"       not accepted: {first_line(reason)}")
+                    self._print_detail(f"       not accepted: {first_line(reason)}")
                 for warning in event.warnings:
-                    self._detail(f"       noted: {first_line(warning)}")
+                    self._print_detail(f"       noted: {first_line(warning)}")
             case _:
-                self._take_of_agent(event)
+                self._show_agent_event(event)
 
-    def _take_of_agent(self, event: Event) -> None:
+    def _show_agent_event(self, event: Event) -> None:
         match event:
             case Called():
-                self._detail(f"  {self.progress.actions:>3}  {self.progress.doing}")
+                self._print_detail(f"  {self.progress.actions:>3}  {self.progress.doing}")
             case Returned():
                 self._unknown()
                 if event.is_error:
-                    self._detail(f"       failed: {first_line(event.text)}")
+                    self._print_detail(f"       failed: {first_line(event.text)}")
             case Replied():
-                self._waited = False
+                self._is_waiting = False
             case Output():
-                self._printed(event.text)
+                self._show_output(event.text)
             case Waiting():
-                self._waits(event)
+                self._show_waiting(event)
 
     def _began(self, event: RunStarted) -> None:
         self._say(f"run {event.id}  sandbox: {event.sandbox['name']}")
@@ -125,28 +125,28 @@ class Live:
         for note in event.notes:
             self._say(f"NOTE: {note}")
 
-    def _printed(self, text: str) -> None:
+    def _show_output(self, text: str) -> None:
         if self._status is not None:
             for line in text.splitlines():
                 self._status.told(line)
         if line_text := last_line(text):
-            self._alive(line_text)
+            self._print_heartbeat(line_text)
 
-    def _waits(self, event: Waiting) -> None:
-        if self.moving or not self._waited:
+    def _show_waiting(self, event: Waiting) -> None:
+        if self.moving or not self._is_waiting:
             self._say(f"       {waits(event)}")
         else:
-            self._alive(waits(event))
-        self._waited = True
+            self._print_heartbeat(waits(event))
+        self._is_waiting = True
 
     # -------------------------------------------------------------------------------------------------------------
 
-    def _detail(self, text: str) -> None:
+    def _print_detail(self, text: str) -> None:
         """What a person who looks on wants to see, and a log file that is read afterwards is spared."""
         if self.moving:
             self._say(text)
 
-    def _alive(self, text: str) -> None:
+    def _print_heartbeat(self, text: str) -> None:
         """A sign of life in a log file that has heard nothing for long."""
         if not self.moving and time.monotonic() - self._said > BEAT_S:
             self._say(f"       {text[:WIDTH]}")

@@ -63,7 +63,7 @@ def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
     from m3b.untrusted import TemporaryFolder
 
     records = index.test
-    images = [relocated(r.image, lambda path: _under(root, path)) for r in records]
+    images = [relocated(r.image, lambda path: _resolve_image_path(root, path)) for r in records]
     has_covariates = bool(model.covariates)
     inputs: list[Any] = [
         {"image": i, **r.covariates} if has_covariates else i for i, r in zip(images, records, strict=True)
@@ -130,8 +130,8 @@ def _base(index: Path, first: str) -> Path:
     raise WrongUse(f"{first}, the first image of {index}, is found neither beside nor above it. Give --base.")
 
 
-def _under(root: Path, path: str) -> str:
-    return str((root / path).absolute())
+def _resolve_image_path(base_folder: Path, path: str) -> str:
+    return str((base_folder / path).absolute())
 
 
 def export(

@@ -59,10 +59,10 @@ def predict(
     """Predict images with a delivered model, whose code runs confined."""
     from m3b.data.records import paths_of
 
-    _must_exist(str(path) for path in images if "=" not in str(path))
+    _require_paths(str(path) for path in images if "=" not in str(path))
     loaded = open_model(model, unconfined=unconfined)
     cases = named_cases(images, loaded.channels)
-    _must_exist(path for case in cases for path in paths_of(case))
+    _require_paths(path for case in cases for path in paths_of(case))
     folder = _folder(out, loaded.task, overlay, dicom)
     if folder is not None:
         spare([folder / name for name in (ANSWERS, "masks", "overlays", "dicom")], force=force)
@@ -70,11 +70,11 @@ def predict(
         spare([out], force=force)
     paths = cases if loaded.channels else _images(images, loaded)
     if dicom:
-        _dicom_can_be_written(paths, loaded)
+        _require_dicom_support(paths, loaded)
     with loaded:
         predictions = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
     dicom_files = _objects(predictions, loaded, folder) if dicom and folder is not None else {}
-    overlay_files = _overlays(predictions, loaded, folder) if overlay and folder is not None else {}
+    overlay_files = _draw_overlays(predictions, loaded, folder) if overlay and folder is not None else {}
     entries = [
         _entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
         for index, entry in enumerate(predictions)
@@ -89,11 +89,11 @@ def predict(
         for entry in entries:
             echo(_line(entry))
         if folder is not None:
-            echo(f"written to {folder}: {_contents(entries)}", err=True)
+            echo(f"written to {folder}: {_describe_written_files(entries)}", err=True)
     raise typer.Exit(1 if any(entry.get("error") for entry in entries) else 0)
 
 
-def _must_exist(paths: Iterable[str]) -> None:
+def _require_paths(paths: Iterable[str]) -> None:
     missing = [path for path in paths if not Path(path.split("#")[0]).exists()]
     if missing:
         raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
@@ -182,7 +182,7 @@ def _images(images: Iterable[str], model: Model) -> list[Any]:
     return search_result.images
 
 
-def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
+def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
     """PNG files by position; what cannot be drawn is said and left out."""
     from m3b.data.records import paths_of
     from m3b.models import read_promise
@@ -193,9 +193,9 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     model_info, plan = read_promise(model.folder), model.config.get("plan")
     window = plan.get("intensity") if isinstance(plan, dict) else None
     overlay_files: dict[int, Path] = {}
-    with reading(places_of(found)) as reader:
+    with reading(places_of(predictions)) as reader:
         painter = Painter(reader, model_info, window if isinstance(window, dict) else None)
-        for index, prediction in enumerate(found):
+        for index, prediction in enumerate(predictions):
             if prediction.error:
                 continue
             stem = one_line(Path(paths_of(prediction.image)[0]).name.split(".")[0]) or "image"
@@ -206,7 +206,7 @@ def _overlays(found: list[Prediction], model: Model, folder: Path) -> dict[int, 
     return overlay_files
 
 
-def _dicom_can_be_written(paths: Sequence[Any], model: Model) -> None:
+def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
     """Raises WrongUse where it cannot; before anything is predicted."""
     from m3b.models.answers import of as answers_of
     from m3b.models.dicom.writing import check_sources
@@ -312,11 +312,11 @@ def _others(item: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _contents(answers: list[dict[str, Any]]) -> str:
+def _describe_written_files(entries: list[dict[str, Any]]) -> str:
     """What was written now; older files of other names stay."""
-    masks = {file for entry in answers for file in (entry.get("mask"), *entry.get("masks", {}).values()) if file}
-    overlays = {entry["overlay"] for entry in answers if "overlay" in entry}
-    dicom_files = {file for entry in answers for file in entry.get("dicom", ())}
+    masks = {file for entry in entries for file in (entry.get("mask"), *entry.get("masks", {}).values()) if file}
+    overlays = {entry["overlay"] for entry in entries if "overlay" in entry}
+    dicom_files = {file for entry in entries for file in entry.get("dicom", ())}
     file_counts = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(dicom_files)))
     return ", ".join([ANSWERS, *(f"{count} in {name}/" for name, count in file_counts if count)])
 

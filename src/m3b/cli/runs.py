@@ -44,10 +44,10 @@ def runs(
     elif runs_and_records:
         echo(_listed([_summary(run, record) for run, record in runs_and_records], whole=root is None))
     else:
-        echo(_none(root))
+        echo(_format_no_runs(root))
 
 
-def _none(root: Path | None) -> str:
+def _format_no_runs(root: Path | None) -> str:
     from m3b.run.folder import runs_root
 
     if root is None:
@@ -133,7 +133,7 @@ def show(
         return
     terminal = console()
     terminal.print(f"{opened_run.id}: {record['request']}", markup=False)
-    for text in [*(_event_text(event, full) for event in journal.events), journal.warning]:
+    for text in [*(_format_event(event, full) for event in journal.events), journal.warning]:
         if text:
             terminal.print(text, markup=False, soft_wrap=True)
     if record.get("result"):
@@ -143,7 +143,7 @@ def show(
         terminal.print(f"\nThis run has not ended; `{opened_run.command('resume')}` goes on.", markup=False)
 
 
-def _event_text(event: Event, full: bool) -> str:
+def _format_event(event: Event, full: bool) -> str:
     from m3b import events
 
     max_characters = 10**9 if full else 300
@@ -161,11 +161,11 @@ def _event_text(event: Event, full: bool) -> str:
         case events.Replied():
             return f"[reply] {cut(event.text)}" if event.text else ""
         case events.Called():
-            return f"[call] {event.name} {cut(str(event.arguments))}{_iteration(event.iteration)}"
+            return f"[call] {event.name} {cut(str(event.arguments))}{_format_iteration(event.iteration)}"
         case events.Returned():
             return f"[result] {cut(event.text)}"
         case events.Told():
-            return f"[m3b] {cut(event.text)}{_iteration(event.iteration)}"
+            return f"[m3b] {cut(event.text)}{_format_iteration(event.iteration)}"
         case events.Checked():
             return f"[check] {'accepted' if event.accepted else 'rejected'} {' '.join(event.faults)}"
         case events.HandedOver():
@@ -177,8 +177,8 @@ def _event_text(event: Event, full: bool) -> str:
     return ""
 
 
-def _iteration(number: int) -> str:
-    return f" (debug iteration {number})" if number else ""
+def _format_iteration(iteration: int) -> str:
+    return f" (debug iteration {iteration})" if iteration else ""
 
 
 def report(run: RunName = "last") -> None:

@@ -89,10 +89,10 @@ def complain(error: BaseException) -> None:
 
 def as_flags(text: str) -> str:
     """A message of the library with its options as the command line spells them."""
-    return _OPTIONS.sub(lambda match: f"--{match[0].replace('_', '-')}", text)
+    return _LIBRARY_OPTION_NAMES.sub(lambda match: f"--{match[0].replace('_', '-')}", text)
 
 
-_OPTIONS = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cost|max_wall|train_minutes)(?![\w-])")
+_LIBRARY_OPTION_NAMES = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cost|max_wall|train_minutes)(?![\w-])")
 
 
 def demand_folder(place: Path) -> None:
@@ -130,7 +130,7 @@ def measure_line(measure: dict[str, Any]) -> str:
     return figure(measure, baseline=True) or f"{measure.get('name')}: undefined on these cases"
 
 
-def _cached(usage: dict[str, Any]) -> str:
+def _format_cached_share(usage: dict[str, Any]) -> str:
     """The part of the input that the provider's cache served, where it served some."""
     cached_share = usage.get("cached_share") or 0
     return f" ({cached_share:.0%} of the input cached)" if cached_share else ""
@@ -149,7 +149,7 @@ def result_lines(result: Result) -> list[str]:
         lines.append(f"integrity: {result.integrity}")
     lines.append(
         f"{usage.get('actions', 0)} actions, {usage.get('iterations', 0)} iterations, "
-        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_cached(usage)}, ${usage.get('cost_usd', 0):.2f}, "
+        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_format_cached_share(usage)}, ${usage.get('cost_usd', 0):.2f}, "
         f"{usage.get('wall_s', 0):.0f} s"
     )
     output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
@@ -165,7 +165,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | No
     """
     from rich.cells import cell_len
 
-    cell_rows = [[_one_line(cell) for cell in row] for row in (head, *rows)]
+    cell_rows = [[_clean_cell(cell) for cell in row] for row in (head, *rows)]
     widths = [max(cell_len(row[column]) for row in cell_rows) for column in range(len(head))]
     if width is not None:
         excess = sum(widths) + 2 * (len(widths) - 1) - width
@@ -180,7 +180,7 @@ LEAST = 8
 """Columns that a cut text keeps."""
 
 
-def _one_line(cell: object) -> str:
+def _clean_cell(cell: object) -> str:
     """A text without line breaks and control characters, which would break the table, or the terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(cell)).split())
 

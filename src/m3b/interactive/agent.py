@@ -157,7 +157,7 @@ def run_episode(
     record.begin(episode, agent.conversation)
     status: Status = "failed"
     try:
-        agent.run(lambda text: _done(episode, tools, text))
+        agent.run(lambda text: _check_finished(episode, tools, text))
         status = "absent" if episode.absent else "stopped" if episode.stopped else "turns_used"
         reason = ""
     except RunEnd as end:
@@ -206,7 +206,7 @@ def task(shape: Sequence[int], asked: EpisodeRequest) -> str:
     return f"Target: {target}\nThe image has {columns} x {rows} pixels. You have {asked.max_turns} turns."
 
 
-def _done(episode: Episode, tools: PromptTools, text: str) -> Verdict:
+def _check_finished(episode: Episode, tools: PromptTools, text: str) -> Verdict:
     """Whether the episode is over when the model says nothing more to call."""
     if episode.stopped or tools.made >= tools.max_turns:
         return accepted(None)

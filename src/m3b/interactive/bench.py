@@ -90,7 +90,7 @@ def measure(
     for name, user in {NO_AGENT: None, **HANDS}.items():
         rng, episodes = np.random.default_rng(seed), []
         for number, target in enumerate(targets, 1):
-            episodes.append(_simulated(target, segmenter, user, turns, rng))
+            episodes.append(_run_simulated_user(target, segmenter, user, turns, rng))
             tick(name, number, len(targets))
         systems[name] = tuple(episodes)
     if llm is not None:
@@ -102,16 +102,16 @@ def measure(
     return Benchmark(segmenter.name, systems, turns, dict(left_out or {}))
 
 
-def _simulated(
-    target: Target, segmenter: Segmenter, hand: Hand | None, turns: int, rng: np.random.Generator
+def _run_simulated_user(
+    target: Target, segmenter: Segmenter, user: Hand | None, turns: int, rng: np.random.Generator
 ) -> Measured:
     episode = Episode(segmenter, target.image)
-    if hand is None:
+    if user is None:
         from m3b.interactive.prompts import BoxPrompt
 
         masks = [episode.add(BoxPrompt(0, 0, target.image.shape[1], target.image.shape[0])).mask]
     else:
-        limited_user = Hand(hand.box_first, hand.jitter, hand.tremor, min(hand.clicks, turns - hand.box_first))
+        limited_user = Hand(user.box_first, user.jitter, user.tremor, min(user.clicks, turns - user.box_first))
         masks = prompt_by_truth(episode, target.truth, limited_user, rng)
     overlaps = [overlap(mask, target.truth) for mask in masks]
     dice, iou = tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps)

@@ -43,7 +43,7 @@ def next_click(found: Mask | None, truth: Mask, done: Sequence[Point] = ()) -> P
     found = np.zeros_like(truth) if found is None else found
     best: tuple[float, Point] | None = None
     for error, positive in ((truth & ~found, True), (found & ~truth, False)):
-        depth = _depth(error)
+        depth = _compute_error_depth(error)
         for point in done:
             row, column = int(point.y), int(point.x)
             if 0 <= row < depth.shape[0] and 0 <= column < depth.shape[1]:
@@ -55,7 +55,7 @@ def next_click(found: Mask | None, truth: Mask, done: Sequence[Point] = ()) -> P
     return best[1] if best else None
 
 
-def _depth(error: Mask) -> np.ndarray:
+def _compute_error_depth(error: Mask) -> np.ndarray:
     """Distance of each pixel of the largest region of error to its border; 0 elsewhere. The image's edge is a border."""
     regions, count = ndimage.label(error, structure=np.ones((3, 3)))
     if not count:

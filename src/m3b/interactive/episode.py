@@ -50,7 +50,7 @@ class Episode:
         self.turns: list[Turn] = []
         self.stopped = self.absent = False
         self._kept: int | None = None
-        self._standing: list[Turn] = []  # those that were not undone
+        self._active_turns: list[Turn] = []  # those that were not undone
         if start is not None:
             self._add(None, start)
 
@@ -62,22 +62,22 @@ class Episode:
     @property
     def boxes(self) -> tuple[BoxPrompt, ...]:
         """The box that stands: a new one replaces an older one."""
-        return tuple(turn.prompt for turn in self._standing if isinstance(turn.prompt, BoxPrompt))[-1:]
+        return tuple(turn.prompt for turn in self._active_turns if isinstance(turn.prompt, BoxPrompt))[-1:]
 
     @property
     def points(self) -> tuple[Point, ...]:
         """The clicks that stand, without those that a later one of the other sign took the place of."""
         active_points: list[Point] = []
-        for turn in self._standing:
+        for turn in self._active_turns:
             if isinstance(turn.prompt, Point):
-                active_points = [point for point in active_points if not _cancels(turn.prompt, point)]
+                active_points = [point for point in active_points if not _is_cancelled_by(turn.prompt, point)]
                 active_points.append(turn.prompt)
         return tuple(active_points)
 
     @property
     def current(self) -> Turn | None:
         """The mask that stands now."""
-        return self._standing[-1] if self._standing else None
+        return self._active_turns[-1] if self._active_turns else None
 
     @property
     def best(self) -> Turn | None:
@@ -96,7 +96,7 @@ class Episode:
         boxes = (prompt,) if isinstance(prompt, BoxPrompt) else self.boxes
         points = self.points
         if isinstance(prompt, Point):
-            points = (*(point for point in points if not _cancels(prompt, point)), prompt)
+            points = (*(point for point in points if not _is_cancelled_by(prompt, point)), prompt)
         previous = None if isinstance(prompt, BoxPrompt) or current_turn is None else current_turn.proposal
         return self.segmenter.predict(boxes, points, previous)
 
@@ -106,9 +106,9 @@ class Episode:
         Raises:
             ValueError: there is nothing to take back.
         """
-        if not self._standing or self._standing[-1].prompt is None:
+        if not self._active_turns or self._active_turns[-1].prompt is None:
             raise ValueError("there is no prompt to take back")
-        self._standing.pop()
+        self._active_turns.pop()
         return self.current
 
     def stop(self, keep: int | None = None, *, absent: bool = False) -> None:
@@ -133,11 +133,11 @@ class Episode:
             )
         turn = Turn(len(self.turns) + 1, prompt, proposal)
         self.turns.append(turn)
-        self._standing.append(turn)
+        self._active_turns.append(turn)
         return turn
 
 
-def _cancels(new: Point, old: Point) -> bool:
+def _is_cancelled_by(new: Point, old: Point) -> bool:
     return new.positive != old.positive and float(np.hypot(new.x - old.x, new.y - old.y)) <= CANCEL_PX
 
 

@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Episodes:
+class _PatientGroups:
     """Numbers an episode, grouped by patient, as the bootstrap takes them."""
 
     patient: Any
@@ -90,12 +90,12 @@ def mean_over(values: Sequence[float], patients: Sequence[str]) -> dict[str, flo
     return _mean(values, _table(patients))
 
 
-def _table(patients: Sequence[str]) -> _Episodes:
+def _table(patients: Sequence[str]) -> _PatientGroups:
     groups = {name: number for number, name in enumerate(dict.fromkeys(patients))}
-    return _Episodes(np.array([groups[name] for name in patients]), len(patients), len(groups))
+    return _PatientGroups(np.array([groups[name] for name in patients]), len(patients), len(groups))
 
 
-def _mean(values: Sequence[float], table: _Episodes, share: bool = False) -> dict[str, float | None]:
+def _mean(values: Sequence[float], table: _PatientGroups, share: bool = False) -> dict[str, float | None]:
     array = np.array(values, dtype=np.float64)
     bootstrap_means = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
     low, high = interval(float(array.mean()), bootstrap_means, table.n_patients, share=share)

@@ -78,13 +78,13 @@ def _sam(place: Path, config: dict[str, Any], device: str) -> Segmenter:
     return Sam(place, str(config["model_type"]), device)
 
 
-def _promptnet(place: Path, config: dict[str, Any], device: str) -> Segmenter:
+def _open_promptnet(path: Path, config: dict[str, Any], device: str) -> Segmenter:
     from m3b.interactive.segmenters.promptnet import PromptNetSegmenter
 
-    return PromptNetSegmenter(place, config, device)
+    return PromptNetSegmenter(path, config, device)
 
 
 KINDS: dict[str, Callable[[Path, dict[str, Any], str], Segmenter]] = {
     "sam": _sam, "sam2": _sam, "sam2_video": _sam, "sam3_tracker": _sam, "sam3_tracker_video": _sam,
-    "m3b_promptnet": _promptnet,
+    "m3b_promptnet": _open_promptnet,
 }  # fmt: skip

@@ -80,7 +80,7 @@ def draw(
     canvas.paste(Image.fromarray(picture), (margin, margin))
     drawing = ImageDraw.Draw(canvas)
     if look.rulers:
-        _rulers(drawing, rows, columns)
+        _draw_rulers(drawing, rows, columns)
     row_scale, column_scale = rows / image.shape[0], columns / image.shape[1]
     for box in boxes:
         corners = [
@@ -97,16 +97,16 @@ def draw(
     return Picture(_png(canvas), "image/png")
 
 
-def _rulers(pen: Any, rows: int, columns: int) -> None:
+def _draw_rulers(drawing: Any, rows: int, columns: int) -> None:
     from PIL import ImageFont
 
     font = ImageFont.load_default(11)
     for number in range(0, GRID, RULER_EVERY):
         x, y = MARGIN + number / GRID * columns, MARGIN + number / GRID * rows
-        pen.line([x, MARGIN - 6, x, MARGIN], fill=(200, 200, 200))
-        pen.line([MARGIN - 6, y, MARGIN, y], fill=(200, 200, 200))
-        pen.text((x, MARGIN - 7), str(number), fill=(200, 200, 200), font=font, anchor="mb")
-        pen.text((MARGIN - 7, y), str(number), fill=(200, 200, 200), font=font, anchor="rm")
+        drawing.line([x, MARGIN - 6, x, MARGIN], fill=(200, 200, 200))
+        drawing.line([MARGIN - 6, y, MARGIN, y], fill=(200, 200, 200))
+        drawing.text((x, MARGIN - 7), str(number), fill=(200, 200, 200), font=font, anchor="mb")
+        drawing.text((MARGIN - 7, y), str(number), fill=(200, 200, 200), font=font, anchor="rm")
 
 
 def _png(sheet: Any) -> bytes:

@@ -96,19 +96,19 @@ class Targets:
 
     def _of(self, record: Record, reader: Reader) -> Iterator[Target]:
         if record.mask is None:
-            self._leave("no mask")
+            self._exclude("no mask")
             return
         values = {name: self.index.values[name] for name in self.index.classes}
         try:
             marked = reader.ask(MARK, ToMark(record, values, self.base))
         except DataError:
-            self._leave("cannot be read")
+            self._exclude("cannot be read")
             return
         if marked.fault:
-            self._leave(marked.fault)
+            self._exclude(marked.fault)
         for name, size in marked.sizes.items():
             if size < MIN_PIXELS:
-                self._leave(f"{name}: empty or below {MIN_PIXELS} pixels")
+                self._exclude(f"{name}: empty or below {MIN_PIXELS} pixels")
         for marked_target in marked.parts:
             truth = _array(marked_target.truth, marked.shape) > 0
             if int(truth.sum()) >= MIN_PIXELS and 0 <= marked_target.picture < len(marked.pictures):
@@ -122,8 +122,8 @@ class Targets:
                     marked_target.slice_index,
                 )
 
-    def _leave(self, why: str) -> None:
-        self.left_out[why] = self.left_out.get(why, 0) + 1
+    def _exclude(self, reason: str) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
 
 def _array(content: bytes, shape: tuple[int, ...]) -> Bytes:

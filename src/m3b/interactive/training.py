@@ -122,7 +122,7 @@ def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable
     progress, reported = 0.0, 0.0
     while progress < 1:
         for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * _rate(progress)
+            group["lr"] = recipe.lr * _learning_rate_factor(progress)
         batch = [samples[index] for index in rng.integers(0, len(samples), recipe.batch)]
         inputs, truth, valid_area = _prompted(network, batch, recipe, rng, device)
         loss = _loss(network(inputs), truth, valid_area)
@@ -143,7 +143,7 @@ def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable
     return step, float(np.mean(losses))
 
 
-def _rate(progress: float) -> float:
+def _learning_rate_factor(progress: float) -> float:
     """Linear warm-up, then a half cosine to zero."""
     if progress < WARM_SHARE:
         return 0.1 + 0.9 * progress / WARM_SHARE
@@ -157,7 +157,7 @@ def _prompted(network: Any, batch: Sequence[Sample], recipe: Recipe, rng: np.ran
     size = recipe.size
     augmented = [_augmented(sample, rng) for sample in batch]
     truths = [truth for _, truth, _ in augmented]
-    boxes, points = _first_prompts(truths, recipe, rng)
+    boxes, points = _sample_first_prompts(truths, recipe, rng)
     images = torch.stack([image for image, _, _ in augmented])
     previous_masks = torch.zeros(len(batch), 1, size, size)
     for _ in range(int(rng.integers(0, MAX_CORRECTIONS + 1))):
@@ -182,7 +182,7 @@ def _stacked(
     return torch.cat([images, torch.stack(maps), before], dim=1)
 
 
-def _first_prompts(
+def _sample_first_prompts(
     truths: Sequence[np.ndarray], recipe: Recipe, rng: np.random.Generator
 ) -> tuple[list[list[BoxPrompt]], list[list[Point]]]:
     boxes: list[list[BoxPrompt]] = []

@@ -42,7 +42,7 @@ def propagate(segmenter: Segmenter, volume: Bytes, index: int, mask: Mask) -> Ma
 def _next(segmenter: Segmenter, plane: Bytes, before: Mask) -> Mask:
     """The mask of a slice, given that of its neighbour; empty where the target has ended."""
     segmenter.set_image(plane)
-    proposal = segmenter.predict([_widened(before)], [_middle(before)])
+    proposal = segmenter.predict([_widen_box(before)], [_middle(before)])
     ratio = proposal.mask.sum() / before.sum()
     if proposal.score < MIN_SCORE or not SHRUNK <= ratio <= GROWN or not _overlap(proposal, before):
         return np.zeros_like(before)
@@ -53,7 +53,7 @@ def _overlap(found: MaskProposal, before: Mask) -> bool:
     return bool((found.mask & before).any())
 
 
-def _widened(mask: Mask) -> BoxPrompt:
+def _widen_box(mask: Mask) -> BoxPrompt:
     box = true_box(mask)
     x_margin, y_margin = max(1.0, GROW * (box.x1 - box.x0)), max(1.0, GROW * (box.y1 - box.y0))
     rows, columns = mask.shape

@@ -86,11 +86,15 @@ class Anthropic:
         """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
         check(messages)
         relay = TextStream(on_text, cancelled)
-        reply = self._retry.run(partial(self._forgiving, messages, tools, relay), on_wait, relay.poll)
+        reply = self._retry.run(
+            partial(self._request_without_refused_thoughts, messages, tools, relay), on_wait, relay.poll
+        )
         relay.drain()
         return reply
 
-    def _forgiving(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
+    def _request_without_refused_thoughts(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream
+    ) -> Reply:
         """One request; when the provider refuses its own thoughts back, they are forgotten and it is made again."""
         try:
             return self._request(messages, tools, relay)

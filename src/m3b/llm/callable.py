@@ -61,7 +61,7 @@ class CallableLLM:
         calls = []
         for call in reply.calls:
             if not call.id or call.id in used_ids:
-                call = replace(call, id=_free_id(used_ids))
+                call = replace(call, id=_make_unused_id(used_ids))
             used_ids.add(call.id)
             calls.append(call)
         usage = reply.usage
@@ -80,8 +80,8 @@ class CallableLLM:
             raise
 
 
-def _free_id(taken: set[str]) -> str:
-    number = len(taken) + 1
-    while f"call_{number}" in taken:
+def _make_unused_id(used_ids: set[str]) -> str:
+    number = len(used_ids) + 1
+    while f"call_{number}" in used_ids:
         number += 1
     return f"call_{number}"

@@ -17,7 +17,7 @@ Parsed = tuple[dict[str, Any], str]
 """The arguments, and an empty string or what is wrong with them (then the arguments are empty)."""
 
 _FENCE = re.compile(r"\A```[A-Za-z]*[ \t]*\n(.*?)\n?[ \t]*```\Z", re.DOTALL)
-_JUNK = re.compile(r"[\s}\]`;,]*|\s*</[A-Za-z_:]+>\s*")
+_TRAILING_JUNK = re.compile(r"[\s}\]`;,]*|\s*</[A-Za-z_:]+>\s*")
 """What may follow a complete object and mean nothing: closers too many, a fence's end, one closing tag."""
 
 AROUND = 30
@@ -34,7 +34,7 @@ def parse_arguments(raw: Any) -> Parsed:
     if isinstance(raw, dict):
         return _checked(raw)
     if isinstance(raw, list):
-        return _object(raw)
+        return _parse_object(raw)
     if not isinstance(raw, str):
         return {}, f"The arguments are {_kind(raw)}. Send one JSON object, for example {{}}."
     text = raw.strip()
@@ -49,29 +49,29 @@ def _parse_text(text: str) -> Parsed:
     try:
         value, end = decoder.raw_decode(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        value = _python_literal(text)
-        return _object(value) if value is not None else ({}, _explain(text, error))
+        value = _parse_python_literal(text)
+        return _parse_object(value) if value is not None else ({}, _explain_error(text, error))
     trailing_text = text[end:]
-    if trailing_text and not _JUNK.fullmatch(trailing_text):
-        excerpt = _around(text, end)
+    if trailing_text and not _TRAILING_JUNK.fullmatch(trailing_text):
+        excerpt = _quote_around(text, end)
         return {}, (
             f"After a complete JSON value, at character {end}, more text follows: {excerpt}."
             " Send exactly one JSON object; make a call of its own for each further one."
         )
-    return _object(value)
+    return _parse_object(value)
 
 
-def _object(value: Any) -> Parsed:
+def _parse_object(value: Any) -> Parsed:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         value = value[0]
     if isinstance(value, str):
-        return _twice_encoded(value)
+        return _parse_double_encoded(value)
     if not isinstance(value, dict):
         return {}, f"The arguments are {_kind(value)}. Send one JSON object, for example {{}}."
     return _checked(value)
 
 
-def _twice_encoded(value: str) -> Parsed:
+def _parse_double_encoded(value: str) -> Parsed:
     """An object that was written as a JSON string of JSON: decoded once more, and strictly."""
     try:
         inner = json.loads(value)
@@ -94,7 +94,7 @@ def _checked(value: dict[Any, Any]) -> Parsed:
     return arguments, ""
 
 
-def _python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
+def _parse_python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
     """A dict or list written as Python does it ('single quotes', True, None), complete to its last bracket."""
     if len(text) > 1_000_000 or not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
@@ -105,27 +105,27 @@ def _python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
     return value if isinstance(value, dict | list) else None
 
 
-def _explain(text: str, error: Exception) -> str:
+def _explain_error(text: str, error: Exception) -> str:
     if not isinstance(error, json.JSONDecodeError):
         return "The arguments are nested too deep to be read. Send a flat JSON object."
     position = f"line {error.lineno}, column {error.colno} (character {error.pos} of {len(text)})"
-    if _is_cut(text, error):
+    if _is_truncated(text, error):
         return (
             f"The JSON ends too early, at {position}, after {_tail(text)}; the output limit may have cut it."
             " Nothing was run. Send the complete object, and long content in several smaller calls."
         )
     return (
-        f"The arguments are no JSON: {error.msg} at {position}, near {_around(text, error.pos)}."
+        f"The arguments are no JSON: {error.msg} at {position}, near {_quote_around(text, error.pos)}."
         " Nothing was run. Send one JSON object, with double quotes, and backslashes and newlines escaped."
     )
 
 
-def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+def _is_truncated(text: str, error: json.JSONDecodeError) -> bool:
     return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
 
 
-def _around(text: str, place: int) -> str:
-    start, end = max(0, place - AROUND), min(len(text), place + AROUND)
+def _quote_around(text: str, position: int) -> str:
+    start, end = max(0, position - AROUND), min(len(text), position + AROUND)
     return repr(("..." if start else "") + text[start:end] + ("..." if end < len(text) else ""))
 
 

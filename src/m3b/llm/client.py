@@ -43,17 +43,17 @@ class Sdk:
         timeout_s: float,
         dump: Mapping[str, Any],
     ) -> None:
-        self._package, self._maker, self._name = package, maker, name
+        self._package, self._client_class, self._name = package, maker, name
         self._key, self._base_url, self._timeout_s = key, base_url, timeout_s
-        self._dump = dict(dump)
+        self._dump_options = dict(dump)
         self._client: Any = None
         self._lock = threading.Lock()
-        self._answered = False
+        self._has_answered = False
         self.streams = True
         """Until the server answers a request for a stream without one."""
 
     def __repr__(self) -> str:
-        return f"Sdk({self._maker}, {self._name}, {self._key!r}, base_url={self._base_url!r})"
+        return f"Sdk({self._client_class}, {self._name}, {self._key!r}, base_url={self._base_url!r})"
 
     def client(self) -> Any:
         """The SDK's client, without retries of its own: waiting is m3b's to count and to cancel."""
@@ -70,7 +70,7 @@ class Sdk:
                     follow_redirects=False,
                     event_hooks={"request": [ledger.hook(self._name)]},
                 )
-                self._client = getattr(sdk, self._maker)(
+                self._client = getattr(sdk, self._client_class)(
                     api_key=self._key.value,
                     base_url=self._base_url,
                     max_retries=0,
@@ -100,27 +100,27 @@ class Sdk:
                 relay.restart()
                 try:
                     stream = create(stream=True, **request, **(more or {}))
-                    self._answered = True
+                    self._has_answered = True
                     return assemble(stream, relay, self._name)
                 except NotStreamed:
                     self.streams = False
             answer = create(**request)
-            self._answered = True
-            return answer.model_dump(**self._dump) if hasattr(answer, "model_dump") else decoded(answer)
+            self._has_answered = True
+            return answer.model_dump(**self._dump_options) if hasattr(answer, "model_dump") else decoded(answer)
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
-            self._answered = self._answered or isinstance(getattr(error, "status_code", None), int)
+            self._has_answered = self._has_answered or isinstance(getattr(error, "status_code", None), int)
             mapped_error = translate(
                 error,
                 self._name,
                 self._key.source,
                 (self._key.value,),
-                address=self._address(),
-                answered=self._answered,
+                address=self._format_address(),
+                answered=self._has_answered,
             )
             failure: Exception = mapped_error or error
         raise failure
 
-    def _address(self) -> str:
+    def _format_address(self) -> str:
         """Where requests go, as a message may show it."""
         url = getattr(self._client, "base_url", None) or self._base_url
         return plain(str(url)).rstrip("/") if url else ""

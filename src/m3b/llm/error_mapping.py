@@ -20,23 +20,23 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)  # for the rate limit itself, so waiting cannot help
-_NO_MONEY = re.compile(r"insufficient_quota|credit balance", re.IGNORECASE)
-_FILTERED = re.compile(
+_NO_CREDIT = re.compile(r"insufficient_quota|credit balance", re.IGNORECASE)
+_CONTENT_FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai ?policy|prohibited_content"
     r"|data_inspection_failed|inappropriate content|requires moderation|input was flagged|usage policy",
     re.IGNORECASE,
 )
-_BAD_CALL = re.compile(r"tool_use_failed|failed to call a function", re.IGNORECASE)  # the model's slip: ask again
+_MALFORMED_CALL = re.compile(r"tool_use_failed|failed to call a function", re.IGNORECASE)  # the model's slip: ask again
 _KINDS = {408: "time-out", 429: "rate limit", 503: "overload", 504: "time-out", 529: "overload"}
-_TYPES = {
+_STATUS_BY_TYPE = {
     "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
     "request_too_large": 413, "rate_limit_error": 429, "rate_limit_exceeded": 429, "api_error": 500,
     "server_error": 500, "timeout_error": 504, "overloaded_error": 529,
 }  # fmt: skip
 """What an error that comes within a stream, and so without a status of its own, would have had."""
 _SECRETS = re.compile(r"(?i)\b(?:sk|pk|rk|gsk|xai|hf)[-_][A-Za-z0-9_\-*.]{6,}|AIza[\w-]{8,}|(?<=bearer )[^\s\"',]+")
-_DROPPED = ("Timeout", "ConnectionError", "ConnectError", "TransportError", "ProtocolError", "NetworkError")
-_GARBLED = ("JSONDecodeError", "ResponseValidationError", "DecodingError", "UnicodeDecodeError")
+_CONNECTION_ERRORS = ("Timeout", "ConnectionError", "ConnectError", "TransportError", "ProtocolError", "NetworkError")
+_DECODING_ERRORS = ("JSONDecodeError", "ResponseValidationError", "DecodingError", "UnicodeDecodeError")
 
 
 def translate(
@@ -63,7 +63,7 @@ def translate(
     """
     if isinstance(error, LLMError):
         return error
-    if address and (reason := _unconnected(error)):
+    if address and (reason := _find_connection_failure(error)):
         message = (
             f"{who}: no connection to {address} ({reason}). Check the address, the network, and that the server runs."
         )
@@ -71,18 +71,20 @@ def translate(
     message = redact(_message(error), secrets)
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) or isinstance(status, bool) or status < 400:
-        status = _status_within(getattr(error, "body", None))
+        status = _find_status_in_body(getattr(error, "body", None))
     if status:
         return by_status(status, message, who, key_source, retry_after(_headers(error)))
     class_names = [kind.__name__ for kind in type(error).__mro__]
-    if any(name.endswith(_DROPPED) for name in class_names) or isinstance(error, TimeoutError | ConnectionError):
+    if any(name.endswith(_CONNECTION_ERRORS) for name in class_names) or isinstance(
+        error, TimeoutError | ConnectionError
+    ):
         kind = "time-out" if any("Timeout" in name for name in class_names) else "lost connection"
         from_address = f" from {address}" if address else ""
         message = (
             f"{who}: no answer{from_address} ({type(error).__name__}: {message}). Check the network and the address."
         )
         return Transient(message, kind=kind)
-    if any(name.endswith(_GARBLED) for name in class_names):
+    if any(name.endswith(_DECODING_ERRORS) for name in class_names):
         message = f"{who}: the answer was no valid JSON ({type(error).__name__}: {message})."
         return Transient(message, kind="garbled answer")
     if any(name in ("OpenAIError", "AnthropicError") for name in class_names):
@@ -90,7 +92,7 @@ def translate(
     return None
 
 
-def _unconnected(error: BaseException | None) -> str:
+def _find_connection_failure(error: BaseException | None) -> str:
     """Why no connection was made, in the system's words; empty where there was one."""
     class_names, reason = set(), ""
     while error is not None:
@@ -104,14 +106,14 @@ def _unconnected(error: BaseException | None) -> str:
 
 def within(body: Any, who: str) -> LLMError | None:
     """The error that a response holds although its status says that all is well, if it holds one."""
-    if not (status := _status_within(body)):
+    if not (status := _find_status_in_body(body)):
         return None
     error = body.get("error", body)
     message = error.get("message") if isinstance(error, dict) else None
     return by_status(status, redact(str(message or error)), who, "its usual variable", None)
 
 
-def _status_within(body: Any) -> int:
+def _find_status_in_body(body: Any) -> int:
     """The status that a body's error stands for: a number as its code, or a known type. 0 where there is none."""
     error = body.get("error", body) if isinstance(body, dict) else None
     if not isinstance(error, dict):
@@ -119,24 +121,24 @@ def _status_within(body: Any) -> int:
     for code in (error.get("code"), error.get("type")):
         if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
             return code
-        if isinstance(code, str) and code in _TYPES:
-            return _TYPES[code]
+        if isinstance(code, str) and code in _STATUS_BY_TYPE:
+            return _STATUS_BY_TYPE[code]
     return 0
 
 
 def by_status(status: int, said: str, who: str, key_source: str, after: float | None) -> LLMError:
     """The m3b error for a status and the provider's words."""
     heading = f"{who}: HTTP {status}: {said}"
-    if status in (400, 403, 422, 451) and _FILTERED.search(said):
+    if status in (400, 403, 422, 451) and _CONTENT_FILTER.search(said):
         return Refused(f"{heading} The provider's content filter declined. Rephrase the request, or use another model.")
-    if status == 400 and _BAD_CALL.search(said):
+    if status == 400 and _MALFORMED_CALL.search(said):
         return Transient(heading, after, "garbled answer")
     if status in (401, 403):
         return Authentication(f"{heading} The key came from {key_source}; set it to a valid key for this model.")
     too_long = (_TOO_LARGE if status == 429 else _OVERFLOW).search(said)
     if status == 413 or (status in (400, 422, 429, 500) and too_long):
         return ContextOverflow(f"{heading} The conversation is too long for this model; shorten it.")
-    if status == 402 or (status in (400, 429) and _NO_MONEY.search(said)):
+    if status == 402 or (status in (400, 429) and _NO_CREDIT.search(said)):
         return BadRequest(f"{heading} The account cannot pay for requests; waiting will not help. Check its billing.")
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
         return Transient(heading, after, _KINDS.get(status, "server error"))

@@ -193,7 +193,7 @@ def by_host(file: Path) -> list[dict[str, Any]]:
         if line["what"] == "sent":
             host, model = last_request[role] = (line["host"], line["model"])
             row = rows.setdefault(
-                last_request[role], {"host": host, "model": model, "local": _is_local(host), **_NOTHING}
+                last_request[role], {"host": host, "model": model, "local": _is_local(host), **_ZERO_COUNTS}
             )
             row["requests"] += 1
             row["bytes"] += line["bytes"]
@@ -203,7 +203,7 @@ def by_host(file: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-_NOTHING = {"requests": 0, "bytes": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
+_ZERO_COUNTS = {"requests": 0, "bytes": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
 
 
 def _is_local(host: str) -> bool:

@@ -21,7 +21,7 @@ OVERRIDE = "M3B_MODELS"
 MAX_REPLY = 32_000
 """Tokens of output that m3b asks for at most: enough for any file an agent writes, and done within a time-out."""
 
-_DATED = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_DATE_SUFFIX = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 _FIELDS = {
     "window": "window", "max_output": "max_output", "in": "price_in", "cached": "price_cached",
     "cache_write": "price_cache_write", "out": "price_out", "tools": "tools", "vision": "vision", "wire": "wire",
@@ -88,7 +88,7 @@ def as_of() -> str:
 
 
 def _names(provider: str, model: str) -> list[str]:
-    undated_name = _DATED.sub("", model)
+    undated_name = _DATE_SUFFIX.sub("", model)
     base_name = undated_name.rsplit("/", 1)[-1]
     names = [candidate for name in (model, undated_name, base_name) for candidate in (f"{provider}:{name}", name)]
     if "/" in undated_name:  # owner/model, as relays write it

@@ -46,11 +46,11 @@ def check(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
         else:
             continue
         for spec in chain.split("|"):
-            if host := _host(spec, written=isinstance(model, str)):
+            if host := _find_remote_host(spec, is_spec=isinstance(model, str)):
                 raise WrongUse(f"{shown(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL}")
 
 
-def _host(spec: str, *, written: bool) -> str:
+def _find_remote_host(spec: str, *, is_spec: bool) -> str:
     """The other machine that a spec without `|` names; empty for none.
 
     Args:
@@ -60,15 +60,15 @@ def _host(spec: str, *, written: bool) -> str:
     if spec.startswith("replay:") or spec == RULES:
         return ""
     if spec.startswith("record:"):
-        return _host(spec.split(":", 2)[2] if spec.count(":") > 1 else "", written=written)
+        return _find_remote_host(spec.split(":", 2)[2] if spec.count(":") > 1 else "", is_spec=is_spec)
     try:
         provider, _, base_url = parse(spec)
     except WrongUse:
-        if written:
+        if is_spec:
             raise
         return ""
     preset = PROVIDERS.get(provider)
-    if preset is None and not written:
+    if preset is None and not is_spec:
         return ""
     address = base_url or (preset.base_url if preset else None)
     if address is None:

@@ -85,7 +85,7 @@ class OpenAI:
         self._options: dict[str, Any] = {"extra_body": dict(extra)} if extra else {}
         self._limit_name = limit or ("max_completion_tokens" if base_url is None else "max_tokens")
         self._thoughts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        self._responses = self.facts.wire == "responses"
+        self._uses_responses = self.facts.wire == "responses"
 
     def ask(
         self,
@@ -99,11 +99,13 @@ class OpenAI:
         """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
         check(messages)
         relay = TextStream(on_text, cancelled)
-        reply = self._retry.run(partial(self._adapted, messages, tools, relay), on_wait, relay.poll)
+        reply = self._retry.run(partial(self._request_with_adaptation, messages, tools, relay), on_wait, relay.poll)
         relay.drain()
         return reply
 
-    def _adapted(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
+    def _request_with_adaptation(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream
+    ) -> Reply:
         """One request; a refusal that names a parameter changes that parameter, once each."""
         for _ in range(4):
             try:
@@ -125,15 +127,15 @@ class OpenAI:
             return True
         refuses_reasoning = re.search(r"tools.*reasoning_effort|reasoning_effort.*tools", refusal)
         needs_responses = _ELSEWHERE.search(refusal) or (refuses_reasoning and self._base_url is None)
-        if needs_responses and not self._responses:
-            self._responses = True
+        if needs_responses and not self._uses_responses:
+            self._uses_responses = True
             return True
         if refuses_reasoning and "reasoning_effort" not in self._options:
             # Some models take tools on this protocol only without reasoning, and reason unless told not to.
             self._options["reasoning_effort"] = "none"
             return True
-        if "enable_thinking" in refusal and "enable_thinking" not in self._extra():
-            self._options["extra_body"] = {**self._extra(), "enable_thinking": False}
+        if "enable_thinking" in refusal and "enable_thinking" not in self._get_extra_body():
+            self._options["extra_body"] = {**self._get_extra_body(), "enable_thinking": False}
             return True
         if "stream" in refusal and self._sdk.streams:
             # First without the wish for the usage, which older servers do not know; then without a stream.
@@ -141,7 +143,7 @@ class OpenAI:
             return True
         return False
 
-    def _extra(self) -> dict[str, Any]:
+    def _get_extra_body(self) -> dict[str, Any]:
         return dict(self._options.get("extra_body", {}))
 
     def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
@@ -158,7 +160,7 @@ class OpenAI:
         return reply
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
-        if self._responses:
+        if self._uses_responses:
             return self._respond(messages, tools, relay)
         request: dict[str, Any] = {
             "model": self._model,

@@ -31,7 +31,7 @@ SCRIPTS = ("run_script",)
 LONGEST_DIFF = 60
 """Lines of a difference that are shown."""
 
-_EVERYWHERE = (
+_VOLATILE_PATTERNS = (
     (re.compile(r"\b(?:\d+ GPUs? and )?\d+ CPU cores?(?:, no GPU)?"), "(processors)"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "(address)"),
     (re.compile(r"\bNOT above\b"), "above"),  # how a measured figure compares depends on how far the training came
@@ -94,7 +94,7 @@ def common(before: Sequence[Json], now: Sequence[Json]) -> int:
 
 def message_json(message: Message) -> Json:
     """A message without its empty parts."""
-    calls = [_call_json(call) for call in message.calls]
+    calls = [_call_to_json(call) for call in message.calls]
     images = [
         {"media_type": image.media_type, "data": base64.b64encode(image.data).decode("ascii")}
         for image in message.images
@@ -114,7 +114,7 @@ def message_of(raw: Json) -> Message:
 
 def reply_json(reply: Reply) -> Json:
     """A reply, its usage included."""
-    calls = [_call_json(call) for call in reply.calls]
+    calls = [_call_to_json(call) for call in reply.calls]
     return {"text": reply.text, "calls": calls, "stop": reply.stop, "model": reply.model, "usage": asdict(reply.usage)}
 
 
@@ -125,7 +125,7 @@ def reply_of(raw: Json) -> Reply:
     return Reply(raw["text"], calls, Usage(**usage_fields), raw["stop"], raw["model"])
 
 
-def _call_json(call: ToolCall) -> Json:
+def _call_to_json(call: ToolCall) -> Json:
     fields = {"id": call.id, "name": call.name, "arguments": call.arguments, "parse_error": call.parse_error}
     return {key: value for key, value in fields.items() if value or key != "parse_error"}
 
@@ -141,7 +141,9 @@ def difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
     ):
         if recorded_message != current_message:
             role = recorded[index]["role"] if recorded_message is not None else told[index]["role"]
-            return f"Message {index + 1} (from {role}):\n{_diff(_lines(recorded_message), _lines(current_message))}"
+            return (
+                f"Message {index + 1} (from {role}):\n{_format_diff(_lines(recorded_message), _lines(current_message))}"
+            )
     return ""
 
 
@@ -149,7 +151,7 @@ def tools_difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
     """A diff of the tools that were offered."""
     if list(recorded) == list(told):
         return ""
-    return f"The tools:\n{_diff(_pretty(recorded), _pretty(told))}"
+    return f"The tools:\n{_format_diff(_format_json(recorded), _format_json(told))}"
 
 
 def settled(messages: Sequence[Json]) -> list[Json]:
@@ -164,7 +166,7 @@ def settled(messages: Sequence[Json]) -> list[Json]:
 
 def settle(text: str, *, script: bool = False) -> str:
     """A text with everything volatile made equal."""
-    for pattern, replacement in _EVERYWHERE:
+    for pattern, replacement in _VOLATILE_PATTERNS:
         text = pattern.sub(replacement, text)
     if not script:
         return text
@@ -176,14 +178,14 @@ def _lines(message: Json | None) -> list[str]:
     if message is None:
         return []
     other_fields = {key: value for key, value in message.items() if key != "text"}
-    return [*message.get("text", "").splitlines(), *_pretty(other_fields)]
+    return [*message.get("text", "").splitlines(), *_format_json(other_fields)]
 
 
-def _pretty(value: Any) -> list[str]:
+def _format_json(value: Any) -> list[str]:
     return json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
 
 
-def _diff(was: list[str], now: list[str]) -> str:
-    lines = list(difflib.unified_diff(was, now, "recorded", "told now", lineterm="", n=2))
+def _format_diff(before: list[str], after: list[str]) -> str:
+    lines = list(difflib.unified_diff(before, after, "recorded", "told now", lineterm="", n=2))
     truncation_note = [f"... and {len(lines) - LONGEST_DIFF} lines more"] if len(lines) > LONGEST_DIFF else []
     return "\n".join([*lines[:LONGEST_DIFF], *truncation_note])

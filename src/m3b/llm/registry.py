@@ -88,7 +88,7 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
         return rules
     name, model, base_url = parse(spec)
     if name not in PROVIDERS:
-        return fit(_third_party(spec, name, model, base_url), tools)
+        return fit(_connect_plugin(spec, name, model, base_url), tools)
     if not model:
         model = model_of(spec, name, base_url)
     has_native_tools = base_url is None and name in STEADY
@@ -156,7 +156,7 @@ def entry_points(group: str) -> Any:
     return metadata.entry_points(group=group)
 
 
-def _third_party(spec: str, name: str, model: str, base_url: str | None) -> LLM:
+def _connect_plugin(spec: str, name: str, model: str, base_url: str | None) -> LLM:
     plugins = {point.name: point for point in entry_points(group=GROUP)}
     if name not in plugins:
         providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])

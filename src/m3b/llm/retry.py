@@ -65,13 +65,13 @@ class Retry:
         started, waited_s = self.clock(), 0.0
         failures: Counter[str] = Counter()
         for attempt in range(1, self.attempts + 1):
-            _stop_if(cancelled)
+            _raise_if_cancelled(cancelled)
             try:
-                return _watched(request, cancelled)
+                return _run_cancellable(request, cancelled)
             except Transient as trouble:
                 factor, max_failures = PATIENCE.get(trouble.kind, (1.0, self.attempts))
                 failures[trouble.kind] += 1
-                seconds = self._wait_after(failures[trouble.kind], trouble.retry_after, factor)
+                seconds = self._compute_wait(failures[trouble.kind], trouble.retry_after, factor)
                 is_exhausted = failures[trouble.kind] >= max_failures or attempt == self.attempts
                 if is_exhausted or waited_s + seconds > self.total_s:
                     limit = (
@@ -97,32 +97,32 @@ class Retry:
         end = self.clock() + seconds
         # Counted by pieces as well as by the clock, so that a clock that stands still cannot hang the run.
         for _ in range(max(1, math.ceil(seconds / POLL_S))):
-            _stop_if(cancelled)
+            _raise_if_cancelled(cancelled)
             remaining_s = end - self.clock()
             if remaining_s <= 0:
                 break
             self.sleep(min(POLL_S, remaining_s))
-        _stop_if(cancelled)
+        _raise_if_cancelled(cancelled)
 
-    def _wait_after(self, attempt: int, asked: float | None, factor: float = 1.0) -> float:
+    def _compute_wait(self, attempt: int, requested_s: float | None, factor: float = 1.0) -> float:
         """Seconds to wait; what the provider asks for is a lower bound, with a little on top."""
         ceiling = min(self.longest_s, factor * self.first_s * 2.0 ** min(attempt - 1, 30))
         backoff_s = ceiling * (0.5 + 0.5 * self.random())
-        if asked is None:
+        if requested_s is None:
             return backoff_s
-        return asked + min(1.0, 0.1 * asked) * self.random() if asked > 0 else backoff_s
+        return requested_s + min(1.0, 0.1 * requested_s) * self.random() if requested_s > 0 else backoff_s
 
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _stop_if(cancelled: IsCancelled | None) -> None:
+def _raise_if_cancelled(cancelled: IsCancelled | None) -> None:
     if cancelled is not None and cancelled():
         raise Cancelled("Cancelled by the user while waiting for the language model.")
 
 
-def _watched(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
+def _run_cancellable(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
     """`request()`, given up as soon as `cancelled` says so, even while the provider is silent.
 
     A blocking HTTP call cannot be interrupted, so it runs in a daemon thread that is left behind on cancellation.
@@ -145,7 +145,7 @@ def _watched(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
         thread.join(POLL_S)
         if not thread.is_alive():
             break
-        _stop_if(cancelled)
+        _raise_if_cancelled(cancelled)
     if errors:
         raise errors[0]
     return results[0]

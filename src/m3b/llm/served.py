@@ -18,7 +18,7 @@ ANSWER_S = 5.0
 LARGEST = 4_000_000
 """Bytes of a list that are read."""
 
-_NOT_FOR_TALK = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
+_NON_CHAT_MODELS = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -63,7 +63,7 @@ def models(provider: str, base_url: str, key: Key) -> list[str]:
             f"{provider} at {address}: what answers there gives no list of models. Check the address, or name the"
             f" model: {provider}:MODEL."
         ) from None
-    return [name for name in names if not _NOT_FOR_TALK.search(name)]
+    return [name for name in names if not _NON_CHAT_MODELS.search(name)]
 
 
 def _pass(base_url: str, key: Key) -> str:

@@ -14,7 +14,7 @@ from .presets import PROVIDERS
 
 RULES = "rules"
 
-_OWN_AT = re.compile(r"v?\d[\w-]*(?:\.\d+){0,2}|i?q\d\w*|(?:b?f|fp|int)\d+|latest|default", re.IGNORECASE)
+_VERSION_SUFFIX = re.compile(r"v?\d[\w-]*(?:\.\d+){0,2}|i?q\d\w*|(?:b?f|fp|int)\d+|latest|default", re.IGNORECASE)
 """What stands behind an @ that is a part of a model's own name: a date, a version, a quantisation."""
 
 
@@ -39,7 +39,7 @@ def parse(spec: str) -> Spec:
     provider, colon, model = (part.strip() for part in spec.partition(":"))
     model_part = model if colon and "@" not in provider else spec.strip()
     before, separator, suffix = model_part.rpartition("@")
-    if separator and (model_part is not model or not before or not _OWN_AT.fullmatch(suffix)):
+    if separator and (model_part is not model or not before or not _VERSION_SUFFIX.fullmatch(suffix)):
         raise WrongUse(
             f"{shown(spec)}: {shown(suffix)} is no address. Write it in full, e.g."
             f" {provider.partition('@')[0] or 'openai'}:{before if model_part is model and before else 'MODEL'}"

@@ -10,7 +10,7 @@ from .streaming import NotStreamed, TextStream, broken
 
 Json = dict[str, Any]
 
-_GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_TEXT_FIELD_BY_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
 def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
@@ -50,7 +50,7 @@ def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
     if not is_finished and not body.get("stop_reason"):
         raise broken(who)
     for index, text in raw_inputs.items():
-        blocks[index]["input"] = _input(text)
+        blocks[index]["input"] = _parse_input(text)
     body["content"] = [blocks[index] for index in sorted(blocks)]
     return body
 
@@ -61,8 +61,8 @@ def _is_model(event: Any) -> bool:
 
 def _add(block: Json, index: int, delta: Json, raw: dict[int, str], relay: TextStream) -> None:
     kind = delta.get("type")
-    if kind in _GROWS:
-        key = _GROWS[kind]
+    if kind in _TEXT_FIELD_BY_DELTA:
+        key = _TEXT_FIELD_BY_DELTA[kind]
         block[key] = (block.get(key) or "") + (delta.get(key) or "")
         if kind == "text_delta":
             relay.put(delta.get("text") or "")
@@ -72,7 +72,7 @@ def _add(block: Json, index: int, delta: Json, raw: dict[int, str], relay: TextS
         block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
 
 
-def _input(text: str) -> Any:
+def _parse_input(text: str) -> Any:
     """The arguments of a call; text that is no JSON stays text, whose fault is told to the model."""
     if not text.strip():
         return {}

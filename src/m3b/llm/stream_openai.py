@@ -72,7 +72,7 @@ def _add(message: Json, calls: list[Json], delta: Json, relay: TextStream) -> No
 def _add_call(calls: list[Json], piece: Any) -> None:
     if not isinstance(piece, dict):
         return
-    call = _call_of(calls, piece)
+    call = _find_or_add_call(calls, piece)
     function_piece = piece.get("function") or {}
     function = call["function"]
     # The name comes whole; some servers repeat it with every piece.
@@ -85,7 +85,7 @@ def _add_call(calls: list[Json], piece: Any) -> None:
     call |= {key: value for key, value in piece.items() if key not in ("function", "index", "id") and value is not None}
 
 
-def _call_of(calls: list[Json], piece: Json) -> Json:
+def _find_or_add_call(calls: list[Json], piece: Json) -> Json:
     """The call that a piece belongs to. Servers that number none, or all with 0, begin a new one with a new id."""
     index, call_id = piece.get("index"), piece.get("id")
     matching_calls = [call for call in calls if index is None or call["index"] == index]

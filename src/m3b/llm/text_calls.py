@@ -24,11 +24,11 @@ ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_i
 
 _OWN = re.compile(r"<call\s+(?:tool|name)\s*=\s*[\"']?([\w.-]+)[\"']?\s*>(.*?)(?:</call\s*>|(?=<call\s)|\Z)", re.DOTALL)
 _BLOCK = re.compile(r"<text\s+id\s*=\s*[\"']?([\w-]+)[\"']?\s*>\n?(.*?)\n?</text>", re.DOTALL)
-_TAGGED = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
-_FUNCTION = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
-_LISTED = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
+_TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
+_FUNCTION_TAG = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
+_TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
 _FENCE = re.compile(r"^```[ \t]*([\w-]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_MADE_UP = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILINE)
+_INVENTED_RESULT = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[FoundCal
         tools: those that were offered.
     """
     offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
-    invented_result = _MADE_UP.search(_masked(text))
+    invented_result = _INVENTED_RESULT.search(_mask_text_blocks(text))
     usable_text = text[: invented_result.start()] if invented_result else text
     calls: list[FoundCalls] = []
-    for find_form in (_own, _tagged, _functions, _listed, _fenced):
+    for find_form in (_own, _tagged, _find_function_tags, _listed, _find_fenced_calls):
         for call in find_form(usable_text, offered):
             if all(call.end <= earlier_call.start or call.start >= earlier_call.end for earlier_call in calls):
                 calls.append(call)
@@ -77,21 +77,21 @@ Offered = Mapping[str, list[str]]
 
 def _own(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`<call tool="NAME">{...}</call>`, with long texts in `<text id="1">` blocks of their own."""
-    for match in _OWN.finditer(_masked(text)):
+    for match in _OWN.finditer(_mask_text_blocks(text)):
         body = text[slice(*match.span(2))]
         blocks = {name: content for name, content in _BLOCK.findall(body)}
         arguments, error = parse_arguments(_BLOCK.sub("", body).strip())
         if not error:
-            arguments, error = _put_in(arguments, blocks)
+            arguments, error = _insert_text_blocks(arguments, blocks)
         yield FoundCalls(*match.span(), match[1], {} if error else arguments, error)
 
 
-def _masked(text: str) -> str:
+def _mask_text_blocks(text: str) -> str:
     """The text with its `<text>` blocks blotted out, so that nothing in them is taken for markup."""
     return _BLOCK.sub(lambda block: "#" * len(block[0]), text)
 
 
-def _put_in(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+def _insert_text_blocks(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """The arguments with `"@1"` replaced by the block of that id."""
     used_ids: set[str] = set()
 
@@ -116,24 +116,24 @@ def _put_in(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[
 
 def _tagged(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught."""
-    for match in _TAGGED.finditer(text):
+    for match in _TOOL_CALL_TAG.finditer(text):
         yield from _spread(match[2], *match.span(), offered, marked=True)
 
 
-def _functions(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_function_tags(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`<function=NAME>{...}</function>`, as Llama was taught."""
-    for match in _FUNCTION.finditer(text):
+    for match in _FUNCTION_TAG.finditer(text):
         arguments, error = parse_arguments(match[2].strip())
         yield FoundCalls(*match.span(), match[1], arguments, error)
 
 
 def _listed(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """`[TOOL_CALLS] [{...}, ...]`, as Mistral was taught."""
-    for match in _LISTED.finditer(text):
+    for match in _TOOL_CALLS_LIST.finditer(text):
         yield from _spread(match[1], *match.span(), offered, marked=True)
 
 
-def _fenced(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_fenced_calls(text: str, offered: Offered) -> Iterator[FoundCalls]:
     """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
     for match in _FENCE.finditer(text):
         calls = list(
@@ -162,7 +162,7 @@ def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
         if name and name[1] in offered:
             for count in range(1, min(len(lines) - number, 400) + 1):
                 statement = "\n".join(lines[number : number + count])
-                arguments = _python_call(statement, name[1], offered[name[1]])
+                arguments = _parse_python_call(statement, name[1], offered[name[1]])
                 if arguments is not None:
                     line_count = count
                     yield FoundCalls(position, position + len(statement), name[1], arguments)
@@ -171,7 +171,7 @@ def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
         number += line_count
 
 
-def _python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
+def _parse_python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
     """The arguments of a call written as Python, of literals only; None where it is none."""
     try:
         body = parsed_with(ast.parse, statement.strip().rstrip(";")).body
@@ -204,7 +204,7 @@ def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -
         if marked:
             _, error = parse_arguments(raw)
             error = error or "The call names no tool"
-            yield FoundCalls(start, end, _named_in(raw), {}, error)
+            yield FoundCalls(start, end, _find_tool_name(raw), {}, error)
         return
     parsed_calls = [_as_call(value, offered, marked) for value in values]
     if all(parsed_calls):
@@ -212,7 +212,7 @@ def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -
     elif marked:
         excerpt = json.dumps(values, ensure_ascii=False)[:80]
         yield FoundCalls(
-            start, end, _named_in(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {excerpt}'
+            start, end, _find_tool_name(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {excerpt}'
         )
 
 
@@ -249,6 +249,6 @@ def _as_call(value: Any, offered: Offered, marked: bool) -> tuple[str, dict[str,
     return (name, *parse_arguments(arguments)) if marked or set(arguments) <= set(offered.get(name, ())) else None
 
 
-def _named_in(raw: str) -> str:
+def _find_tool_name(raw: str) -> str:
     match = re.search(r"[\"'](?:name|tool)[\"']\s*:\s*[\"']([\w.-]+)[\"']", raw)
     return match[1] if match else "unknown"

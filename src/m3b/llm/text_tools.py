@@ -70,7 +70,7 @@ def fit(llm: LLM, tools: ToolMode, *, repairs: bool = False) -> LLM:
     return Repairing(llm) if repairs else llm
 
 
-class _Wrapper:
+class _ToolWrapper:
     """What both wrappers share: asking, and asking once more when a call was only announced."""
 
     streams = True
@@ -137,13 +137,13 @@ class _Wrapper:
         return replace(reply, text=text, calls=_numbered(text_calls, messages), stop=stop)
 
 
-class Repairing(_Wrapper):
+class Repairing(_ToolWrapper):
     """A model that is told of tools by its provider's protocol, and whose calls count in its text as well."""
 
     form = ", by your function-calling format"
 
 
-class TextTools(_Wrapper):
+class TextTools(_ToolWrapper):
     """A model that is told of tools in the system's turn, and whose calls and results are text.
 
     The wording is the same in every request, byte for byte, so that a cache can serve it.

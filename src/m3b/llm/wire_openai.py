@@ -41,7 +41,7 @@ def to_messages(
             else:
                 turns.append({"role": "user", "content": _seen(SHOWN, pending_images)})
             pending_images = ()
-        turn = _turn(message, extras or {}, vision)
+        turn = _to_turn(message, extras or {}, vision)
         if images and vision:
             turn["content"] = _seen(turn["content"], images)
         turns.append(turn)
@@ -55,7 +55,7 @@ def _seen(text: str, images: Sequence[Picture]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
 
 
-def _turn(message: Message, extras: Extras, vision: bool) -> dict[str, Any]:
+def _to_turn(message: Message, extras: Extras, vision: bool) -> dict[str, Any]:
     text = clean(message.text) if vision else unseen(message)
     if message.role == "tool":
         text = answer_of(text, message.is_error, marks_errors=False)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .survival import SurvivalCase, score_survival
     from .text import ReportCase, distinct_texts, score_reports
 
-_LATER = {
+_LAZY_NAMES = {
     "atlas": ("Atlas", "build_atlas"),
     "boxes": ("Box", "box_iou"),
     "constants": ("ImageUse", "best_constants", "image_use", "random_reports", "shuffled"),
@@ -47,7 +47,7 @@ _LATER = {
     "survival": ("SurvivalCase", "score_survival"),
     "text": ("ReportCase", "distinct_texts", "score_reports"),
 }
-_HOMES = {name: module for module, names in _LATER.items() for name in names}
+_HOMES = {name: module for module, names in _LAZY_NAMES.items() for name in names}
 
 __all__ = [
     "Atlas",

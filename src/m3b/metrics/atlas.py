@@ -64,14 +64,14 @@ def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Float
     """
     if image.ndim != len(shape):
         raise ValueError(f"an atlas of {image.ndim} dimensions does not fit an image of shape {shape}")
-    box = _bounds(image)
+    box = _bounding_box(image)
     if box is None:
         return np.zeros(shape)
     block, target_ranges = image[box].astype(np.float64), []
     for axis, (size, source_range) in enumerate(
         zip(shape, box, strict=True)
     ):  # what is empty stays empty, and costs nothing
-        weights = _overlaps(image.shape[axis], size)[:, source_range]
+        weights = _resampling_weights(image.shape[axis], size)[:, source_range]
         rows = np.flatnonzero(weights.any(axis=1))
         target_ranges.append(slice(int(rows[0]), int(rows[-1]) + 1))
         block = np.moveaxis(np.tensordot(weights[target_ranges[-1]], block, axes=(1, axis)), 0, axis)
@@ -80,7 +80,7 @@ def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Float
     return result
 
 
-def _bounds(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
+def _bounding_box(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
     """The box around everything that is not zero; None for an empty image."""
     box = []
     for axis in range(image.ndim):
@@ -93,7 +93,7 @@ def _bounds(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
     return tuple(box)
 
 
-def _overlaps(old: int, new: int) -> Floats:
+def _resampling_weights(old: int, new: int) -> Floats:
     """(new, old) weights, rows summing to 1."""
     if new >= old:
         place = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)

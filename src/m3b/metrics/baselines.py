@@ -9,9 +9,9 @@ from .cases import CaseTable, Floats
 from .operating import SPECIFICITIES
 
 
-def _best_constant_f1(share: Floats) -> float:
+def _best_constant_f1(prevalence: Floats) -> float:
     """Macro F1 of always answering one class, for the best choice: only that class has an F1 above zero."""
-    return float((2 * share / (1 + share)).max()) / int((share > 0).sum())
+    return float((2 * prevalence / (1 + prevalence)).max()) / int((prevalence > 0).sum())
 
 
 def _precision(table: CaseTable, drawn: Floats) -> Floats:
@@ -21,9 +21,9 @@ def _precision(table: CaseTable, drawn: Floats) -> Floats:
     return mean_defined(np.where((drawn > 0) & (drawn < 1), drawn, np.nan))
 
 
-def _by_rank(table: CaseTable, share: Floats) -> dict[str, float | None]:
+def _chance_ranking_metrics(table: CaseTable, prevalence: Floats) -> dict[str, float | None]:
     """Of scores that say nothing: of the positives as many are found as of the negatives are called positive."""
-    area = float(_precision(table, share[None])[0])
+    area = float(_precision(table, prevalence[None])[0])
     chance_sensitivities = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
     return {"auprc": None if np.isnan(area) else area, **chance_sensitivities}
 
@@ -38,7 +38,7 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
     calibration error has no baseline.
     """
     prevalence: Floats = table.truth.mean(axis=0)
-    by_rank = _by_rank(table, prevalence)
+    by_rank = _chance_ranking_metrics(table, prevalence)
     if table.multi_label:
         is_present = prevalence > 0
         f1 = float((2 * prevalence[is_present] / (1 + prevalence[is_present])).mean()) if is_present.any() else None

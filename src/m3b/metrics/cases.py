@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 SUM_TOLERANCE = 0.02
 """How far the probabilities of exclusive classes may be from a sum of 1; half-precision models round by about 0.005."""
 
-_EDGE = 1e-6
+_PROBABILITY_EDGE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _probabilities_problem(case: Case, classes: tuple[str, ...], multi_label: bo
         value = probabilities[name]
         if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)):
             return f"the probability of {name!r} is not a number: {value!r}"
-        if not math.isfinite(value) or not -_EDGE <= value <= 1 + _EDGE:
+        if not math.isfinite(value) or not -_PROBABILITY_EDGE <= value <= 1 + _PROBABILITY_EDGE:
             return f"the probability of {name!r} is {value}, outside [0, 1]"
     total = math.fsum(probabilities[name] for name in classes)
     if not multi_label and abs(total - 1) > SUM_TOLERANCE:

@@ -47,7 +47,7 @@ def best_constants(
     rng = np.random.default_rng(seed)
     reference_words = [tokens(text) for text in _some(texts, references, rng)]
     candidate_texts = _some(list(dict.fromkeys(texts)), candidates, rng)
-    scores: Floats = np.stack([_against(tokens(text), reference_words) for text in candidate_texts])
+    scores: Floats = np.stack([_bleu_against(tokens(text), reference_words) for text in candidate_texts])
     order = range(ORDERS - 1, -1, -1)
     return tuple(dict.fromkeys(candidate_texts[int(scores[:, column].argmax())] for column in order))
 
@@ -58,7 +58,7 @@ def _some(texts: list[str], most: int, rng: np.random.Generator) -> list[str]:
     return [texts[int(index)] for index in np.sort(rng.choice(len(texts), most, replace=False))]
 
 
-def _against(words: list[str], references: Sequence[list[str]]) -> Floats:
+def _bleu_against(words: list[str], references: Sequence[list[str]]) -> Floats:
     """(4,) BLEU-1 to BLEU-4 of one text as the answer to every reference."""
     return bleu(np.array([bleu_counts(words, reference) for reference in references], dtype=np.float64).sum(axis=0))
 

@@ -20,7 +20,7 @@ from .vocabulary import canonical_metric
 FROC_IOU = 0.5
 
 
-def _concerned(cases: Sequence[DetectionCase], classes: Sequence[str]) -> NDArray[np.bool_]:
+def _label_presence(cases: Sequence[DetectionCase], classes: Sequence[str]) -> NDArray[np.bool_]:
     """(cases, classes) whether truth or prediction has something of the class."""
 
     def has(case: DetectionCase, name: str) -> bool:
@@ -71,7 +71,7 @@ def score_detection(
         draws,
         seed,
         blind_figures(cases, classes, trivial, froc_iou),
-        _concerned(cases, classes),
+        _label_presence(cases, classes),
         _sides(cases, patients),
         rivals(cases, classes, trivial, froc_iou),
     )

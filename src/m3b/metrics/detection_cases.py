@@ -45,7 +45,7 @@ class DetectionCase:
         return (*mark_parts, self.anomaly_score is not None, self.pixels is not None)
 
 
-def _problem(case: DetectionCase, first: DetectionCase, classes: Sequence[str]) -> str:
+def _find_problem(case: DetectionCase, first: DetectionCase, classes: Sequence[str]) -> str:
     if case.parts() != first.parts():
         return f"mask figures, lesions, boxes, image score, map are {case.parts()}, in the first case {first.parts()}"
     if not any(case.parts()):
@@ -71,7 +71,7 @@ def check_cases(cases: Sequence[DetectionCase], classes: Sequence[str]) -> None:
         ValueError: the first that cannot or has not; the message names it by position and image.
     """
     for number, case in enumerate(cases):
-        problem = _problem(case, cases[0], classes)
+        problem = _find_problem(case, cases[0], classes)
         if problem:
             raise ValueError(f"case {number} ({case.image}): {problem}")
     for name in ("figures", "lesions"):

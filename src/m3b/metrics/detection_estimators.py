@@ -29,11 +29,11 @@ def lesion_table(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floa
     return np.array([[case.lesions[name].row() for name in classes] for case in cases], dtype=np.float64)
 
 
-def _lesion_estimator(table: Floats) -> Estimator:
+def _make_lesion_estimator(table: Floats) -> Estimator:
     return lambda weights: lesion_rates(np.einsum("dn,nkc->dkc", weights, table))
 
 
-def _box_estimator(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> Estimator:
+def _make_box_estimator(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> Estimator:
     """map_50, map, map_10, centre_ap and froc, each (draws, classes)."""
     predicted, truth = [case.predicted or () for case in cases], [case.truth or () for case in cases]
     rules: tuple[float | str, ...] = (*COCO_IOUS, LOOSE_IOU, CENTRE, froc_iou)
@@ -55,7 +55,7 @@ def _box_estimator(cases: Sequence[DetectionCase], classes: Sequence[str], froc_
     return estimate
 
 
-def _image_estimator(cases: Sequence[DetectionCase]) -> Estimator:
+def _make_image_estimator(cases: Sequence[DetectionCase]) -> Estimator:
     score = np.array([case.anomaly_score for case in cases], dtype=np.float64)
     abnormal = np.array([bool(case.abnormal) for case in cases])
     return lambda weights: {
@@ -64,7 +64,7 @@ def _image_estimator(cases: Sequence[DetectionCase]) -> Estimator:
     }
 
 
-def _pixel_estimator(cases: Sequence[DetectionCase]) -> Estimator:
+def _make_pixel_estimator(cases: Sequence[DetectionCase]) -> Estimator:
     tables = tables_of([case.pixels for case in cases if case.pixels is not None])
     return lambda weights: {
         "pixel_auroc": pixel_auroc(tables, weights),
@@ -73,7 +73,7 @@ def _pixel_estimator(cases: Sequence[DetectionCase]) -> Estimator:
     }
 
 
-def _flat_map(cases: Sequence[DetectionCase]) -> dict[str, Floats]:
+def _constant_map_figures(cases: Sequence[DetectionCase]) -> dict[str, Floats]:
     """The figures of a map of one level everywhere."""
     tables = tables_of([case.pixels for case in cases if case.pixels is not None])
     n_abnormal, n_normal = tables.abnormal.sum(), tables.normal.sum()
@@ -87,13 +87,13 @@ def estimators(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou:
     if masks:
         part_estimators.append(mask_estimator([case.figures for case in cases], classes))
     if lesions:
-        part_estimators.append(_lesion_estimator(lesion_table(cases, classes)))
+        part_estimators.append(_make_lesion_estimator(lesion_table(cases, classes)))
     if boxes:
-        part_estimators.append(_box_estimator(cases, classes, froc_iou))
+        part_estimators.append(_make_box_estimator(cases, classes, froc_iou))
     if images:
-        part_estimators.append(_image_estimator(cases))
+        part_estimators.append(_make_image_estimator(cases))
     if pixels:
-        part_estimators.append(_pixel_estimator(cases))
+        part_estimators.append(_make_pixel_estimator(cases))
     return part_estimators
 
 
@@ -111,7 +111,7 @@ def blind_figures(
         baseline |= mask_baseline([case.figures for case in cases], classes)
     if lesions:
         rows = [[case.lesions[name].everything_marked().row() for name in classes] for case in cases]
-        marked_figures = plain_figures(_lesion_estimator(np.array(rows, dtype=np.float64)), len(cases))
+        marked_figures = plain_figures(_make_lesion_estimator(np.array(rows, dtype=np.float64)), len(cases))
         baseline |= {name: np.fmax(value, 0.0) for name, value in marked_figures.items()}
     if boxes:
         baseline |= {name: np.zeros(len(classes)) for name in BOX_METRICS}
@@ -119,7 +119,7 @@ def blind_figures(
         abnormal = np.array([bool(case.abnormal) for case in cases])
         baseline |= {"image_auroc": np.array(0.5), "image_ap": np.array(abnormal.mean())}
     if pixels:
-        baseline |= _flat_map(cases)
+        baseline |= _constant_map_figures(cases)
     if others is not None:
         figures = plain_figures(joined(estimators(others, classes, froc_iou)), len(others))
         baseline = {name: better(name, value, figures.get(name)) for name, value in baseline.items()}
@@ -136,5 +136,5 @@ def rivals(
         part_estimators += mask_rivals([case.figures for case in cases], classes)
     if lesions:
         rows = [[case.lesions[name].everything_marked().row() for name in classes] for case in cases]
-        part_estimators.append(_lesion_estimator(np.array(rows, dtype=np.float64)))
+        part_estimators.append(_make_lesion_estimator(np.array(rows, dtype=np.float64)))
     return part_estimators if others is None else [*part_estimators, joined(estimators(others, classes, froc_iou))]

@@ -15,12 +15,12 @@ from .scores import ClassScore, Measure, Scores
 from .table import lower_is_better
 from .vocabulary import canonical_metric
 
-_BY_CASE = frozenset({"accuracy", "ece", "brier"})
+_CASE_WEIGHTED_METRICS = frozenset({"accuracy", "ece", "brier"})
 """Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
-_EITHER = frozenset({"sensitivity", "specificity"})
+_TRADE_OFF_METRICS = frozenset({"sensitivity", "specificity"})
 
 
-def _everything(table: CaseTable, weights: Floats) -> dict[str, Floats]:
+def _estimate_all(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     return estimate(table, weights) | {"per class": class_aurocs(table, weights)}
 
 
@@ -57,13 +57,13 @@ def score_diagnosis(
     values = {key: float(value[0]) for key, value in estimate(table, np.ones((1, table.n_cases))).items()}
     if name not in values:
         raise ValueError(f"{name} needs two classes or a multi-label task, there are {len(table.classes)} classes here")
-    samples = resample(table, _everything, draws, seed)
+    samples = resample(table, _estimate_all, draws, seed)
     baseline: dict[str, float | None] = dict(baselines(table))
     baseline_samples = resample(table, constant_draws, draws, seed)
     covariates_only = (
-        _with_blind(tabulate(blind, classes, multi_label), baseline, baseline_samples, draws, seed) if blind else {}
+        _raise_baseline(tabulate(blind, classes, multi_label), baseline, baseline_samples, draws, seed) if blind else {}
     )
-    metrics = _measures(table, values, samples, baseline, baseline_samples)
+    metrics = _make_measures(table, values, samples, baseline, baseline_samples)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -71,61 +71,74 @@ def score_diagnosis(
         n_cases=table.n_cases,
         n_patients=table.n_patients,
         multi_label=multi_label,
-        per_class=_per_class(table, samples.get("per class")),
+        per_class=_score_classes(table, samples.get("per class")),
         confusion=tuple(tuple(row) for row in confusion(table)),
         calibration=tuple(reliability(table)),
         details={"covariates_alone": covariates_only} if covariates_only else {},
     )
 
 
-def _with_blind(
-    rival: CaseTable, floor: dict[str, float | None], constant: dict[str, Floats], draws: int, seed: int
+def _raise_baseline(
+    baseline_table: CaseTable,
+    baseline: dict[str, float | None],
+    baseline_samples: dict[str, Floats],
+    draws: int,
+    seed: int,
 ) -> dict[str, float]:
     """Puts a blind answer's figures where they are better than a constant one's; gives all of them.
 
     Sensitivity and specificity stay those of a coin: either is had for the other.
     """
-    values = {key: float(value[0]) for key, value in estimate(rival, np.ones((1, rival.n_cases))).items()}
-    samples = resample(rival, _everything, draws, seed)
+    values = {
+        key: float(value[0]) for key, value in estimate(baseline_table, np.ones((1, baseline_table.n_cases))).items()
+    }
+    samples = resample(baseline_table, _estimate_all, draws, seed)
     for key, value in values.items():
-        constant_value, sign = floor.get(key), -1.0 if lower_is_better(key) else 1.0
-        if key in _EITHER or constant_value is None or np.isnan(value) or sign * value <= sign * constant_value:
+        constant_value, sign = baseline.get(key), -1.0 if lower_is_better(key) else 1.0
+        if (
+            key in _TRADE_OFF_METRICS
+            or constant_value is None
+            or np.isnan(value)
+            or sign * value <= sign * constant_value
+        ):
             continue
-        floor[key] = value
+        baseline[key] = value
         if samples:
-            constant[key] = samples[key]
+            baseline_samples[key] = samples[key]
     return {key: value for key, value in values.items() if not np.isnan(value)}
 
 
-def _measures(
+def _make_measures(
     table: CaseTable,
     values: Mapping[str, float],
-    drawn: Mapping[str, Floats],
-    floor: Mapping[str, float | None],
-    constant: Mapping[str, Floats],
+    samples: Mapping[str, Floats],
+    baseline: Mapping[str, float | None],
+    baseline_samples: Mapping[str, Floats],
 ) -> dict[str, Measure]:
     """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
     sizes = sides(table)
     metrics = {}
     for key, value in values.items():
         rarest_patients, typical_patients = (
-            (table.n_patients,) * 2 if key in _BY_CASE else (min(sizes, default=0), median(sizes))
+            (table.n_patients,) * 2 if key in _CASE_WEIGHTED_METRICS else (min(sizes, default=0), median(sizes))
         )
-        low, high = interval(value, drawn[key], rarest_patients, typical=typical_patients) if drawn else (None, None)
+        low, high = (
+            interval(value, samples[key], rarest_patients, typical=typical_patients) if samples else (None, None)
+        )
         gain = None
-        if key in constant and spread(drawn[key]):
-            gain = paired(drawn[key], constant[key], typical_patients, lower_is_better(key))
-        metrics[key] = Measure(key, value, low, high, table.n_cases, floor[key], gain, typical_patients)
+        if key in baseline_samples and spread(samples[key]):
+            gain = paired(samples[key], baseline_samples[key], typical_patients, lower_is_better(key))
+        metrics[key] = Measure(key, value, low, high, table.n_cases, baseline[key], gain, typical_patients)
     return metrics
 
 
-def _per_class(table: CaseTable, drawn: Floats | None) -> tuple[ClassScore, ...]:
+def _score_classes(table: CaseTable, samples: Floats | None) -> tuple[ClassScore, ...]:
     areas = class_aurocs(table, np.ones((1, table.n_cases)))[0]
     rows = []
     for k, name in enumerate(table.classes):
         truth = table.truth[:, k]
         rarest_patients = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
-        low, high = interval(float(areas[k]), drawn[:, k], rarest_patients) if drawn is not None else (None, None)
+        low, high = interval(float(areas[k]), samples[:, k], rarest_patients) if samples is not None else (None, None)
         area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
         points = tuple(roc_points(table.probability[:, k], truth))
         rows.append(ClassScore(name, int(truth.sum()), area, points))

@@ -43,7 +43,7 @@ AFTER = (
 _CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b|\bthere (?:is|are)\b")
 
 
-def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
+def _compile_phrases(phrases: Sequence[str]) -> re.Pattern[str]:
     alternatives = []
     for phrase in phrases:
         words = tokens(phrase)
@@ -54,11 +54,11 @@ def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(alternatives))
 
 
-_BEFORE = _pattern(NEGATIONS)
-_BEHIND = _pattern(AFTER)
+_BEFORE = _compile_phrases(NEGATIONS)
+_POST_NEGATION_PATTERN = _compile_phrases(AFTER)
 
 
-def _clauses(text: str) -> list[str]:
+def _split_clauses(text: str) -> list[str]:
     """Clauses as words joined by single spaces."""
     return [" ".join(tokens(part)) for part in _CLAUSES.split(text.lower())]
 
@@ -74,13 +74,13 @@ def stated(text: str, findings: Findings) -> frozenset[str]:
     Raises:
         ValueError: a phrase without words.
     """
-    patterns = {name: _pattern(phrases) for name, phrases in findings.items() if phrases}
-    clauses = _clauses(text)
-    return frozenset(name for name, pattern in patterns.items() if any(_affirms(c, pattern) for c in clauses))
+    patterns = {name: _compile_phrases(phrases) for name, phrases in findings.items() if phrases}
+    clauses = _split_clauses(text)
+    return frozenset(name for name, pattern in patterns.items() if any(_is_affirmed(c, pattern) for c in clauses))
 
 
-def _affirms(clause: str, pattern: re.Pattern[str]) -> bool:
+def _is_affirmed(clause: str, pattern: re.Pattern[str]) -> bool:
     for match in pattern.finditer(clause):
-        if not _BEFORE.search(clause, 0, match.start()) and not _BEHIND.search(clause, match.end()):
+        if not _BEFORE.search(clause, 0, match.start()) and not _POST_NEGATION_PATTERN.search(clause, match.end()):
             return True
     return False

@@ -88,24 +88,24 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: flo
     if rule == OVERLAP:
         n_matched, n_detected = len(np.unique(pairs[0])), len(np.unique(pairs[1]))
     else:
-        n_matched = n_detected = _most_pairs(
+        n_matched = n_detected = _count_matches(
             pairs, shared, np.bincount(predicted_labels.ravel()), np.bincount(true_labels.ravel()), least
         )
     return LesionCounts(n_detected, n_true - n_detected, n_matched, n_predicted - n_matched, rule)
 
 
-def _most_pairs(
+def _count_matches(
     pairs: NDArray[np.int32],
     shared: NDArray[np.int64],
-    our_sizes: NDArray[np.int64],
-    their_sizes: NDArray[np.int64],
-    least: float,
+    predicted_sizes: NDArray[np.int64],
+    true_sizes: NDArray[np.int64],
+    min_iou: float,
 ) -> int:
     """Size of the largest one-to-one matching among the overlapping pairs with enough IoU."""
-    iou = shared / (our_sizes[pairs[0]] + their_sizes[pairs[1]] - shared)
-    rows, columns = pairs[:, iou >= least - 1e-12]
+    iou = shared / (predicted_sizes[pairs[0]] + true_sizes[pairs[1]] - shared)
+    rows, columns = pairs[:, iou >= min_iou - 1e-12]
     graph = sparse.csr_matrix(
-        (np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(len(our_sizes), len(their_sizes))
+        (np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(len(predicted_sizes), len(true_sizes))
     )
     partner = sparse.csgraph.maximum_bipartite_matching(graph, perm_type="column")
     return int((partner >= 0).sum())

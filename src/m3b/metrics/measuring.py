@@ -88,7 +88,7 @@ def measure(
     """Every metric over all labels (the mean of those that are defined), and for each label."""
     n = patients.n_cases
     bootstrap_samples = resample(patients, lambda _, weights: estimator(weights), settings.draws, settings.seed)
-    baselines = _Rivals(patients, settings) if bootstrap_samples else None
+    baselines = _BaselineSamples(patients, settings) if bootstrap_samples else None
     patients_per_label = [patients.patients_with(column) for column in settings.concerned.T]
     nonzero_counts = [count for count in patients_per_label if count]
     overall: dict[str, Measure] = {}
@@ -99,7 +99,7 @@ def measure(
         if values.ndim == 0:
             n_effective = settings.effective.get(name, patients.n_patients)
             overall[name] = _one(
-                name, float(values), samples, baseline, _Sizes(n, n_effective, n_effective), baseline_samples
+                name, float(values), samples, baseline, _SampleSizes(n, n_effective, n_effective), baseline_samples
             )
             continue
         means = None if samples is None else mean_defined(samples)
@@ -109,19 +109,19 @@ def measure(
             if samples is None or baseline_samples is None
             else mean_defined(np.where(np.isnan(samples), np.nan, baseline_samples))
         )
-        sizes = _Sizes(n, min(nonzero_counts, default=0), median(nonzero_counts))
+        sizes = _SampleSizes(n, min(nonzero_counts, default=0), median(nonzero_counts))
         overall[name] = _one(name, float(mean_defined(values)), means, mean_baseline, sizes, mean_baseline_samples)
         for k, table in enumerate(per_label):
             label_samples, label_baseline, label_baseline_samples = (
                 None if array is None else array[..., k] for array in (samples, baseline, baseline_samples)
             )
-            sizes = _Sizes(int(settings.concerned[:, k].sum()), patients_per_label[k], patients_per_label[k])
+            sizes = _SampleSizes(int(settings.concerned[:, k].sum()), patients_per_label[k], patients_per_label[k])
             table[name] = _one(name, float(values[k]), label_samples, label_baseline, sizes, label_baseline_samples)
     scores = zip(labels, settings.concerned.sum(axis=0), per_label, strict=True)
     return overall, tuple(LabelScore(label, int(count), table) for label, count, table in scores)
 
 
-class _Rivals:
+class _BaselineSamples:
     """What the answers that ignore the image get on the bootstrap samples that ours was measured on."""
 
     def __init__(self, patients: PatientGroup, settings: Settings) -> None:
@@ -145,7 +145,7 @@ class _Rivals:
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _SampleSizes:
     """Cases, and patients: of the rarest label, and of a typical one."""
 
     cases: int
@@ -158,7 +158,7 @@ def _one(
     value: float,
     samples: Floats | None,
     trivial: Floats | float | None,
-    sizes: _Sizes,
+    sizes: _SampleSizes,
     others: Floats | None = None,
 ) -> Measure:
     low, high, gain = None, None, None

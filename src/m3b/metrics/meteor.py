@@ -8,13 +8,13 @@ from itertools import pairwise
 from .ngram_metrics import Words
 from .porter import stem
 
-_BEAM = 20
+_BEAM_WIDTH = 20
 
 _State = tuple[int, int, int, tuple[int, ...]]
 """Chunks so far, reference position of the previous word (-2: none), used positions as bits, the choices."""
 
 
-def _align(ours: list[str], theirs: list[str], fixed: dict[int, int]) -> dict[int, int]:
+def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int, int]) -> dict[int, int]:
     """Match as many equal keys as possible, and among such alignments one with few chunks (beam search).
 
     Args:
@@ -24,18 +24,18 @@ def _align(ours: list[str], theirs: list[str], fixed: dict[int, int]) -> dict[in
     """
     fixed_references = set(fixed.values())
     reference_positions: dict[str, list[int]] = defaultdict(list)
-    for position, key in enumerate(theirs):
+    for position, key in enumerate(reference_keys):
         if position not in fixed_references:
             reference_positions[key].append(position)
     masks = {
         key: sum(1 << reference_position for reference_position in positions)
         for key, positions in reference_positions.items()
     }
-    free_counts = Counter(key for position, key in enumerate(ours) if position not in fixed)
+    free_counts = Counter(key for position, key in enumerate(candidate_keys) if position not in fixed)
     surplus = {key: max(0, count - len(reference_positions[key])) for key, count in free_counts.items()}
     seen_keys: Counter[str] = Counter()
     beam: list[_State] = [(0, -2, 0, ())]
-    for position, key in enumerate(ours):
+    for position, key in enumerate(candidate_keys):
         next_states: dict[tuple[int, int], _State] = {}
         for chunks, last, used, choices in beam:
             is_free = position not in fixed
@@ -53,7 +53,7 @@ def _align(ours: list[str], theirs: list[str], fixed: dict[int, int]) -> dict[in
             if is_free and seen_keys[key] - (used & masks.get(key, 0)).bit_count() < surplus[key]:  # may stay unmatched
                 _keep(next_states, (chunks, -2, used, (*choices, -1)))
         seen_keys[key] += position not in fixed
-        beam = sorted(next_states.values(), key=lambda state: state[:2])[:_BEAM]
+        beam = sorted(next_states.values(), key=lambda state: state[:2])[:_BEAM_WIDTH]
     best = min(beam, key=lambda state: state[0])[3]
     return {position: reference_position for position, reference_position in enumerate(best) if reference_position >= 0}
 

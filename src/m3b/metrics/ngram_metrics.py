@@ -116,7 +116,7 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
         frequency = Counter(gram for count in counts for gram in count)
         for number, (words, count) in enumerate(zip(candidates, counts, strict=True)):
             candidate_weights, reference_weights = (
-                _weighted(c, frequency, len(references)) for c in (ngrams(words, order), count)
+                _tfidf_weights(c, frequency, len(references)) for c in (ngrams(words, order), count)
             )
             norms = float(
                 np.sqrt(sum(v * v for v in candidate_weights.values()) * sum(v * v for v in reference_weights.values()))
@@ -132,7 +132,7 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
     return total * 10 / ORDERS
 
 
-def _weighted(
+def _tfidf_weights(
     count: Counter[tuple[str, ...]], frequency: Counter[tuple[str, ...]], documents: int
 ) -> dict[tuple[str, ...], float]:
     return {gram: times * float(np.log(documents / max(1, frequency[gram]))) for gram, times in count.items()}

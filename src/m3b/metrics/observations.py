@@ -60,7 +60,7 @@ OBSERVATIONS: Findings = {
     "degenerative change": ("degenerative", "spondylo*", "osteophyt*", "arthritic", "osteoarthrit*"),
 }  # fmt: skip
 
-_SAME = {
+_SYNONYMS = {
     "effusion": "pleural effusion", "pleural thickening": "pleural other", "enlarged heart": "cardiomegaly",
     "nodule": "lung lesion", "mass": "lung lesion", "infiltration": "lung opacity", "opacity": "lung opacity",
     "airspace opacity": "lung opacity", "oedema": "edema", "pulmonary edema": "edema", "pneumonitis": "pneumonia",
@@ -69,7 +69,7 @@ _SAME = {
 }  # fmt: skip
 """Other names of data sets -> the observation."""
 
-_NARROW = {"nodule", "mass", "infiltration", "opacity"}
+_NARROWER_NAMES = {"nodule", "mass", "infiltration", "opacity"}
 """Of these names the observation is wider, so that only words that begin as they do count."""
 
 LEAST_SHARE, LEAST_REPORTS = 0.02, 3
@@ -86,11 +86,11 @@ def synonyms(name: str) -> tuple[str, ...]:
         name: as a data set spells it, such as `Pleural_Effusion`.
     """
     normalised = _folded(name)
-    observation = normalised if normalised in OBSERVATIONS else _SAME.get(normalised)
+    observation = normalised if normalised in OBSERVATIONS else _SYNONYMS.get(normalised)
     if observation is None:
         return ()
     phrases = OBSERVATIONS[observation]
-    if normalised in _NARROW:
+    if normalised in _NARROWER_NAMES:
         return tuple(phrase for phrase in phrases if any(word.startswith(normalised[:4]) for word in phrase.split()))
     return tuple(phrases)
 

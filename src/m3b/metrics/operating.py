@@ -15,7 +15,7 @@ from .cases import Floats
 SPECIFICITIES = {"sensitivity_at_90_specificity": 0.90, "sensitivity_at_95_specificity": 0.95}
 """Metric -> the specificity that has to be kept."""
 
-_ROUNDING = 1e-9
+_ROUNDING_TOLERANCE = 1e-9
 
 
 def cumulated(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[Floats, Floats]:
@@ -54,7 +54,7 @@ def average_precision(found: Floats, false: Floats) -> Floats:
 
 def sensitivity_at(specificity: float, found: Floats, false: Floats) -> Floats:
     """The largest sensitivity at any threshold that keeps the specificity; nothing is interpolated."""
-    allowed = false <= (1 - specificity) * false[:, -1:] + _ROUNDING
+    allowed = false <= (1 - specificity) * false[:, -1:] + _ROUNDING_TOLERANCE
     sensitivity = divide(np.where(allowed, found, 0.0).max(axis=1, initial=0.0), found[:, -1])
     return np.where(false[:, -1] > 0, sensitivity, np.nan)
 

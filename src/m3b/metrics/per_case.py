@@ -21,7 +21,7 @@ Figures = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class _Of:
+class _PatientOnly:
     patient: str
 
 
@@ -51,7 +51,7 @@ def score_means(
         ValueError: no cases, a metric without a figure for each case, or an unknown primary metric.
     """
     name = canonical_metric(primary, task)
-    cases = group([_Of(patient) for patient in patients])
+    cases = group([_PatientOnly(patient) for patient in patients])
     for figures_by_metric in (figures, trivial or {}):
         if incomplete := [metric for metric, values in figures_by_metric.items() if len(values) != len(patients)]:
             raise ValueError(f"{', '.join(incomplete)}: there must be one figure for each of the {len(patients)} cases")

@@ -30,11 +30,11 @@ def _has_vowel(stem: str) -> bool:
     return "v" in _shape(stem)
 
 
-def _double(stem: str) -> bool:
+def _has_double_consonant(stem: str) -> bool:
     return len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c"
 
 
-def _cvc(stem: str) -> bool:
+def _has_cvc_ending(stem: str) -> bool:
     return _shape(stem)[-3:] == "cvc" and stem[-1] not in "wxy"
 
 
@@ -61,7 +61,7 @@ _STEP_4.append(("ion", "", lambda stem: _m(stem) > 1 and stem[-1] in "st"))
 _STEP_4.sort(key=lambda rule: -len(rule[0]))
 
 
-def _apply(word: str, rules: list[_Rule]) -> str:
+def _apply_rules(word: str, rules: list[_Rule]) -> str:
     for old, new, fits in rules:
         if word.endswith(old):
             stem = word[: len(word) - len(old)]
@@ -80,15 +80,15 @@ def _step_1b(word: str) -> str:
         return word
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
-    if _double(stem) and stem[-1] not in "lsz":
+    if _has_double_consonant(stem) and stem[-1] not in "lsz":
         return stem[:-1]
-    return stem + "e" if _m(stem) == 1 and _cvc(stem) else stem
+    return stem + "e" if _m(stem) == 1 and _has_cvc_ending(stem) else stem
 
 
 def _step_5(word: str) -> str:
     if word.endswith("e"):
         stem = word[:-1]
-        if _m(stem) > 1 or (_m(stem) == 1 and not _cvc(stem)):
+        if _m(stem) > 1 or (_m(stem) == 1 and not _has_cvc_ending(stem)):
             word = stem
     return word[:-1] if word.endswith("ll") and _m(word[:-1]) > 1 else word
 
@@ -96,10 +96,10 @@ def _step_5(word: str) -> str:
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """The stem of a lower-case English word: effusions -> effus, opacities -> opac."""
-    word = _apply(word, _STEP_1A)
+    word = _apply_rules(word, _STEP_1A)
     word = _step_1b(word)
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
     for rules in (_STEP_2, _STEP_3, _STEP_4):
-        word = _apply(word, rules)
+        word = _apply_rules(word, rules)
     return _step_5(word)

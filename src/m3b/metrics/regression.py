@@ -113,14 +113,14 @@ def _estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, 
     return figures
 
 
-def _covariance(weights: Floats, left: Floats, right: Floats) -> Floats:
+def _covariance(weights: Floats, first: Floats, second: Floats) -> Floats:
     """(draws,) of the weighted cases; zero where it is so up to rounding."""
     total = weights.sum(axis=1)
-    left, right = left - left.mean(), right - right.mean()  # so that far numbers keep their digits
-    covariance: Floats = divide(weights @ (left * right), total) - divide(weights @ left, total) * divide(
-        weights @ right, total
+    first, second = first - first.mean(), second - second.mean()  # so that far numbers keep their digits
+    covariance: Floats = divide(weights @ (first * second), total) - divide(weights @ first, total) * divide(
+        weights @ second, total
     )
-    scale = np.sqrt(float(np.square(left).mean() * np.square(right).mean()))
+    scale = np.sqrt(float(np.square(first).mean() * np.square(second).mean()))
     return np.where(np.abs(covariance) <= 1e-12 * scale, 0.0, covariance)
 
 

@@ -20,17 +20,17 @@ Mask = NDArray[np.bool_]
 _Point = tuple[float, float, float]
 
 
-def _crossings(code: int, fixed: int, side: int) -> list[tuple[_Point, _Point]]:
+def _crossings(code: int, fixed: int, face_side: int) -> list[tuple[_Point, _Point]]:
     """Segments of the surface on one face of the unit cube, each with the inside on its left, seen from outside.
 
     Of the two ways to draw a face with two inside corners on a diagonal, the one that keeps them apart is taken, from
     both sides of the face, so the surface has no holes.
     """
-    first, second = ((fixed + 1) % 3, (fixed + 2) % 3) if side else ((fixed + 2) % 3, (fixed + 1) % 3)
+    first, second = ((fixed + 1) % 3, (fixed + 2) % 3) if face_side else ((fixed + 2) % 3, (fixed + 1) % 3)
     corners = []
     for a, b in ((0, 0), (1, 0), (1, 1), (0, 1)):  # counter-clockwise seen from outside
         corner = [0, 0, 0]
-        corner[fixed], corner[first], corner[second] = side, a, b
+        corner[fixed], corner[first], corner[second] = face_side, a, b
         corners.append((corner, bool(code >> (4 * corner[0] + 2 * corner[1] + corner[2]) & 1)))
     midpoints, enters = [], []
     for (start, start_inside), (end, end_inside) in zip(corners, corners[1:] + corners[:1], strict=True):

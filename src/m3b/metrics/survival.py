@@ -76,10 +76,12 @@ def score_survival(
     if not event.any():
         raise ValueError("the event came in none of the cases, so that nothing tells who had it sooner")
     pairs = comparable(time, event)
-    population_estimator = _Estimator(pairs, np.zeros(len(cases)), _errors(time, event, [population] * len(cases)))
+    population_estimator = _SurvivalEstimator(
+        pairs, np.zeros(len(cases)), _errors(time, event, [population] * len(cases))
+    )
     baseline_estimators: list[Callable[[Floats], dict[str, Floats]]] = [population_estimator]
     if len(beside):
-        baseline_estimators.append(_Estimator(pairs, np.array(beside, dtype=np.float64), None))
+        baseline_estimators.append(_SurvivalEstimator(pairs, np.array(beside, dtype=np.float64), None))
     baseline_figures = [plain_figures(candidate, len(cases)) for candidate in baseline_estimators]
     baseline = {
         metric: np.asarray(
@@ -92,7 +94,7 @@ def score_survival(
     n_event_patients = patients.patients_with(event)
     no_labels = np.zeros((len(cases), 0), dtype=np.bool_)
     settings = Settings(draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators)
-    model_estimator = _Estimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
+    model_estimator = _SurvivalEstimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
     metrics, _ = measure(patients, (), model_estimator, settings)
     covariates_figures = {"c_index": float(baseline_figures[-1]["c_index"])} if len(beside) else {}
     return Scores(
@@ -107,7 +109,7 @@ def score_survival(
             "events": int(event.sum()),
             "censored": int((~event).sum()),
             "comparable_pairs": int(pairs.sum()),
-            "by_risk": _by_risk(time, event, risk),
+            "by_risk": _risk_group_curves(time, event, risk),
             **({"covariates_alone": covariates_figures} if covariates_figures else {}),
         },
     )
@@ -121,7 +123,7 @@ def comparable(time: Floats, event: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(event[:, None] & (earlier | is_tied))
 
 
-class _Estimator:
+class _SurvivalEstimator:
     """Weights (draws, cases) -> metric -> (draws,)."""
 
     def __init__(self, pairs: NDArray[np.bool_], risk: Floats, errors: Floats | None) -> None:
@@ -166,7 +168,7 @@ def _errors(time: Floats, event: NDArray[np.bool_], curves: Sequence[Curve]) -> 
     grid = np.linspace(0, last_time, GRID + 1)[1:]
     censoring_curve = kaplan_meier(time, ~event)
     censoring_at_case, censoring_at_grid = at_times(censoring_curve, time, before=True), at_times(censoring_curve, grid)
-    predicted = np.stack([_smooth(curve, grid) for curve in curves])
+    predicted = np.stack([_interpolate_curve(curve, grid) for curve in curves])
     had_event = (time[:, None] <= grid[None, :]) & event[:, None]
     is_at_risk = time[:, None] > grid[None, :]
     min_probability = 1 / len(time)
@@ -180,13 +182,13 @@ def _errors(time: Floats, event: NDArray[np.bool_], curves: Sequence[Curve]) -> 
     return scores
 
 
-def _smooth(curve: Curve, times: Floats) -> Floats:
+def _interpolate_curve(curve: Curve, times: Floats) -> Floats:
     """A model's curve between the times that it gives: a straight line from 1 at 0; its last value afterwards."""
     stops, values = np.array([(0.0, 1.0), *curve], dtype=np.float64).T
     return np.asarray(np.interp(times, stops, values), dtype=np.float64)
 
 
-def _by_risk(time: Floats, event: NDArray[np.bool_], risk: Floats) -> list[dict[str, Any]]:
+def _risk_group_curves(time: Floats, event: NDArray[np.bool_], risk: Floats) -> list[dict[str, Any]]:
     """The curves of the lower and the higher half by risk, for a picture."""
     high = risk > np.median(risk)
     risk_groups: Mapping[str, NDArray[np.bool_]] = {"lower risk": ~high, "higher risk": high}

@@ -48,15 +48,15 @@ def _check(cases: Sequence[ReportCase]) -> None:
             )
 
 
-_SLOW = ("meteor", "cider")
+_SLOW_METRICS = ("meteor", "cider")
 
 
-def _wording_estimator(cases: Sequence[ReportCase], slow: bool = True) -> Estimator:
+def _make_wording_estimator(cases: Sequence[ReportCase], include_slow: bool = True) -> Estimator:
     """BLEU, ROUGE-L, and with `slow` METEOR and CIDEr-D, each (draws,)."""
     candidates, references = [tokens(case.prediction) for case in cases], [tokens(case.reference) for case in cases]
     counts = np.array([bleu_counts(a, b) for a, b in zip(candidates, references, strict=True)], dtype=np.float64)
     per_case = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(candidates, references, strict=True)])}
-    if slow:
+    if include_slow:
         per_case["meteor"] = np.array([meteor(a, b) for a, b in zip(candidates, references, strict=True)])
         per_case["cider"] = cider(candidates, references)
 
@@ -71,7 +71,7 @@ def _wording_estimator(cases: Sequence[ReportCase], slow: bool = True) -> Estima
 def _estimator(cases: Sequence[ReportCase], findings: Findings | None, only: str | None = None) -> Estimator:
     parts: list[Estimator] = []
     if only is None or not only.startswith("label_"):
-        parts.append(_wording_estimator(cases, only is None or only in _SLOW))
+        parts.append(_make_wording_estimator(cases, only is None or only in _SLOW_METRICS))
     if findings:
         parts.append(label_estimator(stated_in(cases, findings)))
     return lambda weights: {name: value for part in parts for name, value in part(weights).items()}

@@ -55,8 +55,8 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: s
     compared = scores.metrics[companion] if companion else main
     problems = (
         _too_few(scores, compared, part),
-        _out_of_range(main, acceptable),
-        *_against_baselines(scores, compared, part),
+        _check_range(main, acceptable),
+        *_check_baselines(scores, compared, part),
     )
     for problem in problems:
         if problem:
@@ -86,7 +86,7 @@ def _too_few(scores: Scores, compared: Measure, part: str) -> str:
     )
 
 
-def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) -> str:
+def _check_range(main: Measure, acceptable: tuple[float, float | None] | None) -> str:
     if acceptable is None:
         return ""
     low, high = acceptable
@@ -98,27 +98,27 @@ def _out_of_range(main: Measure, acceptable: tuple[float, float | None] | None) 
     return ""
 
 
-def _against_baselines(scores: Scores, compared: Measure, part: str) -> Iterator[str]:
+def _check_baselines(scores: Scores, compared: Measure, split_name: str) -> Iterator[str]:
     """What is wrong beside the range, the most telling first; empty texts where nothing is."""
-    yield _not_better(compared, part)
+    yield _check_gain(compared, split_name)
     task_metrics = table(scores.task)
     if task_metrics.decisions and compared.name != task_metrics.decisions:
-        problem = _not_better(scores.metrics[task_metrics.decisions], part)
+        problem = _check_gain(scores.metrics[task_metrics.decisions], split_name)
         yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
     # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
-    for measure in _alongside(scores, task_metrics.alongside):
-        if _span_of_gain(measure)[1] < 0:
+    for measure in _measures_with_baseline(scores, task_metrics.alongside):
+        if _gain_interval(measure)[1] < 0:
             yield f"{scores.primary}, but {measure} is worse than the image-blind baseline ({measure.baseline:.3f})"
-    yield _ignores_the_image(scores)
-    yield _looked_up(scores)
+    yield _check_image_use(scores)
+    yield _check_memorisation(scores)
 
 
-def _not_better(compared: Measure, part: str) -> str:
+def _check_gain(compared: Measure, split_name: str) -> str:
     if compared.low is None or compared.high is None:
-        return f"{compared}: without an interval nobody can say whether it beats chance; more {part} cases are needed"
+        return f"{compared}: without an interval nobody can say whether it beats chance; more {split_name} cases are needed"
     if compared.baseline is None:
         return f"{compared}: there is no image-blind baseline to compare with"
-    min_gain, max_gain = _span_of_gain(compared)
+    min_gain, max_gain = _gain_interval(compared)
     if min_gain > 0:
         return ""
     side = "below" if lower_is_better(compared.name) else "above"
@@ -128,7 +128,7 @@ def _not_better(compared: Measure, part: str) -> str:
     return f"{compared}: the paired gain on {baseline_text} may be nothing (95 % CI {min_gain:.3f} to {max_gain:.3f})"
 
 
-def _span_of_gain(measure: Measure) -> tuple[float, float]:
+def _gain_interval(measure: Measure) -> tuple[float, float]:
     """How much better than the baseline, at least and at most; NaN where that cannot be said."""
     if measure.gain is not None:
         return measure.gain
@@ -145,43 +145,43 @@ def _above(compared: Measure) -> str:
     side, bound = ("below", compared.high) if lower else ("above", compared.low)
     if bound is not None and (bound < baseline if lower else bound > baseline):
         return f"95 % CI {side} the image-blind baseline ({baseline:.3f})"
-    min_gain, max_gain = _span_of_gain(compared)
+    min_gain, max_gain = _gain_interval(compared)
     return f"paired gain on the image-blind baseline ({baseline:.3f}) {min_gain:.3f} to {max_gain:.3f} (95 % CI)"
 
 
-def _alongside(scores: Scores, which: Sequence[str]) -> list[Measure]:
-    names = [name for name in which if name in scores.metrics and name != scores.primary.name]
+def _measures_with_baseline(scores: Scores, metric_names: Sequence[str]) -> list[Measure]:
+    names = [name for name in metric_names if name in scores.metrics and name != scores.primary.name]
     return [scores.metrics[name] for name in names if scores.metrics[name].baseline is not None]
 
 
 def _caveats(scores: Scores) -> Iterator[str]:
     """Metrics that are worse than their baseline, though chance may have done it; answers that hang on the framing."""
-    change = _change(scores, "noise")
+    change = _control_change(scores, "noise")
     if NOTICED < change <= LOOKED_UP:
         yield f"answers change by {change:.2f} on average where noise that nobody sees is added to test images"
-    change = _change(scores, "crop")
+    change = _control_change(scores, "crop")
     if change > UNSTEADY:
         yield (
             f"answers change by {change:.2f} on average where a test image is cut a little narrower, as those of a table of "
             "images by their look do, and of a model that was never trained on such crops"
         )
     task_metrics = table(scores.task)
-    for measure in _alongside(scores, (*task_metrics.alongside, *task_metrics.remarked)):
+    for measure in _measures_with_baseline(scores, (*task_metrics.alongside, *task_metrics.remarked)):
         baseline = measure.baseline or 0.0
         worse = measure.value > baseline if lower_is_better(measure.name) else measure.value < baseline
         if worse:
             yield f"{measure.name} {measure.value:.3f} is worse than the image-blind baseline ({baseline:.3f})"
 
 
-def _change(scores: Scores, way: str) -> float:
+def _control_change(scores: Scores, control: str) -> float:
     """How far answers to altered copies of test images are from those to the images; 0 where none were tried."""
-    control_result = (scores.details.get("control") or {}).get(way) or {}
+    control_result = (scores.details.get("control") or {}).get(control) or {}
     return float(control_result.get("change", 0.0))
 
 
-def _looked_up(scores: Scores) -> str:
+def _check_memorisation(scores: Scores) -> str:
     """Answers that belong to the exact pixels; empty where they do not, or where that was not tried."""
-    change = _change(scores, "noise")
+    change = _control_change(scores, "noise")
     if change <= LOOKED_UP:
         return ""
     return (
@@ -190,7 +190,7 @@ def _looked_up(scores: Scores) -> str:
     )
 
 
-def _ignores_the_image(scores: Scores) -> str:
+def _check_image_use(scores: Scores) -> str:
     """A report that is no better with its own image than with another patient's; empty where that was not tried.
 
     A permutation test and no interval of the difference: bootstrap samples of few patients, of which few have a finding, spread

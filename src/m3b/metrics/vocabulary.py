@@ -6,9 +6,9 @@ import re
 
 from .table import MetricTable, add_table, table, tables
 
-_Names = dict[str, tuple[str, ...]]
+_AliasTable = dict[str, tuple[str, ...]]
 
-_DIAGNOSIS: _Names = {
+_DIAGNOSIS: _AliasTable = {
     "auroc": (
         "AUC",
         "ROC-AUC",
@@ -31,13 +31,13 @@ _DIAGNOSIS: _Names = {
     "brier": ("Brier score", "Brier loss"),
 }
 
-_SEGMENTATION: _Names = {
+_SEGMENTATION: _AliasTable = {
     "dice": ("DSC", "Dice score", "Dice coefficient", "mean Dice", "Dice similarity coefficient", "Sørensen-Dice"),
     "nsd": ("normalised surface distance", "normalized surface distance", "surface Dice", "normalised surface Dice"),
     "hd95": ("95 % Hausdorff distance", "HD 95", "Hausdorff 95", "Hausdorff distance 95", "robust Hausdorff distance"),
 }
 
-_DETECTION: _Names = _SEGMENTATION | {
+_DETECTION: _AliasTable = _SEGMENTATION | {
     "lesion_f1": ("F1", "lesion-wise F1", "lesionwise F1", "F1 score", "object F1", "detection F1"),
     "lesion_precision": ("precision", "lesion-wise precision", "positive predictive value", "PPV"),
     "lesion_recall": ("recall", "sensitivity", "lesion-wise recall", "lesion sensitivity", "LTPR"),
@@ -53,7 +53,7 @@ _DETECTION: _Names = _SEGMENTATION | {
     "pro": ("AUPRO", "per-region overlap", "AU-PRO", "PRO score"),
 }
 
-_REPORT: _Names = {
+_REPORT: _AliasTable = {
     "bleu_1": ("BLEU1", "BLEU@1"),
     "bleu_2": ("BLEU2", "BLEU@2"),
     "bleu_3": ("BLEU3", "BLEU@3"),
@@ -65,7 +65,7 @@ _REPORT: _Names = {
     "label_f1_micro": ("micro label F1", "micro clinical F1"),
 }
 
-_GRADING: _Names = {
+_GRADING: _AliasTable = {
     "qwk": (
         "quadratic weighted kappa", "quadratic kappa", "weighted kappa", "Cohen's kappa", "kappa", "quadratically weighted kappa",
     ),
@@ -76,14 +76,14 @@ _GRADING: _Names = {
     "auroc": ("AUC", "ROC-AUC", "macro AUC", "mean AUC"),
 }  # fmt: skip
 
-_REGRESSION: _Names = {
+_REGRESSION: _AliasTable = {
     "mae": ("mean absolute error", "absolute error", "MAD"),
     "rmse": ("root mean squared error", "root mean square error", "RMS error"),
     "r2": ("R squared", "R^2", "coefficient of determination", "explained variance"),
     "pearson": ("Pearson's r", "Pearson correlation", "correlation", "PCC"),
 }
 
-_SURVIVAL: _Names = {
+_SURVIVAL: _AliasTable = {
     "c_index": ("C-index", "concordance", "concordance index", "Harrell's C", "Harrell C-index", "CI"),
     "ibs": ("integrated Brier score", "integrated Brier"),
 }

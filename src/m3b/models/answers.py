@@ -19,29 +19,33 @@ from .survival_answers import SurvivalAnswers
 MAX_MASK_BYTES = 4 * 2**30
 MAX_BOXES = 10_000
 MAX_TEXT = 50_000
-_SUM_TOLERANCE = 0.02
+_PROBABILITY_SUM_TOLERANCE = 0.02
 
 
-def _diagnosis(where: str, item: Item, promise: Promise) -> dict[str, Any]:
-    probabilities, classes = item.get("probabilities"), promise.classes
+def _parse_diagnosis(location: str, item: Item, model_info: Promise) -> dict[str, Any]:
+    probabilities, classes = item.get("probabilities"), model_info.classes
     if not isinstance(probabilities, dict):
-        raise ModelError(f"{where}: `probabilities` must be an object of class to number, it is {probabilities!r}")
+        raise ModelError(f"{location}: `probabilities` must be an object of class to number, it is {probabilities!r}")
     if set(probabilities) != set(classes):
-        raise ModelError(f"{where}: probabilities for {sorted(probabilities)}, but the classes are {sorted(classes)}")
+        raise ModelError(
+            f"{location}: probabilities for {sorted(probabilities)}, but the classes are {sorted(classes)}"
+        )
     for name, value in probabilities.items():
         if not _number(value) or not -1e-6 <= value <= 1 + 1e-6:
-            raise ModelError(f"{where}: the probability of {name!r} is {value!r}, not a number from 0 to 1")
+            raise ModelError(f"{location}: the probability of {name!r} is {value!r}, not a number from 0 to 1")
     total = math.fsum(probabilities.values())
-    if not promise.multi_label and abs(total - 1) > _SUM_TOLERANCE:
-        raise ModelError(f"{where}: the probabilities sum to {total:.4g}, not 1")
+    if not model_info.multi_label and abs(total - 1) > _PROBABILITY_SUM_TOLERANCE:
+        raise ModelError(f"{location}: the probabilities sum to {total:.4g}, not 1")
     ordered_probabilities = {name: float(probabilities[name]) for name in classes}
     return {
         "probabilities": ordered_probabilities,
-        "prediction": _decision(where, item, ordered_probabilities, promise.multi_label),
+        "prediction": _parse_decision(location, item, ordered_probabilities, model_info.multi_label),
     }
 
 
-def _decision(where: str, item: Item, probabilities: Mapping[str, float], multi_label: bool) -> tuple[str, ...]:
+def _parse_decision(
+    location: str, item: Item, probabilities: Mapping[str, float], multi_label: bool
+) -> tuple[str, ...]:
     decision = item.get("prediction")
     if decision is None:
         if multi_label:
@@ -49,9 +53,9 @@ def _decision(where: str, item: Item, probabilities: Mapping[str, float], multi_
         return (max(probabilities, key=lambda name: probabilities[name]),)
     decided_classes = [decision] if isinstance(decision, str) else decision
     if not isinstance(decided_classes, list) or any(name not in probabilities for name in decided_classes):
-        raise ModelError(f"{where}: `prediction` is {decision!r}; the classes are {list(probabilities)}")
+        raise ModelError(f"{location}: `prediction` is {decision!r}; the classes are {list(probabilities)}")
     if not multi_label and len(decided_classes) != 1:
-        raise ModelError(f"{where}: `prediction` names {len(decided_classes)} classes where exactly one is possible")
+        raise ModelError(f"{location}: `prediction` names {len(decided_classes)} classes where exactly one is possible")
     return tuple(decided_classes)
 
 
@@ -88,24 +92,24 @@ def _file(where: str, name: Any, folder: Path | None) -> Path:
     return file
 
 
-def _detection(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+def _parse_detection(location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if "masks" in item:
-        fields["masks"] = _masks(where, item, promise, folder)
+        fields["masks"] = _masks(location, item, model_info, folder)
     boxes = item.get("boxes")
     if boxes is not None:
         if not isinstance(boxes, list) or len(boxes) > MAX_BOXES:
-            raise ModelError(f"{where}: `boxes` must be a list of at most {MAX_BOXES}")
-        fields["boxes"] = tuple(_box(f"{where}, box {n}", box, promise) for n, box in enumerate(boxes))
+            raise ModelError(f"{location}: `boxes` must be a list of at most {MAX_BOXES}")
+        fields["boxes"] = tuple(_box(f"{location}, box {n}", box, model_info) for n, box in enumerate(boxes))
     if "anomaly_map" in item:
-        fields["anomaly_map"] = _file(where, item["anomaly_map"], folder)
+        fields["anomaly_map"] = _file(location, item["anomaly_map"], folder)
     score = item.get("anomaly_score")
     if not fields and score is None:
-        raise ModelError(f"{where}: neither `masks` nor `boxes` nor `anomaly_score`")
+        raise ModelError(f"{location}: neither `masks` nor `boxes` nor `anomaly_score`")
     if score is None:
         return fields
     if not _number(score) or not -1e-6 <= score <= 1 + 1e-6:
-        raise ModelError(f"{where}: `anomaly_score` is {score!r}, not a number from 0 to 1")
+        raise ModelError(f"{location}: `anomaly_score` is {score!r}, not a number from 0 to 1")
     return fields | {"anomaly_score": float(score)}
 
 
@@ -140,7 +144,7 @@ class DiagnosisAnswers(AnswerKind):
     exported = "Classification of medical images"
 
     def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _diagnosis(where, item, promise)
+        return _parse_diagnosis(where, item, promise)
 
 
 class GradingAnswers(AnswerKind):
@@ -154,7 +158,7 @@ class GradingAnswers(AnswerKind):
     exported = "Grading of medical images"
 
     def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _diagnosis(where, item, promise)
+        return _parse_diagnosis(where, item, promise)
 
 
 class SegmentationAnswers(AnswerKind):
@@ -191,7 +195,7 @@ class DetectionAnswers(AnswerKind):
     patches = True
 
     def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _detection(where, item, promise, folder)
+        return _parse_detection(where, item, promise, folder)
 
     def writes_masks(self, promise: Promise) -> bool:
         return bool(promise.labels)
@@ -211,7 +215,7 @@ class ReportAnswers(AnswerKind):
         return _report(where, item)
 
 
-_ANSWERS: Registry[AnswerKind] = Registry("kind of answers for")
+_ANSWER_FORMATS: Registry[AnswerKind] = Registry("kind of answers for")
 
 
 def add(task: str, kind: AnswerKind) -> None:
@@ -220,7 +224,7 @@ def add(task: str, kind: AnswerKind) -> None:
     Raises:
         ValueError: the task has others.
     """
-    _ANSWERS.add(task, kind)
+    _ANSWER_FORMATS.add(task, kind)
 
 
 add("diagnosis", DiagnosisAnswers())
@@ -234,7 +238,7 @@ add("survival", SurvivalAnswers())
 
 def names() -> tuple[str, ...]:
     """The tasks whose answers are known."""
-    return _ANSWERS.names()
+    return _ANSWER_FORMATS.names()
 
 
 def of(task: str) -> AnswerKind:
@@ -243,7 +247,7 @@ def of(task: str) -> AnswerKind:
     Raises:
         ModelError: there is no such task.
     """
-    answer_format = _ANSWERS.get(task)
+    answer_format = _ANSWER_FORMATS.get(task)
     if answer_format is None:
         raise ModelError(f"there is no task {task!r}; known are {', '.join(names())}")
     return answer_format

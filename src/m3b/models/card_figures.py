@@ -21,7 +21,9 @@ _UNITS = {
 }
 
 
-_OR_ALONE = ", or what the covariates alone give (a regression on the training cases), whichever is better"
+_COVARIATES_BASELINE_NOTE = (
+    ", or what the covariates alone give (a regression on the training cases), whichever is better"
+)
 
 
 def answers_of(task: Any) -> AnswerKind:
@@ -68,10 +70,10 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     ]
     patients_known = scores.get("patients_known", True)
     introduction = (
-        f"{scores.get('n_cases', '?')} test cases{_of_whom(scores) if patients_known else ''} that training never saw, measured by "
+        f"{scores.get('n_cases', '?')} test cases{_patient_count_phrase(scores) if patients_known else ''} that training never saw, measured by "
         f"m3b on the predictions of this folder{'' if patients_known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
         f"{'patients' if patients_known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}"
-        f"{_OR_ALONE if (scores.get('details') or {}).get('covariates_alone') else ''}."
+        f"{_COVARIATES_BASELINE_NOTE if (scores.get('details') or {}).get('covariates_alone') else ''}."
     )
     lower_is_better = [name for name in metrics if name in less_is_better]
     notes = [f"Of {', '.join(map(escaped, lower_is_better))} less is better."] if lower_is_better else []
@@ -88,12 +90,12 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
         *lines,
         *([" ".join(notes), ""] if notes else []),
         *_each(scores),
-        *_subgroups(scores),
+        *_format_subgroups(scores),
         *_counted(scores.get("details") or {}),
     ]
 
 
-def _of_whom(scores: Mapping[str, Any]) -> str:
+def _patient_count_phrase(scores: Mapping[str, Any]) -> str:
     return f" of {scores.get('n_patients', '?')} patients"
 
 
@@ -112,7 +114,7 @@ def _each(scores: Mapping[str, Any]) -> list[str]:
     return ["### Each label", "", *table(("label", "cases", *map(escaped, names)), rows)] if names else []
 
 
-def _subgroups(scores: Mapping[str, Any]) -> list[str]:
+def _format_subgroups(scores: Mapping[str, Any]) -> list[str]:
     """The primary metric by sex, age and what else the data says of its cases."""
     groups, name = (scores.get("details") or {}).get("subgroups") or {}, (scores.get("primary") or {}).get("name", "")
     rows = [
@@ -165,7 +167,7 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
         for name, count in (details.get(key) or {}).items():
             if count:
                 lines.append(f"{name}: {text} {count} of the test cases")
-    lines += [*_agreement(details), *_doubts(details)]
+    lines += [*_format_agreement(details), *_doubts(details)]
     if isinstance(details.get("distinct"), int):
         lines.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
@@ -173,7 +175,7 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
     return [*(f"- {escaped(line)}" for line in lines), ""] if lines else []
 
 
-def _agreement(details: Mapping[str, Any]) -> list[str]:
+def _format_agreement(details: Mapping[str, Any]) -> list[str]:
     """Bias, limits of agreement and how often intervals hold, of predicted numbers."""
     lines, limits, intervals = [], details.get("limits_of_agreement"), details.get("intervals")
     if isinstance(limits, list) and len(limits) == 2:

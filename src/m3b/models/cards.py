@@ -12,7 +12,7 @@ from m3b.writing import replace_text
 from .card_figures import answers_of, escaped, external_sets, measured, table, worth
 from .manifest import MANIFEST, hashes_of
 
-_LIMITS = (
+_STANDARD_LIMITS = (
     "A research model, not a medical device: no decision about a patient may rest on it.",
     "Measured on one test split of the data named above; other scanners, hospitals and populations may differ.",
 )
@@ -69,7 +69,7 @@ def _split(info: Mapping[str, Any]) -> list[str]:
     return ["## Cases", "", *table(("split", *map(escaped, names)), rows)]
 
 
-_USE = """## Use
+_USAGE_TEMPLATE = """## Use
 
     pip install -r requirements.txt
     python predict.py {images} -o predictions.json
@@ -87,20 +87,22 @@ _BESIDE = (
 )
 
 
-def _use(info: Mapping[str, Any]) -> str:
+def _format_usage(info: Mapping[str, Any]) -> str:
     names = [str(name) for name in info.get("channels") or ()]
     images = " ".join(f"{escaped(name)}=IMAGE" for name in names) if names else "IMAGE..."
     covariate_names = [str(name).split(" (")[0] for name in info.get("given beside the image") or ()]
     images += " --with " + " ".join(f"{escaped(name)}=VALUE" for name in covariate_names) if covariate_names else ""
     input_notes = _NAMED.format(number=len(names), first=escaped(names[0])) if names else ""
     input_notes += _BESIDE.format(names=escaped(", ".join(covariate_names))) if covariate_names else ""
-    return _USE.replace("{images}", images).replace("{answer}", input_notes + answers_of(info.get("task")).use)
+    return _USAGE_TEMPLATE.replace("{images}", images).replace(
+        "{answer}", input_notes + answers_of(info.get("task")).use
+    )
 
 
-def _patients_in(info: Mapping[str, Any], part: str) -> int | None:
+def _count_patients(info: Mapping[str, Any], split: str) -> int | None:
     """Patients of a split, where `patients` tells them apart."""
     patients = info.get("patients")
-    count = patients.get(part) if isinstance(patients, Mapping) else None
+    count = patients.get(split) if isinstance(patients, Mapping) else None
     return count if isinstance(count, int) else None
 
 
@@ -123,9 +125,9 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
         lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]
     if info.get("verdict"):
         lines += [f"Verdict: {escaped(info['verdict'])}", ""]
-    caveats = worth(info.get("scores") or {}, _patients_in(info, "train"))
-    limits = [*caveats, *(info.get("limits") or ()), *_LIMITS]
-    lines += [_use(info), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
+    caveats = worth(info.get("scores") or {}, _count_patients(info, "train"))
+    limits = [*caveats, *(info.get("limits") or ()), *_STANDARD_LIMITS]
+    lines += [_format_usage(info), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
     replace_text(folder / "README.md", "\n".join(lines))
     return folder / "README.md"
 

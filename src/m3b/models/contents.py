@@ -37,19 +37,19 @@ _REMEDY = {
 }
 PICKLE = "is a pickle, which executes code when loaded; save weights as safetensors"
 
-_COLUMN = re.compile(
+_IDENTIFYING_COLUMN = re.compile(
     r"(?:patient|subject|case|study|series|image|file|accession)[ _-]?(?:id|name|nr|no|number|uid|path)?|mrn|path|"
     r"(?:first|last|sur|given|family)[ _-]?name|birth.*|dob|born|date[ _-]?of[ _-]?birth|filename",
     re.IGNORECASE,
 )
-_KEYS = frozenset(
+_IDENTIFYING_KEYS = frozenset(
     ("patient", "patient_id", "patientid", "subject", "subject_id", "mrn", "case_id", "image", "image_path", "image_id",
      "file", "filename", "file_name", "study_id", "series_id", "accession", "dob", "birth_date", "surname", "first_name",
      "last_name", "date_of_birth")
 )  # fmt: skip
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{4}|(?:19|20)\d{6}")
 _LOOKED_AT = 200
-_MANY = 3
+_MIN_CASE_ROWS = 3
 _MAX_NODES = 200_000
 
 
@@ -67,7 +67,7 @@ def problem(file: Path, name: str) -> str:
     if is_pickle(content):
         return f"{name} {PICKLE}"
     if kind := _kind(head):
-        if kind == "an archive" and _holds_pickle(content):
+        if kind == "an archive" and _has_pickle(content):
             return f"{name} {PICKLE}"
         return f"{name} is {kind}; {_REMEDY[kind.split()[-1]]}"
     if name.endswith((".model", ".spm")) and head.startswith(b"\n"):
@@ -95,10 +95,10 @@ def _kind(head: bytes) -> str:
         return "an archive"
     if re.match(rb"\s*(?:ObjectType\s*=\s*Image|NDims\s*=)", head):
         return "a MetaImage image"
-    return next((kind for magic, kind in _MAGIC if head.startswith(magic) and _binary(kind, head)), "")
+    return next((kind for magic, kind in _MAGIC if head.startswith(magic) and _is_binary(kind, head)), "")
 
 
-def _binary(kind: str, head: bytes) -> bool:
+def _is_binary(kind: str, head: bytes) -> bool:
     """Whether a short mark means what it says: a text may begin with its two letters too."""
     return kind not in ("an archive", "a program") or any(byte < 9 or byte > 126 for byte in head)
 
@@ -120,7 +120,7 @@ def is_pickle(content: bytes) -> bool:
     return False
 
 
-def _holds_pickle(content: bytes) -> bool:
+def _has_pickle(content: bytes) -> bool:
     """Whether an archive names one: PyTorch's old files do. Its list stands at its end, as plain text."""
     return content.startswith(b"PK") and b".pkl" in content[-(2**20) :]
 
@@ -138,13 +138,14 @@ def _rows(text: str) -> str:
     for delimiter in ",;\t|":
         rows = [[cell.strip().strip("\"'") for cell in line.split(delimiter)] for line in lines]
         aligned_rows = [row for row in rows if len(row) == len(rows[0])] if rows else []
-        if not rows or len(rows[0]) < 2 or len(aligned_rows) < max(_MANY + 1, len(rows) // 2):
+        if not rows or len(rows[0]) < 2 or len(aligned_rows) < max(_MIN_CASE_ROWS + 1, len(rows) // 2):
             continue
-        identifying_columns = [cell for cell in rows[0] if _COLUMN.fullmatch(cell)]
+        identifying_columns = [cell for cell in rows[0] if _IDENTIFYING_COLUMN.fullmatch(cell)]
         if identifying_columns:
             return f"is a table with a row for each case ({', '.join(identifying_columns[:3])}); {_REMEDY['table']}"
         if any(
-            sum(bool(_DATE.fullmatch(row[column])) for row in aligned_rows) >= _MANY for column in range(len(rows[0]))
+            sum(bool(_DATE.fullmatch(row[column])) for row in aligned_rows) >= _MIN_CASE_ROWS
+            for column in range(len(rows[0]))
         ):
             return f"is a table with a date in each row; {_REMEDY['table']}"
     return ""
@@ -159,9 +160,11 @@ def _objects(text: str) -> str:
         if not isinstance(value, dict | list):
             continue
         children: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else value
-        matches = [_KEYS & {str(key).lower() for key in child} for child in children if isinstance(child, Mapping)]
+        matches = [
+            _IDENTIFYING_KEYS & {str(key).lower() for key in child} for child in children if isinstance(child, Mapping)
+        ]
         nonempty_matches = [matched for matched in matches if matched]
-        if len(nonempty_matches) >= _MANY:
+        if len(nonempty_matches) >= _MIN_CASE_ROWS:
             return f"lists cases one by one ({', '.join(sorted(nonempty_matches[0])[:3])}); {_REMEDY['table']}"
         stack.extend(children)
     return ""

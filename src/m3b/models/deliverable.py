@@ -18,24 +18,24 @@ from .running import read_classes
 
 REQUIRED = ("predict.py", "config.json", "README.md", "requirements.txt")
 
-_WRITTEN_BY_M3B = {"README.md", "metrics.json", "provenance.json"}
+_M3B_FILES = {"README.md", "metrics.json", "provenance.json"}
 """Written by m3b from what the user said; a path in the request is the user's own word."""
 
-_PICKLES = {".pkl", ".pickle", ".pck", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill"}
+_PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill"}
 _IMAGES = (
     ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm", ".dicom", ".ima", ".nii", ".nii.gz",
     ".nrrd", ".nhdr", ".mha", ".mhd", ".npz", ".h5", ".hdf5",
     ".mp4", ".avi", ".mov", ".mpeg", ".mpg", ".mkv", ".webm", ".wmv", ".m4v",
 )  # fmt: skip
 _TEXT = {".json", ".py", ".md", ".txt", ".csv", ".yaml", ".yml", ".toml", ".sh"}
-_OWN_PATH = re.compile(
+_LOCAL_PATH = re.compile(
     r"(?<![\w.:/])/(?:home|root|Users|mnt|media|srv|tmp|scratch|data|private|var)/[\w.\-]+[^\s\"')]*"
 )
-_IMAGE_END = re.compile(r"(?<=\w)\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b", re.IGNORECASE)
-_ITEM_END = re.compile(r"(?<=\w)#[\w/]{0,200}\[\d{1,12}\]")
+_IMAGE_SUFFIX_PATTERN = re.compile(r"(?<=\w)\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b", re.IGNORECASE)
+_ARCHIVE_ITEM_PATTERN = re.compile(r"(?<=\w)#[\w/]{0,200}\[\d{1,12}\]")
 _BEFORE = 160
 """Characters before an ending that are looked at: a search from the front would take quadratic time."""
-_USES_M3B = re.compile(r"^[ \t]*(?:from|import)[ \t]+m3b\b", re.MULTILINE)
+_M3B_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+m3b\b", re.MULTILINE)
 
 
 def check_deliverable(folder: Path) -> list[str]:
@@ -80,7 +80,7 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
         yield f"{name} is neither a file nor a folder; remove it"
         return
     suffix = file.suffix.lower()
-    if suffix in _PICKLES:
+    if suffix in _PICKLE_SUFFIXES:
         yield f"{name} is a pickle, which executes code when loaded; save weights as safetensors"
     elif file.name.lower().endswith(_IMAGES):
         yield f"{name} looks like image data; no image may be delivered"
@@ -123,20 +123,20 @@ def _last(header: dict[str, Any]) -> int:
 
 def _text_problems(file: Path, name: str) -> Iterator[str]:
     text = untrusted.read_text(file.parent, file.name, MAX_TEXT)
-    if file.suffix == ".py" and _USES_M3B.search(text):
+    if file.suffix == ".py" and _M3B_IMPORT.search(text):
         yield f"{name} imports m3b; the model must run without it"
-    local_path = None if name in _WRITTEN_BY_M3B else _OWN_PATH.search(text)
+    local_path = None if name in _M3B_FILES else _LOCAL_PATH.search(text)
     if local_path:
         yield f"{name} names a path of this machine ({local_path.group()[:80]}); load relative to predict.py's folder"
-    if name not in _WRITTEN_BY_M3B and file.suffix in (".json", ".csv", ".txt", ".yaml", ".yml"):
-        case_path = _image_path(text)
+    if name not in _M3B_FILES and file.suffix in (".json", ".csv", ".txt", ".yaml", ".yml"):
+        case_path = _find_case_path(text)
         if case_path:
             yield f"{name} names a case of the data ({case_path[-80:]}); the names of cases may not be delivered"
 
 
-def _image_path(text: str) -> str:
+def _find_case_path(text: str) -> str:
     """The first path of an image, or of an item of an archive, that a text holds."""
-    for pattern, required_context in ((_IMAGE_END, r"[\w.\-]/"), (_ITEM_END, r"\.\w+$")):
+    for pattern, required_context in ((_IMAGE_SUFFIX_PATTERN, r"[\w.\-]/"), (_ARCHIVE_ITEM_PATTERN, r"\.\w+$")):
         for match in pattern.finditer(text):
             tail = _tail(text, match.start())
             if re.search(required_context, tail):

@@ -20,9 +20,9 @@ MAX_BYTES = 8 * 2**30
 MAX_FILES = 500
 MAX_DEPTH = 8
 
-_CHUNK = 2**20
+_CHUNK_BYTES = 2**20
 _CACHES = "__pycache__"
-_ENOUGH = 20
+_MAX_REFUSALS = 20
 """Refusals that are named at most; a folder with more is refused anyhow."""
 
 
@@ -55,7 +55,7 @@ def freeze(source: Path, target: Path) -> Frozen:
     partial = target.with_name(f".{target.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    progress = _Copying(source, partial)
+    progress = _CopyProgress(source, partial)
     try:
         for entry in walk(source.parent, source.name, leave=(_CACHES,), deepest=MAX_DEPTH, most=4 * MAX_FILES):
             if not progress.take(entry):
@@ -65,12 +65,12 @@ def freeze(source: Path, target: Path) -> Frozen:
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     for folder in (target, *(p for p in target.rglob("*") if p.is_dir()), target.parent):
-        _sync(folder)
-    return Frozen(target, dict(sorted(progress.hashes.items())), tuple(progress.refused[:_ENOUGH]))
+        _fsync_folder(folder)
+    return Frozen(target, dict(sorted(progress.hashes.items())), tuple(progress.refused[:_MAX_REFUSALS]))
 
 
 @dataclass
-class _Copying:
+class _CopyProgress:
     """How far a copy has come."""
 
     source: Path
@@ -81,7 +81,7 @@ class _Copying:
 
     def take(self, found: TreeEntry) -> bool:
         """Copy or refuse one entry; False where it makes no sense to go on."""
-        if reason := _unfit(found):
+        if reason := _refusal_reason(found):
             self.refused.append(f"{found.name if found.name.isprintable() else ascii(found.name)} {reason}")
         elif found.kind == "folder":
             (self.target / found.name).mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class _Copying:
                 self.refused.insert(0, f"more than {MAX_FILES} files; deliver only what predict.py needs")
                 return False
             return self._copy(found.name)
-        return len(self.refused) < _ENOUGH
+        return len(self.refused) < _MAX_REFUSALS
 
     def _copy(self, name: str) -> bool:
         digest = hashlib.sha256()
@@ -99,7 +99,7 @@ class _Copying:
         with open_file(self.source, name) as file, target.open("xb") as copy:
             if os.fstat(file.fileno()).st_size > self.left:
                 self.left = -1
-            while self.left >= 0 and (data := file.read(_CHUNK)):
+            while self.left >= 0 and (data := file.read(_CHUNK_BYTES)):
                 self.left -= len(data)  # it may grow meanwhile
                 digest.update(data)
                 copy.write(data)
@@ -112,20 +112,20 @@ class _Copying:
         return self.left >= 0
 
 
-def _unfit(found: TreeEntry) -> str:
+def _refusal_reason(entry: TreeEntry) -> str:
     """Why an entry cannot be delivered; empty where it can."""
-    if not found.name.isprintable():
+    if not entry.name.isprintable():
         return "has a name that not every system can show; rename it"
-    if found.kind == "link":
+    if entry.kind == "link":
         return "is a link; copy the file that it leads to instead"
-    if found.kind == "other":
+    if entry.kind == "other":
         return "is neither a file nor a folder; remove it"
-    if any(part.startswith(".") for part in found.name.split("/")):
+    if any(part.startswith(".") for part in entry.name.split("/")):
         return "is hidden; remove it, or give it a name without the dot"
     return ""
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

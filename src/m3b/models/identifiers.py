@@ -15,7 +15,7 @@ MIN_MIXED, MIN_DIGITS = 4, 7
 """Characters from which an identifier is looked for: of letters and digits (or of several words), and of digits alone.
 A shorter one, such as 12, or a plain word, such as left, stands in any configuration without naming anybody."""
 _TOKEN = re.compile(r"[^\W_](?:[\w.\-]*[^\W_])?")
-_PARTS = re.compile(r"[^\W_]+")
+_TOKEN_PARTS = re.compile(r"[^\W_]+")
 
 
 def names_patients(folder: Path, patients: Iterable[str]) -> list[str]:
@@ -27,7 +27,7 @@ def names_patients(folder: Path, patients: Iterable[str]) -> list[str]:
         patients: as the index has them.
     """
     identifiers = {
-        identifier for identifier in (patient.strip().casefold() for patient in patients) if _distinctive(identifier)
+        identifier for identifier in (patient.strip().casefold() for patient in patients) if _is_distinctive(identifier)
     }
     if not identifiers:
         return []
@@ -41,7 +41,7 @@ def names_patients(folder: Path, patients: Iterable[str]) -> list[str]:
     return problems
 
 
-def _distinctive(patient: str) -> bool:
+def _is_distinctive(patient: str) -> bool:
     if patient.isdigit():
         return len(patient) >= MIN_DIGITS
     return len(patient) >= MIN_MIXED and not patient.isalpha()
@@ -51,7 +51,7 @@ def _hits(text: str, wanted: set[str]) -> bool:
     """Whether one of `wanted` stands in a text as a word, or between the marks of a longer one."""
     for match in _TOKEN.finditer(text.casefold()):
         token = match.group()
-        if token in wanted or any(part in wanted for part in _PARTS.findall(token)):
+        if token in wanted or any(part in wanted for part in _TOKEN_PARTS.findall(token)):
             return True
     multiword = [identifier for identifier in wanted if not _TOKEN.fullmatch(identifier)]
     return any(identifier in text.casefold() for identifier in multiword)

@@ -190,13 +190,13 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
         model_info.task,
         config,
         text,
-        _metrics(path / "metrics.json"),
+        _read_metrics(path / "metrics.json"),
         unconfined,
         None if unconfined else PredictWorker(path),
     )
 
 
-def _metrics(file: Path) -> Mapping[str, Any]:
+def _read_metrics(file: Path) -> Mapping[str, Any]:
     try:
         metrics = read_json(file.parent, file.name)
     except FileNotFoundError:

@@ -14,7 +14,7 @@ MANIFEST = "provenance.json"
 FREE = ("README.md",)
 """Files that belong to people, who may rewrite them: the model card."""
 
-_LOADED = (".py", ".pyc", ".pth", ".so", ".safetensors", ".sh")
+_LOADABLE_SUFFIXES = (".py", ".pyc", ".pth", ".so", ".safetensors", ".sh")
 """What Python or predict.py would take in if it lay there; other new files, such as predictions, harm nobody."""
 _CACHES = "__pycache__"
 
@@ -39,7 +39,7 @@ def changes(folder: Path, hashes: Mapping[str, str], free: Sequence[str] = FREE)
     Python's caches are removed first: they would be executed in place of what is compared here. Files in `free` may
     differ. Of files that are not in the list only those count that would be loaded or executed.
     """
-    differences = _caches(folder)
+    differences = _remove_caches(folder)
     for name, expected in hashes.items():
         file = folder / name
         if name in free:
@@ -52,7 +52,7 @@ def changes(folder: Path, hashes: Mapping[str, str], free: Sequence[str] = FREE)
             differences.append(f"{name} was changed")
     added_names = (name for name in sorted(_files(folder)) if name not in hashes)
     return differences + [
-        f"{name} was added" for name in added_names if name.endswith(_LOADED) or (folder / name).is_symlink()
+        f"{name} was added" for name in added_names if name.endswith(_LOADABLE_SUFFIXES) or (folder / name).is_symlink()
     ]
 
 
@@ -80,7 +80,7 @@ def verify(folder: Path) -> None:
         )
 
 
-def _caches(folder: Path) -> list[str]:
+def _remove_caches(folder: Path) -> list[str]:
     """Remove Python's caches, which are loaded instead of the code that was hashed; say which would not go."""
     remaining = []
     for cache in sorted(folder.rglob(_CACHES)):

@@ -104,16 +104,16 @@ def found_in(paths: Iterable[str | Path], *, flat: bool, studies: bool = False) 
         return find_images(path_names, flat=flat, studies=studies)
     with reading(map(Path, folders)) as reader:
         for path in path_names:
-            part = _searched(reader, path, flat, studies) if path in folders else FoundModel([path])
+            part = _search_folder(reader, path, flat, studies) if path in folders else FoundModel([path])
             listing.images += part.images
             listing.notes += part.notes
     return listing
 
 
-def _searched(reader: Reader, path: str, flat: bool, studies: bool) -> FoundModel:
+def _search_folder(reader: Reader, path: str, is_2d: bool, group_views: bool) -> FoundModel:
     """The names count from the folder as the user gave it."""
     resolved = str(Path(path).resolve())
-    answer = reader.ask(FIND, ToFind(Path(resolved), flat, studies))
+    answer = reader.ask(FIND, ToFind(Path(resolved), is_2d, group_views))
 
     def told(name: str) -> str:
         return path.rstrip("/") + name.removeprefix(resolved) if name.startswith(resolved) else name

@@ -55,13 +55,13 @@ def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_
                 f"predict.py was still running after {timeout_s:g} s; predict fewer images at once"
             ) from error
         finally:
-            _end_group(process)
+            _kill_process_group(process)
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - LOG_BYTES))
         return status, log.read().decode("utf-8", errors="replace")
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -103,11 +103,11 @@ def stage_cases(
     width = max(4, len(str(len(cases))))
     paths: list[Staging] = []
     links: list[tuple[Path, Path]] = []
-    link = _linker(links if later else None, link_from or LINK_FROM_BYTES) if confined else _not_linked
+    link = _make_linker(links if later else None, link_from or LINK_FROM_BYTES) if confined else _never_link
     for number, index in enumerate(order, start=1):
         try:
             if data_roots:
-                _stays(cases[index], base, data_roots)
+                _check_links(cases[index], base, data_roots)
             paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, link))
         except (OSError, ValueError, DataError) as error:
             raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
@@ -118,19 +118,19 @@ Link = Callable[[Path, Path], bool]
 """Puts a large file at its target without copying it; False where it has to be copied."""
 
 
-def _linker(later: list[tuple[Path, Path]] | None, link_from: int) -> Link:
+def _make_linker(deferred: list[tuple[Path, Path]] | None, min_link_bytes: int) -> Link:
     def remember(real: Path, target: Path) -> bool:
-        if real.stat().st_size < link_from:
+        if real.stat().st_size < min_link_bytes:
             return False
-        if later is None:
+        if deferred is None:
             return _linked(real, target)
-        later.append((real, target))
+        deferred.append((real, target))
         return True
 
     return remember
 
 
-def _not_linked(real: Path, target: Path) -> bool:
+def _never_link(real: Path, target: Path) -> bool:
     return False
 
 
@@ -148,11 +148,11 @@ def place_links(staged: Staged, base: Path) -> None:
             raise ModelError(f"{real} cannot be staged as {target}: it lies outside of the data.")
         source = Path(data_roots.real(str(real)))
         if clone(source, target):
-            _forget_time(target)
+            _clear_timestamps(target)
             continue
         target.unlink(missing_ok=True)
         if not exceeds_budget or not _linked(source, target):
-            _copy_plain(source, target)
+            _copy_untimed(source, target)
 
 
 def _room(folder: Path) -> int:
@@ -160,9 +160,9 @@ def _room(folder: Path) -> int:
     return min(COPY_BYTES, shutil.disk_usage(folder).free // 2)
 
 
-def _stays(case: ImageRef, base: Path, inside: Inside) -> None:
+def _check_links(case: ImageRef, base: Path, data_roots: Inside) -> None:
     for path in paths_of(case):
-        if outside_link := out_of(path, base, inside):
+        if outside_link := out_of(path, base, data_roots):
             raise ValueError(f"{outside_link[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
@@ -205,7 +205,7 @@ def _stage_item(array: Any, folder: Path, name: str) -> str:
     import numpy as np
 
     np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    _forget_time(folder / f"{name}.npy")
+    _clear_timestamps(folder / f"{name}.npy")
     return f"{name}.npy"
 
 
@@ -220,26 +220,26 @@ def _copy(source: Path, folder: Path, stem: str, link: Link) -> str:
     if companion_names:
         _copy_detached(real, companion_names[0], target, link)
     elif not link(real, target):
-        _copy_plain(real, target)
+        _copy_untimed(real, target)
     return target.name
 
 
-def _copy_plain(real: Path, target: Path) -> None:
+def _copy_untimed(real: Path, target: Path) -> None:
     copy_file(real.parent, real.name, target.parent, target.name)
-    _forget_time(target)
+    _clear_timestamps(target)
 
 
-def _copy_detached(header: Path, named: str, target: Path, link: Link) -> None:
+def _copy_detached(header: Path, data_name: str, target: Path, link: Link) -> None:
     """A header with the file of its voxels beside it, renamed alike and named in it so."""
-    suffix = Path(named).suffix
+    suffix = Path(data_name).suffix
     data_target = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
-    data_file = header.parent / named
+    data_file = header.parent / data_name
     if not link(data_file, data_target):
-        _copy_plain(data_file, data_target)
+        _copy_untimed(data_file, data_target)
     if header.stat().st_size > LARGEST_HEADER:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")
     target.write_bytes(shared().headers.renamed(header, data_target.name))
-    _forget_time(target)
+    _clear_timestamps(target)
 
 
 def _linked(real: Path, target: Path) -> bool:
@@ -250,5 +250,5 @@ def _linked(real: Path, target: Path) -> bool:
     return True
 
 
-def _forget_time(file: Path) -> None:
+def _clear_timestamps(file: Path) -> None:
     os.utime(file, (0, 0))

@@ -35,7 +35,7 @@ MAX_LOST = 20
 """Files that may end the reader during one request, each left out of the next try."""
 _POLL_S = 0.5
 _START_S = 120.0
-_RENEWED = 2**30
+_MAX_HELD_BYTES = 2**30
 """Bytes that a reader may hold between two requests; one that holds more is replaced by a fresh one."""
 
 
@@ -104,7 +104,7 @@ class Reader:
             while True:
                 process = self._running()
                 try:
-                    with undo_on_error(self._drop_if_asked, process):
+                    with undo_on_error(self._drop_if_busy, process):
                         callbacks = (opening, progress)
                         return cast(
                             A, self._once(process, request, question, (broken, one_by_one), timeout_s, callbacks)
@@ -142,9 +142,9 @@ class Reader:
             self.starts += 1
         return self._live
 
-    def _drop_if_asked(self, live: _Live) -> None:
+    def _drop_if_busy(self, process: _Live) -> None:
         """Whoever interrupts must not leave half an answer to the next question."""
-        if live.asked:
+        if process.asked:
             self._drop()
 
     def _drop(self) -> None:
@@ -181,7 +181,7 @@ class Reader:
             live.asked, live.answered = False, True
             held_bytes = message.get("held")
             self.held = held_bytes if isinstance(held_bytes, int) else 0
-            if not 0 < self.held <= _RENEWED:
+            if not 0 < self.held <= _MAX_HELD_BYTES:
                 self._drop()
             if "answer" not in message:
                 raise unpack(message.get("error"), request.name.partition(":")[2].replace("_", " "))

@@ -12,7 +12,7 @@ _KINDS: dict[str, type[Exception]] = {
     for name, kind in vars(errors).items()
     if isinstance(kind, type) and issubclass(kind, Exception) and kind is not errors.WrongOption
 }
-_MAX_CHARS = 4000
+_MAX_MESSAGE_CHARS = 4000
 
 
 class ReaderFault(errors.DataError):
@@ -58,4 +58,4 @@ def _system(kind: str, parts: Any, text: str) -> OSError:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
+    return text if len(text) <= _MAX_MESSAGE_CHARS else f"{text[:_MAX_MESSAGE_CHARS]}…"

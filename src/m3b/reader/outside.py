@@ -37,7 +37,7 @@ class Here(Reader):
         progress: Callable[[int, int], None] | None = None,
     ) -> A:
         """As `Reader.ask`, with whatever the function raises; nothing ends a file that hangs."""
-        file_watch = current.Watch(opening or _unheard, progress or _unheard)
+        file_watch = current.Watch(opening or _ignore, progress or _ignore)
         with current.watched(file_watch):
             answer: A = answering(request.name)[0](question)
         return answer
@@ -49,7 +49,7 @@ class Here(Reader):
         """Nothing was started."""
 
 
-def _unheard(*_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 

@@ -50,12 +50,12 @@ TRIAL = Request("m3b.reader.trial:attempt", EscapeTrial, TrialReport)
 def attempt(asked: EscapeTrial) -> TrialReport:
     """Inside the reader: try it."""
     if asked.do != "report":
-        return _accident(asked)
+        return _run_accidents(asked)
     return TrialReport(
         tuple(os.environ),
-        tuple(path for path in asked.files if _works(path.read_bytes)),
-        tuple(path for path in asked.folders if _works(partial((path / "m3b-trial").write_bytes, b""))),
-        _works(_connect),
+        tuple(path for path in asked.files if _is_possible(path.read_bytes)),
+        tuple(path for path in asked.folders if _is_possible(partial((path / "m3b-trial").write_bytes, b""))),
+        _is_possible(_connect),
     )
 
 
@@ -90,7 +90,7 @@ def probe(mode: str = "auto") -> Probe:
     return Probe("reader", True, f"opens data under {sandbox.name}, without network; started in {startup_s:.1f} s")
 
 
-def _works(trial: Callable[[], object]) -> bool:
+def _is_possible(trial: Callable[[], object]) -> bool:
     try:
         trial()
     except OSError:
@@ -103,31 +103,31 @@ def _connect() -> None:
         connection.connect(("192.0.2.1", 9))  # TEST-NET-1: a route is looked up, nothing is sent
 
 
-def _accident(asked: EscapeTrial) -> TrialReport:
+def _run_accidents(trial: EscapeTrial) -> TrialReport:
     from m3b.errors import DataError
 
     refusals: list[str] = []
-    for path in asked.files:
+    for path in trial.files:
         try:
             opening(path)
         except DataError as error:
             refusals.append(str(error))
             continue
         if path.read_bytes().startswith(b"bad"):
-            _happen(asked.do)
-    return TrialReport(opened=asked.files, refused=tuple(refusals))
+            _cause_accident(trial.do)
+    return TrialReport(opened=trial.files, refused=tuple(refusals))
 
 
-def _happen(what: str) -> None:
-    if what == "crash":
+def _cause_accident(accident: str) -> None:
+    if accident == "crash":
         os.abort()
-    if what == "babble":  # what a decoder that was taken over might send
+    if accident == "babble":  # what a decoder that was taken over might send
         for descriptor in range(3, 64):
-            _works(partial(os.write, descriptor, b"\xff" * 64))
+            _is_possible(partial(os.write, descriptor, b"\xff" * 64))
         os._exit(0)
     allocated = []
     while True:
-        if what == "fill":
+        if accident == "fill":
             allocated.append(bytearray(os.urandom(1 << 20) * 16))
         else:
             time.sleep(60)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 512 * 2**20
 """Bytes of one message; whole pictures are below one MiB each."""
-_LENGTH = 4
+_LENGTH_BYTES = 4
 
 
 class Closed(Exception):
@@ -87,7 +87,7 @@ def send(descriptor: int, message: object) -> None:
     content = json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(content) > MAX_MESSAGE:
         raise ValueError(f"{len(content):,} bytes are more than one message may hold ({MAX_MESSAGE:,})")
-    unsent = memoryview(len(content).to_bytes(_LENGTH, "big") + content)
+    unsent = memoryview(len(content).to_bytes(_LENGTH_BYTES, "big") + content)
     while unsent:
         try:
             unsent = unsent[os.write(descriptor, unsent) :]
@@ -114,10 +114,10 @@ class Inlet:
             Closed: the other side is gone.
             Garbled: it is too long, no JSON object, or stopped in the middle.
         """
-        if not self._ready(wait_s):
+        if not self._is_ready(wait_s):
             raise Late
         deadline = None if wait_s is None else time.monotonic() + max(wait_s, 10.0)
-        length = int.from_bytes(self._exactly(_LENGTH, deadline), "big")
+        length = int.from_bytes(self._exactly(_LENGTH_BYTES, deadline), "big")
         if length > MAX_MESSAGE:
             raise Garbled(f"a message of {length:,} bytes")
         try:
@@ -128,13 +128,13 @@ class Inlet:
             raise Garbled("no JSON object")
         return message
 
-    def _ready(self, wait_s: float | None) -> bool:
+    def _is_ready(self, wait_s: float | None) -> bool:
         return bool(self._poll.poll(None if wait_s is None else max(0, int(wait_s * 1000))))
 
     def _exactly(self, length: int, deadline: float | None) -> bytes:
         data = bytearray()
         while len(data) < length:
-            if deadline is not None and not self._ready(deadline - time.monotonic()):
+            if deadline is not None and not self._is_ready(deadline - time.monotonic()):
                 raise Garbled("a message that stopped in the middle")
             piece = os.read(self._from, min(length - len(data), 1 << 20))
             if not piece:

@@ -83,7 +83,7 @@ class Inspector:
         self.emit, self.raw_roots = emit, raw_roots
         self.readings, self.request, self.labelling = readings, request, labelling
         self.raw = ""
-        self._change_times = not confined
+        self._use_change_times = not confined
         self._last: tuple[Mapping[str, str], Verdict] | None = None
 
     def watch(self, card: Card) -> None:
@@ -91,14 +91,14 @@ class Inspector:
         file = self.run.locked / "raw.json"
         stored = _kept(file)
         if stored:
-            self.raw, self._change_times = str(stored["fingerprint"]), bool(stored.get("change_times", True))
+            self.raw, self._use_change_times = str(stored["fingerprint"]), bool(stored.get("change_times", True))
         elif card.path:
             self.raw = self.raw_now(card)
-            replace_text(file, json.dumps({"fingerprint": self.raw, "change_times": self._change_times}))
+            replace_text(file, json.dumps({"fingerprint": self.raw, "change_times": self._use_change_times}))
 
     def raw_now(self, card: Card) -> str:
         """What the raw data looks like now, told as it was told at the start."""
-        return fingerprint(card.path, change_times=self._change_times) if card.path else ""
+        return fingerprint(card.path, change_times=self._use_change_times) if card.path else ""
 
     def check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
         """Execute the reading that was handed over, if one was; freeze what is there, look at the copy, and lock that
@@ -108,7 +108,7 @@ class Inspector:
         finally:
             remove_tree(self.run.folder / FROZEN / INDEX)
 
-    def _check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
+    def _check_index(self, selection: Selection, card: Card, closing_text: str) -> Verdict:
         if self.labelling is not None:
             self.labelling.settle()
         if rejection := self.readings.execute(selection, card):
@@ -121,15 +121,15 @@ class Inspector:
         except DataError as error:
             return rejected(str(error))
         check_result = check_index(
-            frozen, selection, request=self.request, said=said, tick=on_progress, reader=self.reader()
+            frozen, selection, request=self.request, said=closing_text, tick=on_progress, reader=self.reader()
         )
-        self._publish(frozen)
+        self._publish_audit(frozen)
         if not check_result.accepted:
             return check_result
         index = read_index(frozen, selection.task)
-        if rejection := self.readings.compare(selection, card, index, frozen, said):
+        if rejection := self.readings.compare(selection, card, index, frozen, closing_text):
             return rejection
-        if shared_files_problem := _on_both_sides(frozen, selection.task):
+        if shared_files_problem := _find_shared_files(frozen, selection.task):
             return rejected(shared_files_problem)
         if self.labelling is not None and (
             labelling_problem := self.labelling.refused(index, frozen, scripted=self.readings.origin == SCRIPT)
@@ -139,7 +139,10 @@ class Inspector:
             self.emit(Noted(note))
         hashes = lock(frozen, self.run.locked, selection.task)
         save_hashes(self.run.locked, hashes, self.raw)
-        provenance = (*self.readings.told(said), *(self.labelling.told(index) if self.labelling is not None else ()))
+        provenance = (
+            *self.readings.told(closing_text),
+            *(self.labelling.told(index) if self.labelling is not None else ()),
+        )
         for line in provenance:
             self.emit(Noted(line))
         all_notes = (*check_result.artifact.notes, *provenance)
@@ -153,7 +156,7 @@ class Inspector:
             read=provenance,
             weak=self.readings.weak(),
         )
-        self._show(selection)
+        self._write_plan_page(selection)
         return replace(check_result, artifact=artifact)
 
     def read_again(self, selection: Selection, card: Card, given: Given) -> Verdict:
@@ -171,7 +174,7 @@ class Inspector:
                 self.emit(_audited(audit_values))
         return check_result
 
-    def _show(self, selection: Selection) -> None:
+    def _write_plan_page(self, selection: Selection) -> None:
         """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
         try:
             examples = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task))
@@ -179,11 +182,11 @@ class Inspector:
             examples = None
         proposals = self.readings.shown()
         page_facts = {"task": selection.task, "readings": proposals, "counted": self.readings.facts}
-        _keep_readings(self.run.folder, self.readings.facts.get("spec"), proposals)
+        _write_manifest_files(self.run.folder, self.readings.facts.get("spec"), proposals)
         replace_text(self.run.folder / PAGE, plan_page(self.request, page_facts, examples), errors="replace")
         self.emit(Noted(f"How the data is read, with examples: {self.run.folder / PAGE} (shows patients)"))
 
-    def _publish(self, frozen: Path) -> None:
+    def _publish_audit(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""
         audit_file = frozen / AUDIT
         if not audit_file.is_file():
@@ -210,7 +213,7 @@ class Inspector:
         the one to deliver until another is."""
         previous = self._last
         if previous:
-            _set_aside(self.run)
+            _back_up_model(self.run)
         check_result = self._measured(selection, card)
         if previous:
             _settle(self.run, keep_earlier=not check_result.accepted)
@@ -221,7 +224,7 @@ class Inspector:
         frozen = take(self.run.work, self.run.measured)
         hashes = frozen.hashes if frozen and not frozen.refused else {}
         if self._last and self._last[0] == hashes:
-            _copy_answers(self.run)
+            _restore_test_predictions(self.run)
             return self._last[1]  # nothing was changed since it was accepted
         self.emit(StageBegun("running the model on cases that it has not seen"))
 
@@ -254,11 +257,11 @@ class Inspector:
         return self.check_model(selection, card) if (self.run.work / FOLDER).is_dir() else None
 
 
-def _keep_readings(folder: Path, accepted: object, readings: Sequence[Mapping[str, Any]]) -> None:
+def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
     """The accepted reading as JSON; of an index that a script made, what was proposed, under a name that says so. What an
     earlier index left there goes."""
     best_proposed = (
-        next((proposal["spec"] for proposal in readings if proposal.get("spec")), None) if accepted is None else None
+        next((proposal["spec"] for proposal in proposals if proposal.get("spec")), None) if accepted is None else None
     )
     for name, manifest in ((READING, accepted), (NEAREST, best_proposed)):
         if manifest is None:
@@ -267,28 +270,28 @@ def _keep_readings(folder: Path, accepted: object, readings: Sequence[Mapping[st
             replace_text(folder / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
-def _aside(run: Run) -> tuple[tuple[Path, Path], ...]:
+def _backup_paths(run: Run) -> tuple[tuple[Path, Path], ...]:
     """The accepted model and its measured answers, and where both lie while another is measured."""
     test_predictions = run.locked / PREDICTIONS
     return (run.measured, run.locked / "model.accepted"), (test_predictions, run.locked / f"{PREDICTIONS}.accepted")
 
 
-def _set_aside(run: Run) -> None:
-    for current, backup in _aside(run):
+def _back_up_model(run: Run) -> None:
+    for current, backup in _backup_paths(run):
         if current.exists():
             _remove(backup)
             rename(current, backup)
 
 
-def _copy_answers(run: Run) -> None:
+def _restore_test_predictions(run: Run) -> None:
     """The same model was measured before: its answers stand."""
-    current, backup = _aside(run)[1]
+    current, backup = _backup_paths(run)[1]
     if backup.is_file():
         current.write_bytes(backup.read_bytes())
 
 
 def _settle(run: Run, *, keep_earlier: bool) -> None:
-    for current, backup in _aside(run):
+    for current, backup in _backup_paths(run):
         if backup.exists() and keep_earlier:
             _remove(current)
             rename(backup, current)
@@ -302,7 +305,7 @@ def _remove(place: Path) -> None:
         place.unlink(missing_ok=True)
 
 
-def _on_both_sides(frozen: Path, task: str) -> str:
+def _find_shared_files(frozen: Path, task: str) -> str:
     """Files of training cases that belong to test cases too, so that the one cannot be shown without the other."""
     index = read_index(frozen, task)
     try:
@@ -331,18 +334,19 @@ def _audited(found: Mapping[str, Any]) -> Audited:
     """What an audit counted and found, in words and as data."""
     facts = AuditSummary.model_validate(found).plain()
     del facts["findings"]  # they stand beside it
-    return Audited(_audit_line(found), found["findings"], facts)
+    return Audited(_format_audit(found), found["findings"], facts)
 
 
-def _audit_line(found: Mapping[str, Any]) -> str:
+def _format_audit(audit_values: Mapping[str, Any]) -> str:
     parts = []
     for split in ("train", "test"):
-        class_counts = ", ".join(f"{name} {count}" for name, count in found["counts"][split].items())
-        patients_text = told_patients(found["patients"][split], known=found.get("patients_known", True))
-        parts.append(f"{split}: {class_counts or str(found['split'][split]) + ' cases'}; {patients_text}")
+        class_counts = ", ".join(f"{name} {count}" for name, count in audit_values["counts"][split].items())
+        patients_text = told_patients(audit_values["patients"][split], known=audit_values.get("patients_known", True))
+        parts.append(f"{split}: {class_counts or str(audit_values['split'][split]) + ' cases'}; {patients_text}")
     shapes = ", ".join(
-        f"{shape} ({count} image{'s' if count != 1 else ''})" for shape, count in list(found["shapes"].items())[:3]
+        f"{shape} ({count} image{'s' if count != 1 else ''})"
+        for shape, count in list(audit_values["shapes"].items())[:3]
     )
-    cases_word = kinds.of(found.get("task") or kinds.DEFAULT).cases_word
-    opened_text = f"Opened {found['opened']} of {found['cases']} {cases_word}"
+    cases_word = kinds.of(audit_values.get("task") or kinds.DEFAULT).cases_word
+    opened_text = f"Opened {audit_values['opened']} of {audit_values['cases']} {cases_word}"
     return f"{'. '.join(parts)}. {opened_text}, most often of shape {shapes or 'unknown'}."

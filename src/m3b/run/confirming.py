@@ -36,16 +36,16 @@ def confirm(run: RunContext, performer: Performer, stage: IndexStage) -> None:
     for _ in range(MAX_ASKED):
         answer = (ask(question(run, run.made(Selection), run.made(DataIndex), problem)) or "").strip()
         if answer.casefold() in NO:
-            raise Declined(f"Nothing was trained: the reading of the data was declined. {_goes_on(run)}")
+            raise Declined(f"Nothing was trained: the reading of the data was declined. {_describe_next_steps(run)}")
         if answer.casefold() in YES:
             performer.keep(stage, accepted(replace(run.made(DataIndex), confirmed=answer[:MAX_LINE])))
             return
         try:
-            _read_again(run, performer, stage, Path(answer).expanduser() if answer else None)
+            _apply_edited_manifest(run, performer, stage, Path(answer).expanduser() if answer else None)
             problem = ""
         except WrongUse as error:
             problem = str(error)
-    raise Declined(f"Nothing was trained: nobody said whether the data is read rightly. {_goes_on(run)}")
+    raise Declined(f"Nothing was trained: nobody said whether the data is read rightly. {_describe_next_steps(run)}")
 
 
 def question(run: RunContext, selection: Selection, data: DataIndex, fault: str = "") -> str:
@@ -58,7 +58,7 @@ def question(run: RunContext, selection: Selection, data: DataIndex, fault: str 
     if data.weak:
         lines.append(f"To be decided: {data.weak}")
     lines.append(f"Page with examples: {run.folder.folder / PAGE}")
-    manifest_file = _to_edit(run)
+    manifest_file = _find_manifest_file(run)
     if manifest_file is None:
         lines.append("The index was not made from a reading.")
     elif manifest_file.name == READING:
@@ -82,7 +82,7 @@ def read_lines(selection: Selection, data: DataIndex) -> list[str]:
     return [f"{selection.task}: {classes or 'no classes'}", *split_lines, *grouping_lines, *data.read]
 
 
-def _read_again(run: RunContext, performer: Performer, stage: IndexStage, file: Path | None) -> None:
+def _apply_edited_manifest(run: RunContext, stage_runner: Performer, stage: IndexStage, file: Path | None) -> None:
     """Selection and index by a reading that the user edited, written down in place of what the journal held.
 
     Raises:
@@ -108,15 +108,15 @@ def _read_again(run: RunContext, performer: Performer, stage: IndexStage, file: 
     run.emit(Noted(f"The user gave another reading of the data: {file}"))
     if new_selection != selection:
         run.emit(HandedOver(kind_of(Selection), to_json(new_selection)))
-    performer.keep(stage, accepted(check_result.artifact))
+    stage_runner.keep(stage, accepted(check_result.artifact))
 
 
-def _to_edit(run: RunContext) -> Path | None:
+def _find_manifest_file(run: RunContext) -> Path | None:
     """The accepted reading, or the nearest that was proposed; None where there is neither."""
     candidates = (run.folder.folder / name for name in (READING, NEAREST))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _goes_on(run: RunContext) -> str:
-    manifest_file = _to_edit(run) or "a reading (`m3b look -o` writes one)"
+def _describe_next_steps(run: RunContext) -> str:
+    manifest_file = _find_manifest_file(run) or "a reading (`m3b look -o` writes one)"
     return f"Edit {manifest_file}; `{run.folder.command('resume')}` asks again and takes its path, and a new run takes it as --index."

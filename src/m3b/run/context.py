@@ -80,7 +80,7 @@ class RunContext:
         self.journal = Journal(self.folder.journal_file, fsync=self.fsync)
         self.names: Pseudonyms | None = None
         self.ledger = Ledger(self.folder.folder / ledger.FILE)
-        self.budget = _budget(self.options, self.state)
+        self.budget = _make_budget(self.options, self.state)
         cards = [card for card in self.workspace.cards.values() if card.path]
         roots = lay_out(self.folder, cards, self.workspace.root, self.workspace.templates)
         self.raw = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
@@ -187,7 +187,7 @@ class RunContext:
         self.journal.close()
 
 
-def _budget(options: Options, state: History) -> Budget:
+def _make_budget(options: Options, state: History) -> Budget:
     budget = Budget(
         actions=options.max_actions, iterations=options.max_iterations if options.debug else 0,
         tokens=options.max_tokens, cost_usd=options.max_cost, wall_s=options.max_wall,

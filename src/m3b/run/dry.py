@@ -81,7 +81,7 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
         if is_project(source):
             _copy(source, work)
         else:
-            _assemble(source, work, scratch, (request, task))
+            _assemble_project(source, work, scratch, (request, task))
         process = sandbox.start(
             [sys.executable, "-B", "plan.py", *options.words()],
             cwd=work,
@@ -100,10 +100,10 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
             raise DataError(
                 f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}"
             )
-        return DryPlan(_without_written(text), dict(json.loads(plan_file.read_text(encoding="utf-8"))))
+        return DryPlan(_drop_written_line(text), dict(json.loads(plan_file.read_text(encoding="utf-8"))))
 
 
-def _without_written(text: str) -> str:
+def _drop_written_line(text: str) -> str:
     """What plan.py said, but for the file that it wrote, since the copy that it lies in goes away."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("wrote plan.json"))
 
@@ -122,12 +122,12 @@ def _copy(project: Path, work: Path) -> None:
             shutil.copyfile(item, work / item.name)
 
 
-def _assemble(folder: Path, work: Path, place: Path, asked: tuple[str, str]) -> None:
+def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task: tuple[str, str]) -> None:
     """The task's template on the index of the best reading."""
-    request, task = asked
+    request, task = request_and_task
     if not request.strip() and not task:
         raise WrongUse(f"{folder} is raw data: say what the model shall do, or give --task.")
-    preview = look(folder, request, place, task=task)
+    preview = look(folder, request, scratch, task=task)
     if preview.chosen is None or not preview.counted:
         raise DataError(preview.insufficient or f"{folder} cannot be read for this.")
     templates = resources_dir() / "templates"

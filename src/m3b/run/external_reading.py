@@ -62,7 +62,7 @@ def read_cases(run: RunContext, source: ExternalSource, root: str, place: Path) 
     remove_tree(scratch)
     scratch.mkdir()
     try:
-        facts = _executed(run, source, root, scratch)
+        facts = _execute_manifest(run, source, root, scratch)
         remove_tree(place)
         notes = [*account(facts), *freeze(scratch, place, {root: source.folder}, run.made(Selection).task)]
         cases = _fitted(run, place, root, scratch)
@@ -71,11 +71,17 @@ def read_cases(run: RunContext, source: ExternalSource, root: str, place: Path) 
     return ExternalCases(cases.records, (*notes, *cases.notes), str(facts.get("grouped_by", ""))[:200])
 
 
-def _executed(run: RunContext, source: ExternalSource, root: str, scratch: Path) -> dict[str, Any]:
+def _execute_manifest(run: RunContext, source: ExternalSource, data_name: str, scratch: Path) -> dict[str, Any]:
     """Index files in `scratch`, by the reading that was given, the best that is proposed, or the one of the run's own data."""
     problems: list[str] = []
-    for manifest in _readings(run, source, scratch, problems):
-        job = {"do": "execute", "task": run.made(Selection).task, "name": root, "work": str(scratch), "spec": manifest}
+    for manifest in _candidate_manifests(run, source, scratch, problems):
+        job = {
+            "do": "execute",
+            "task": run.made(Selection).task,
+            "name": data_name,
+            "work": str(scratch),
+            "spec": manifest,
+        }
         answer = _ask(run, source, scratch, job)
         if "error" not in answer:
             return answer
@@ -86,10 +92,12 @@ def _executed(run: RunContext, source: ExternalSource, root: str, scratch: Path)
     )
 
 
-def _readings(run: RunContext, source: ExternalSource, scratch: Path, faults: list[str]) -> Iterator[dict[str, Any]]:
+def _candidate_manifests(
+    run: RunContext, source: ExternalSource, scratch: Path, problems: list[str]
+) -> Iterator[dict[str, Any]]:
     """Specs to try, with all cases for testing. Why the best proposal may not be taken is added to `faults`."""
     if source.index is not None:
-        yield _undivided(source.index.model_dump(mode="json", exclude_defaults=True))
+        yield _without_split(source.index.model_dump(mode="json", exclude_defaults=True))
         return
     selection, data = run.made(Selection), run.made(DataIndex)
     boxes = True if selection.metric in family(selection.task).box_metrics else None
@@ -98,17 +106,17 @@ def _readings(run: RunContext, source: ExternalSource, scratch: Path, faults: li
            "classes": list(data.classes) if selection.task != "regression" else []}  # fmt: skip
     answer = _ask(run, source, scratch, job)
     if "error" in answer or answer["insufficient"] or not answer["readings"]:
-        faults.append(str(answer.get("error") or answer["insufficient"] or "no reading is proposed."))
+        problems.append(str(answer.get("error") or answer["insufficient"] or "no reading is proposed."))
     else:
-        yield _undivided(answer["readings"][0]["spec"])
+        yield _without_split(answer["readings"][0]["spec"])
     manifest_file = run.folder.folder / READING
     if manifest_file.is_file():  # a hospital that exports as the first one did
-        yield _undivided(json.loads(manifest_file.read_text(encoding="utf-8")))
+        yield _without_split(json.loads(manifest_file.read_text(encoding="utf-8")))
 
 
-def _undivided(spec: dict[str, Any]) -> dict[str, Any]:
+def _without_split(manifest: dict[str, Any]) -> dict[str, Any]:
     """The reading without the set's own split: all of it is for testing."""
-    return {name: value for name, value in spec.items() if name != "split"}
+    return {name: value for name, value in manifest.items() if name != "split"}
 
 
 def _ask(run: RunContext, source: ExternalSource, scratch: Path, job: dict[str, Any]) -> dict[str, Any]:
@@ -131,16 +139,22 @@ def _fitted(run: RunContext, place: Path, root: str, scratch: Path) -> ExternalC
     def moved(path: str) -> str:
         return path if path.startswith(f"data/{root}/") else f"{prefix}/{path}"
 
-    return ExternalCases(tuple(_relocated(record, moved) for record in records), (*fitted_cases.notes, *notes), "")
+    return ExternalCases(
+        tuple(_relocate_record(record, moved) for record in records), (*fitted_cases.notes, *notes), ""
+    )
 
 
-def _relocated(record: Record, moved: Callable[[str], str]) -> Record:
+def _relocate_record(record: Record, relocate_path: Callable[[str], str]) -> Record:
     mask = record.mask
     if isinstance(mask, str):
-        mask = moved(mask)
+        mask = relocate_path(mask)
     elif mask is not None:
-        mask = {k: moved(v) for k, v in mask.items()} if isinstance(mask, Mapping) else tuple(map(moved, mask))
-    return replace(record, image=relocated(record.image, moved), mask=mask)
+        mask = (
+            {k: relocate_path(v) for k, v in mask.items()}
+            if isinstance(mask, Mapping)
+            else tuple(map(relocate_path, mask))
+        )
+    return replace(record, image=relocated(record.image, relocate_path), mask=mask)
 
 
 def _renumbered(

@@ -63,7 +63,7 @@ def _measured(run: RunContext, source: ExternalSource) -> ExternalSet:
         )
     write_records(set_folder / CASES, external_index.test, index.task)
     replace_text(set_folder / ANSWERS, json.dumps({"rows": rows, "trivial": baseline_predictions}))
-    scores = _scores(rows, external_index, run.made(Selection).metric, run.options.seed, baseline_predictions)
+    scores = _compute_scores(rows, external_index, run.made(Selection).metric, run.options.seed, baseline_predictions)
     return _told(source.name, scores, cases.grouped_by, (*cases.notes, *notes))
 
 
@@ -80,9 +80,9 @@ def _told(name: str, scores: Scores, grouped_by: str, notes: Sequence[str]) -> E
     )
 
 
-def _scores(rows: Sequence[Row], index: Index, metric: str, seed: int, trivial: Any) -> Scores:
+def _compute_scores(rows: Sequence[Row], index: Index, metric: str, seed: int, baseline_predictions: Any) -> Scores:
     task_family = family(index.task)
-    scores = task_family.score_all(rows, index, primary=metric, trivial=trivial, seed=seed)
+    scores = task_family.score_all(rows, index, primary=metric, trivial=baseline_predictions, seed=seed)
     scores = with_subgroups(controlled(scores, rows, task_family), task_family, rows, index, seed=seed)
     return replace(
         with_doubts_measured(scores, rows), patients_known=all(record.patient_known for record in index.test)
@@ -98,7 +98,7 @@ def measured_again(run: Run, name: str, selection: Selection, seed: int) -> Scor
     set_folder = run.locked / FOLDER / name
     stored = json.loads((set_folder / ANSWERS).read_text(encoding="utf-8"))
     index = replace(read_index(run.locked, selection.task), test=read_records(set_folder / CASES, selection.task))
-    return _scores(stored["rows"], index, selection.metric, seed, stored["trivial"])
+    return _compute_scores(stored["rows"], index, selection.metric, seed, stored["trivial"])
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Run:
             name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
             out = runs_root() / name
         try:
-            if out.exists() and not (out.is_dir() and _nothing_in(out)):
+            if out.exists() and not (out.is_dir() and _is_unused(out)):
                 raise WrongUse(f"{out} exists and is not an empty folder. Choose another --out, or resume that run.")
             run = cls(out)
             for folder in (run.work, run.locked):
@@ -160,7 +160,7 @@ class Run:
                 f"The run {self.id} was written by a newer m3b (format {format_version}; this one reads {FORMAT}). "
                 "Update m3b (pip install -U m3b), or use the version that made it."
             )
-        return _as_it_lies(record, self.folder)
+        return _relocate_paths(record, self.folder)
 
     @property
     def began(self) -> float:
@@ -180,7 +180,7 @@ class Run:
         return read_journal(self.journal_file)
 
 
-def _nothing_in(folder: Path) -> bool:
+def _is_unused(folder: Path) -> bool:
     """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders, a token, a free lock."""
     entries = {entry.name: entry for entry in folder.iterdir()}
     lock = entries.pop(LOCK, None)
@@ -311,7 +311,7 @@ def is_own_model(folder: Path) -> bool:
     return place.name == "model" and is_registered(place.parent)
 
 
-def _as_it_lies(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _relocate_paths(record: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The record with the paths of a run that was moved or copied since it was written."""
     old, new = str(record.get("run_dir") or ""), str(folder)
     if not old or old == new:

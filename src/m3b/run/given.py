@@ -130,11 +130,11 @@ def kept_to(given: Given | None, check: Callable[[str], Verdict]) -> Callable[[s
 
 def below(given: Given, root: Path) -> Given:
     """Paths as they count from the data folder, however they were given."""
-    updates = {name: _below(getattr(given, name), root) for name in ("labels", "masks", "split")}
+    updates = {name: _relative_to_root(getattr(given, name), root) for name in ("labels", "masks", "split")}
     return given.model_copy(update=updates)
 
 
-def _below(text: str, root: Path) -> str:
+def _relative_to_root(text: str, root: Path) -> str:
     path = Path(text).expanduser()
     if not text or (not path.is_absolute() and (root / text).exists()) or not path.exists():
         return text.rstrip("/")

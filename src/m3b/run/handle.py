@@ -67,7 +67,7 @@ class RunHandle:
 
     def __init__(self, run: Run, work: Work, ended: Callable[[RunHandle], None] = lambda handle: None) -> None:
         self._run, self._work, self._ended = run, work, ended
-        self._feed, self._cancel = Feed(), threading.Event()
+        self._feed, self._cancel_event = Feed(), threading.Event()
         self._end: Future[Result] = Future()
         self._thread: threading.Thread | None = None
 
@@ -96,7 +96,7 @@ class RunHandle:
 
     def cancel(self) -> None:
         """End the run soon, from any thread; its status becomes `cancelled`."""
-        self._cancel.set()
+        self._cancel_event.set()
 
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the end of the run.
@@ -136,7 +136,7 @@ class RunHandle:
             BaseException: whatever ends a process, such as SystemExit from a function of the user's.
         """
         try:
-            result = self._work(self._feed.put, self._cancel)
+            result = self._work(self._feed.put, self._cancel_event)
         except BaseException as error:  # carried over to whoever waits for the result
             self._close()
             self._end.set_exception(error)

@@ -26,7 +26,7 @@ def told(run: Run, call: ToolCall) -> str:
 
 def going_on(run: Run, command: str) -> str:
     """How a training that was interrupted goes on, where it left a checkpoint."""
-    if not TRAINING.search(command) or not (checkpoint := _checkpoint(run)):
+    if not TRAINING.search(command) or not (checkpoint := _find_checkpoint(run)):
         return ""
     resume_command = (
         command if "--resume" in command else TRAINING.sub(lambda match: f"{match[0]} --resume", command, count=1)
@@ -34,7 +34,7 @@ def going_on(run: Run, command: str) -> str:
     return f"A checkpoint is there ({checkpoint}): `{resume_command}` goes on from it."
 
 
-def _checkpoint(run: Run) -> str:
+def _find_checkpoint(run: Run) -> str:
     try:
         checkpoints = [
             entry.name for entry in walk(run.work, LOGOUT) if entry.kind == "file" and WHOLE.search(entry.name)

@@ -88,7 +88,7 @@ class Labelling:
                 lines.append(f"{image}: labelled before")
                 continue
             self.run.budget.check()
-            lines.append(f"{image}: {self._labelled(image, file, target)}")
+            lines.append(f"{image}: {self._label_image(image, file, target)}")
         return "\n".join(lines)
 
     def _file(self, image: str) -> Path:
@@ -97,7 +97,7 @@ class Labelling:
             raise ToolError(f"label_images: there is no image {image}; name images as an index does (data/NAME/...).")
         return file
 
-    def _labelled(self, image: str, file: Path, target: str) -> str:
+    def _label_image(self, image: str, file: Path, target: str) -> str:
         """One episode; what came of it."""
         rows = self.rows()
         number = len(list(self.folder.glob("[0-9]*"))) + 1 if self.folder.is_dir() else 1
@@ -169,7 +169,7 @@ class Labelling:
     def told(self, index: Index) -> tuple[str, ...]:
         """What card and report say of prompted masks."""
         rows = {row["image"]: row for row in self.rows()}
-        training_rows = [rows[name] for record in index.train if (name := _labelled_name(record, rows))]
+        training_rows = [rows[name] for record in index.train if (name := _labelled_image_of(record, rows))]
         if not training_rows:
             return ()
         segmenters, models = ({str(row[key]) for row in training_rows} for key in ("segmenter", "llm"))
@@ -179,7 +179,7 @@ class Labelling:
         )
 
 
-def _labelled_name(record: Record, rows: dict[str, dict[str, Any]]) -> str:
+def _labelled_image_of(record: Record, rows: dict[str, dict[str, Any]]) -> str:
     """The image of a record whose mask was prompted for; empty for another."""
     has_only_raw_masks = all(path.startswith("data/") for path in record.targets)
     return "" if has_only_raw_masks else next((path for path in record.files if path in rows), "")

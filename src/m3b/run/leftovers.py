@@ -22,9 +22,9 @@ IN_RUN = (".staged-*", ".output-*", ".model.part", ".resources.part", ".view.par
 IN_LOCKED = (".model.part", "*.accepted")
 """A model that was being copied; an earlier one that was set aside while another was measured, which is done again."""
 
-_REPLACED = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
+_REPLACE_TEXT_PATTERN = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """What `m3b.writing.replace_text` writes first."""
-_WRITTEN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
+_WRITE_WHOLE_PATTERN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
 """What `m3b.untrusted.write_whole` writes first."""
 
 
@@ -39,11 +39,11 @@ def sweep(run: Run) -> None:
                 remove_tree(leftover)
     for folder in _own(run):
         for leftover in folder.glob(".*"):
-            if _REPLACED.fullmatch(leftover.name):
+            if _REPLACE_TEXT_PATTERN.fullmatch(leftover.name):
                 leftover.unlink(missing_ok=True)
     if not (run.folder / SCRATCH).is_dir():  # else it is whole, and about to take its place
         remove_tree(run.folder / WORK_PART)
-    _sweep_work(run.work)
+    _remove_partial_files(run.work)
     sweep_temporary()
 
 
@@ -58,10 +58,10 @@ def _own(run: Run) -> list[Path]:
     return [run.folder, *subfolders]
 
 
-def _sweep_work(work: Path) -> None:
+def _remove_partial_files(work: Path) -> None:
     if not is_folder(work.parent, work.name):
         return
     with contextlib.suppress(OSError, Unsafe):
         for entry in list(walk(work)):
-            if entry.kind == "file" and _WRITTEN.fullmatch(entry.name):
+            if entry.kind == "file" and _WRITE_WHOLE_PATTERN.fullmatch(entry.name):
                 remove_tree(work / entry.name)

@@ -45,7 +45,7 @@ def execute(run: Run, record: dict[str, Any], state: History, open_context: Open
         run.save(record)
         context = open_context(state)
         context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox), tuple(notes)))
-        result = _with_model(record, state, run, work(context))
+        result = _make_model_result(record, state, run, work(context))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
         result = _result(record, state, *_ending(run, error))
     finally:
@@ -67,7 +67,7 @@ def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
             return "cancelled", f"Stopped on request. Everything made so far is kept; {resume_hint}"
         case RunEnd():
             if isinstance(error, CallbackFailed):
-                _keep_trace(run, error)
+                _save_traceback(run, error)
             return error.status, str(error)
         case M3bError():
             return "failed", str(error)
@@ -77,12 +77,12 @@ def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
                 "failed",
                 f"The system refused: {error.strerror or error}{file_note}. Fix that, then {resume_hint[: -len(' goes on.')]}.",
             )
-    _keep_trace(run, error)
+    _save_traceback(run, error)
     message = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")
     return "failed", f"{message}. {TRACE} in the run folder says where; please report it. {resume_hint}"
 
 
-def _keep_trace(run: Run, error: BaseException) -> None:
+def _save_traceback(run: Run, error: BaseException) -> None:
     with contextlib.suppress(OSError):
         (run.folder / TRACE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
@@ -135,15 +135,15 @@ def _result(record: Mapping[str, Any], state: History, status: Status, reason: s
     )
 
 
-def _with_model(record: Mapping[str, Any], state: History, run: Run, made: Delivered) -> Result:
-    status: Status = "completed" if made.ok else "below_range" if made.integrity == "clean" else "failed"
+def _make_model_result(record: Mapping[str, Any], state: History, run: Run, delivered: Delivered) -> Result:
+    status: Status = "completed" if delivered.ok else "below_range" if delivered.integrity == "clean" else "failed"
     return replace(
-        _result(record, state, status, made.reason),
-        primary=made.scores.primary,
-        acceptable=made.acceptable,
-        metrics=made.metrics(),
-        integrity=made.integrity,
+        _result(record, state, status, delivered.reason),
+        primary=delivered.scores.primary,
+        acceptable=delivered.acceptable,
+        metrics=delivered.metrics(),
+        integrity=delivered.integrity,
         model_dir=str(run.model),
-        patients=made.scores.n_patients if made.scores.patients_known else None,
-        external=dict(made.external),
+        patients=delivered.scores.n_patients if delivered.scores.patients_known else None,
+        external=dict(delivered.external),
     )

@@ -127,7 +127,7 @@ def _hints() -> dict[str, Any]:
 
 
 @cache
-def _checks() -> dict[str, Any]:
+def _option_validators() -> dict[str, Any]:
     """What reads each option, by its name."""
     from pydantic import ConfigDict, TypeAdapter  # what only checking needs: importing m3b is quick without it
 
@@ -139,7 +139,7 @@ def _faults(given: dict[str, Any]) -> Iterator[str]:
     """The names of the options that are not what they must be."""
     from pydantic import ValidationError
 
-    for name, validator in _checks().items():
+    for name, validator in _option_validators().items():
         try:
             validator.validate_python(given[name])
         except ValidationError:
@@ -148,7 +148,7 @@ def _faults(given: dict[str, Any]) -> Iterator[str]:
 
 def _fault(name: str, value: Any, *, flags: bool) -> str:
     """What is wrong with an option; with `flags` in the command line's words and units."""
-    option_name, hint = _flag(name) if flags else name, _hints()[name]
+    option_name, hint = _to_flag(name) if flags else name, _hints()[name]
     if get_origin(hint) is Literal:
         return f"{option_name} must be one of {', '.join(get_args(hint))}; it is {value!r}."
     if hint is bool:
@@ -173,7 +173,7 @@ def _fault(name: str, value: Any, *, flags: bool) -> str:
     return f"{option_name} must be {kind} {bounds}{' ' if unit else ''}{unit}; it is {value_text}."
 
 
-def _flag(name: str) -> str:
+def _to_flag(name: str) -> str:
     """An option as the command line spells it."""
     if name in ("roles", "max_iterations"):
         return name  # not on the command line

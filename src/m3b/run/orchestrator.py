@@ -33,21 +33,23 @@ def work(run: RunContext) -> Delivered:
     stage_runner = Performer(run)
     check_site(list(run.workspace.cards.values()))
     for stage in run.stages:
-        _perform(run, stage_runner, stage)
+        _run_stage(run, stage_runner, stage)
         match stage:
             case SelectionStage():
                 run.inspector.watch(run.card)  # before any script has run
             case IndexStage():
                 confirm(run, stage_runner, stage)
                 selection = run.made(Selection)
-                run.show_training_only(run.card.root, selection.task, lambda done, total: _tell_view(run, done, total))
-    return _deliver(run)
+                run.show_training_only(
+                    run.card.root, selection.task, lambda done, total: _emit_view_progress(run, done, total)
+                )
+    return _deliver_model(run)
 
 
-def _perform(run: RunContext, performer: Performer, stage: Stage[Any]) -> None:
+def _run_stage(run: RunContext, stage_runner: Performer, stage: Stage[Any]) -> None:
     """One stage; where the run can do without it, its failure is noted."""
     try:
-        performer.perform(stage)
+        stage_runner.perform(stage)
     except (Failed, OutOfBudget, LLMError) as error:
         if stage.required:
             raise
@@ -55,11 +57,11 @@ def _perform(run: RunContext, performer: Performer, stage: Stage[Any]) -> None:
         run.role = ""
 
 
-def _tell_view(run: RunContext, done: int, total: int) -> None:
+def _emit_view_progress(run: RunContext, done: int, total: int) -> None:
     run.emit(Output(0, f"view: {done} of {total} files"))
 
 
-def _deliver(run: RunContext) -> Delivered:
+def _deliver_model(run: RunContext) -> Delivered:
     """The measured copy of the model, with its card, figures and hashes."""
     run.emit(StageBegun("measuring and delivering the model"))
     run.tools.close()

@@ -34,19 +34,21 @@ def objection(compared: Mapping[str, Any], said: str) -> Verdict | None:
                 f"{'; '.join(compared['differing'])}.")  # fmt: skip
         issues.append(
             Fault(
-                f"{user_message} Take the {targets} from there. {_or_say(LABELS_FROM, 'where they come from, and why')}",
+                f"{user_message} Take the {targets} from there. {_ask_for_reason(LABELS_FROM, 'where they come from, and why')}",
                 user_message,
             )
         )
     if compared["leaves_out"] and not reason(said, LEFT_OUT):
         user_message = (f"{compared['missing']:,} of {compared['usable']:,} cases that can be used are not in the index, though their "
                 f"images open and are no copies, e.g. {', '.join(compared['absent'])}.")  # fmt: skip
-        issues.append(Fault(f"{user_message} Add them. {_or_say(LEFT_OUT, 'why they are left out')}", user_message))
+        issues.append(
+            Fault(f"{user_message} Add them. {_ask_for_reason(LEFT_OUT, 'why they are left out')}", user_message)
+        )
     return rejected(*issues) if issues else None
 
 
-def _or_say(key: str, what: str) -> str:
-    return f'Only where that is right as it is, reply with {{"{key}": "<{what}>"}}; people will read it.'
+def _ask_for_reason(key: str, placeholder: str) -> str:
+    return f'Only where that is right as it is, reply with {{"{key}": "<{placeholder}>"}}; people will read it.'
 
 
 def reason(said: str, key: str) -> str:

@@ -97,7 +97,7 @@ def deliver(
     Raises:
         Failed: the model or its answers are not those that were measured.
     """
-    _verify(run, model)
+    _check_unchanged(run, model)
     scores = measured_scores(run, selection, int(facts["seed"]), baseline)
     acceptable = acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
@@ -105,16 +105,16 @@ def deliver(
     delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable, external)
     replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
     _copy(run, model)
-    anonymous_results = [_without_names(external_result) for external_result in external.values()]
+    anonymous_results = [_anonymize_external_result(external_result) for external_result in external.values()]
     write_metrics(run.model, {**scores.to_dict(), "external": anonymous_results} if anonymous_results else scores)
     index = read_index(run.locked, selection.task)
-    card_info = _card_info(delivered, selection, card, data, model, facts) | {
+    card_info = _make_card_info(delivered, selection, card, data, model, facts) | {
         "channels": list(index.channels),
         "given beside the image": told_covariates(index.train),
         "external": anonymous_results,
     }
     write_model_card(run.model, card_info)
-    write_provenance(run.model, {**_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
+    write_provenance(run.model, {**_make_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
     return delivered
 
 
@@ -139,18 +139,18 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     return replace(with_doubts_measured(scores, test_result.rows), patients_known=index.patients_known)
 
 
-def _verify(run: Run, model: TrainedModel) -> None:
+def _check_unchanged(run: Run, model: TrainedModel) -> None:
     """What was measured must be what is there. Journals of early versions hold no hashes to compare with."""
     changed = changes(run.measured, model.hashes, free=()) if model.hashes else []
     if model.answers and sha256(run.locked, PREDICTIONS) != model.answers:
         changed.append(f"{PREDICTIONS}, the measured answers, was changed")
     if changed:
-        raise _tampered(changed)
+        raise _make_tampering_error(changed)
 
 
-def _tampered(found: Sequence[str]) -> Failed:
+def _make_tampering_error(changed: Sequence[str]) -> Failed:
     return Failed(
-        f"The run was tampered with: after the model was measured, {', '.join(found[:5])} in locked/. Nothing is "
+        f"The run was tampered with: after the model was measured, {', '.join(changed[:5])} in locked/. Nothing is "
         "delivered, since no figure speaks of it."
     )
 
@@ -163,16 +163,16 @@ def _copy(run: Run, model: TrainedModel) -> None:
     frozen = freeze(run.measured, run.model)
     if frozen.refused or frozen.hashes != model.hashes:
         shutil.rmtree(run.model, ignore_errors=True)
-        raise _tampered(frozen.refused or ["the model was changed"])
+        raise _make_tampering_error(frozen.refused or ["the model was changed"])
 
 
-def _card_info(
+def _make_card_info(
     delivered: Delivered,
     selection: Selection,
     card: Card,
     data: DataIndex,
     model: TrainedModel,
-    facts: Mapping[str, Any],
+    run_facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     limitations = [without_names(note) for note in data.notes]
     if delivered.scores.n_patients < 100:
@@ -183,7 +183,7 @@ def _card_info(
     limitations += apart(delivered.scores.details.get("subgroups", {}))
     return {
         "title": _title(selection, card, data),
-        "request": facts["request"],
+        "request": run_facts["request"],
         "task": selection.task,
         "data": card.name,
         "patients": data.patients if data.patients_known else unknown_patients(data.grouped_by),
@@ -191,7 +191,7 @@ def _card_info(
         "classes": list(data.classes),
         "training": _trained(model, selection.metric),
         "integrity": delivered.integrity,
-        "seed": facts["seed"],
+        "seed": run_facts["seed"],
         "made": time.strftime("%Y-%m-%d"),
         "split": data.counts,
         "scores": delivered.scores.to_dict(),
@@ -202,9 +202,13 @@ def _card_info(
     }
 
 
-def _without_names(one: ExternalSet) -> dict[str, Any]:
+def _anonymize_external_result(external_result: ExternalSet) -> dict[str, Any]:
     """As the deliverable tells it, whose readers need no name of a file."""
-    return replace(one, reason=without_names(one.reason), notes=tuple(map(without_names, one.notes))).to_dict()
+    return replace(
+        external_result,
+        reason=without_names(external_result.reason),
+        notes=tuple(map(without_names, external_result.notes)),
+    ).to_dict()
 
 
 def _trained(model: TrainedModel, metric: str) -> str:
@@ -232,23 +236,23 @@ def _title(selection: Selection, card: Card, data: DataIndex) -> str:
     return f"{card.name}: {class_list or selection.task}"
 
 
-def _provenance(
-    selection: Selection, card: Card, data: DataIndex, integrity: str, facts: Mapping[str, Any]
+def _make_provenance(
+    selection: Selection, card: Card, data: DataIndex, integrity: str, run_facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         "made_by": "m3b",
         "made_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "run": facts["run"],
-        "request": facts["request"],
+        "run": run_facts["run"],
+        "request": run_facts["request"],
         "data_card": card.name,
         "task": selection.task,
         "metric": selection.metric,
         "cases": data.cases,
         "index_hashes": data.hashes,
         "integrity": integrity,
-        "llm": facts["llm"],
-        "options": facts["options"],
-        "sandboxes": facts["sandboxes"],
+        "llm": run_facts["llm"],
+        "options": run_facts["options"],
+        "sandboxes": run_facts["sandboxes"],
         "versions": versions(),
     }
 

@@ -35,7 +35,7 @@ class Performer:
 
     def __init__(self, run: RunContext) -> None:
         self.run = run
-        self._single: Agent | None = None
+        self._single_agent: Agent | None = None
 
     def perform(self, stage: Stage[A]) -> A:
         """One stage from its briefing to its accepted artifact; skipped where the journal holds the artifact.
@@ -49,7 +49,7 @@ class Performer:
         try:
             return self.keep(stage, self._work(stage))
         except OutOfBudget as error:
-            return self.keep(stage, *self._rescued(stage, error))
+            return self.keep(stage, *self._salvage(stage, error))
 
     def _work(self, stage: Stage[A]) -> Verdict:
         """The agent at work, whatever becomes of it written down."""
@@ -58,7 +58,7 @@ class Performer:
         run.emit(RoleStarted(role.title, run.llm(role.name).name if stage.asks else PYTHON))
         status = "failed"
         try:
-            check_result = self._handed_over(stage)
+            check_result = self._submit(stage)
             status = "done"
             return check_result
         except RunEnd as error:
@@ -68,12 +68,14 @@ class Performer:
             status = "cancelled"
             raise
         finally:
-            self._role_ended(status)
+            self._emit_role_ended(status)
 
-    def _handed_over(self, stage: Stage[A]) -> Verdict:
+    def _submit(self, stage: Stage[A]) -> Verdict:
         """The verdict that accepts what an agent made, or what Python alone did."""
         if stage.asks:
-            return self._agent(stage).run(lambda closing_text: self._checked(stage, closing_text), stage.role.duty)
+            return self._prepare_agent(stage).run(
+                lambda closing_text: self._checked(stage, closing_text), stage.role.duty
+            )
         check_result = self._checked(stage, "")
         self.run.emit(Checked(check_result.accepted, check_result.faults, check_result.warnings, check_result.reasons))
         if not check_result.accepted:
@@ -86,22 +88,24 @@ class Performer:
         stopped_scripts = run.tools.stop_scripts()
         for text in stopped_scripts:
             run.emit(Noted(text))
-        check_result = _guarded(stage, "check", stage.check)(run, said)
+        check_result = _guard_stage_method(stage, "check", stage.check)(run, said)
         if not isinstance(check_result, Verdict):
             problem = f"The check of {stage.role.name} gave {check_result!r}"
             raise CallbackFailed(f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
         check_result = run.own.asked(run.role, check_result, run.folder.work)
         return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 
-    def _rescued(self, stage: Stage[A], end: OutOfBudget) -> tuple[Verdict, str]:
+    def _salvage(self, stage: Stage[A], budget_error: OutOfBudget) -> tuple[Verdict, str]:
         """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `end`."""
         run = self.run
         run.role = stage.role.name
         run.tools.stop_scripts()
-        check_result = run.own.asked(run.role, _guarded(stage, "left", stage.left)(run), run.folder.work)
+        check_result = run.own.asked(run.role, _guard_stage_method(stage, "left", stage.left)(run), run.folder.work)
         if check_result is None or not check_result.accepted:
-            raise end
-        remark = f"The budget ended before the {stage.role.title} did ({end}); what it had exported was measured."
+            raise budget_error
+        remark = (
+            f"The budget ended before the {stage.role.title} did ({budget_error}); what it had exported was measured."
+        )
         run.emit(Noted(remark))
         return check_result, remark
 
@@ -116,7 +120,7 @@ class Performer:
         self.run.role = ""
         return artifact
 
-    def _role_ended(self, status: str) -> None:
+    def _emit_role_ended(self, status: str) -> None:
         """Said also when the journal itself is what failed; the first error is the one to be told."""
         try:
             self.run.emit(RoleEnded(status))
@@ -125,31 +129,33 @@ class Performer:
 
     # --- the agent -----------------------------------------------------------------------------------------------
 
-    def _agent(self, stage: Stage[A]) -> Agent:
+    def _prepare_agent(self, stage: Stage[A]) -> Agent:
         """A new agent with its briefing, or the one whose conversation the journal holds."""
         run, role = self.run, stage.role
         is_single = run.options.roles == "single"
-        if is_single and self._single is not None:
-            self._single.tools = run.tools
-            self._brief(self._single, stage, system="")
-            return self._single
+        if is_single and self._single_agent is not None:
+            self._single_agent.tools = run.tools
+            self._brief_agent(self._single_agent, stage, system="")
+            return self._single_agent
         agent = self._new(SINGLE if is_single else role, role)
         role_events = run.state.dialogue.get(role.name, [])
         past_events = self._told() if is_single else role_events
         agent.conversation = Conversation.restore(past_events, still_open=bool(role_events))
         if not past_events:
-            self._brief(agent, stage, system=self._system(self._roles() if is_single else (role,)))
+            self._brief_agent(agent, stage, system=self._system(self._list_agent_roles() if is_single else (role,)))
         elif not role_events:
-            self._brief(agent, stage, system="")
+            self._brief_agent(agent, stage, system="")
         if past_events:
-            self._take_up(agent, past_events, iterations=run.state.roles[role.name].iterations if role_events else 0)
+            self._resume_agent(
+                agent, past_events, iterations=run.state.roles[role.name].iterations if role_events else 0
+            )
         if is_single:
-            self._single = agent
+            self._single_agent = agent
         return agent
 
-    def _take_up(self, agent: Agent, told: Sequence[Event], *, iterations: int) -> None:
+    def _resume_agent(self, agent: Agent, past_events: Sequence[Event], *, iterations: int) -> None:
         run = self.run.folder
-        state = Standing.of(told)
+        state = Standing.of(past_events)
         state.iterations = max(state.iterations, iterations)
         agent.take_up(state, lambda call: interrupted.told(run, call))
         lost_jobs = {job: interrupted.going_on(run, command) for job, command in state.lost.items()}
@@ -171,13 +177,13 @@ class Performer:
 
     def _told(self) -> list[Event]:
         """The dialogue of all stages so far, for the single agent."""
-        return [event for role in self._roles() for event in self.run.state.dialogue.get(role.name, [])]
+        return [event for role in self._list_agent_roles() for event in self.run.state.dialogue.get(role.name, [])]
 
-    def _roles(self) -> list[Role]:
+    def _list_agent_roles(self) -> list[Role]:
         return [stage.role for stage in self.run.stages if stage.asks]
 
-    def _brief(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
-        briefing = _guarded(stage, "briefing", stage.briefing)(self.run)
+    def _brief_agent(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
+        briefing = _guard_stage_method(stage, "briefing", stage.briefing)(self.run)
         if isinstance(briefing, str):
             briefing = Briefing(f"Stage: {stage.role.name}\n\n{briefing.strip()}")
         text = f"{briefing.text}\n\n{self.run.budget.told()}"
@@ -194,6 +200,6 @@ class Performer:
         return prompts.system_prompt(folder, roles, examples=with_examples, added=workspace.prompts)
 
 
-def _guarded(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
+def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
     """A method of a stage; whatever one of the user's raises ends the run with its name."""
     return function if type(stage) in SHIPPED else guarded(f"stages: {stage.role.name}.{name}", function)

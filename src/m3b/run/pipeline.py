@@ -125,7 +125,7 @@ class Pipeline:
         self.register = register
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._lock, self._cancelled, self._calls = threading.Lock(), False, 0
-        self._at_work: set[RunHandle] = set()
+        self._active_handles: set[RunHandle] = set()
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
         """Work until there is a model, or a reason why there is none. Ctrl-C ends it as `cancelled`.
@@ -191,7 +191,7 @@ class Pipeline:
         """End every run of this pipeline, those that are started later included; a handle ends one of them."""
         with self._lock:
             self._cancelled = True
-            for handle in self._at_work:
+            for handle in self._active_handles:
                 handle.cancel()
 
     @classmethod
@@ -289,7 +289,7 @@ class Pipeline:
                             names_of(self.stages), self.external)  # fmt: skip
         run.lock()
         notes = self._register(run, record, sandbox)
-        return self._handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
+        return self._make_handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
 
     def _again(self, run: Run, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """An earlier run, taken up.
@@ -315,7 +315,7 @@ class Pipeline:
         record.update(used_sandboxes(state.sandboxes, sandbox))
         change = describe_change(state.sandboxes, sandbox)
         notes = [*([change] if change else []), *self._register(run, record, sandbox)]
-        return self._handle(
+        return self._make_handle(
             run, record, state, self.workspace, sandbox, self.given, self.on_event or _progress(), notes
         )
 
@@ -326,14 +326,14 @@ class Pipeline:
         warning = register(run.folder, sandbox.name, data_folders(record))
         return [warning] if warning else []
 
-    def _handle(
+    def _make_handle(
         self,
         run: Run,
         record: dict[str, Any],
         state: History | None,
         workspace: Workspace,
         sandbox: Sandbox,
-        given: Given | None,
+        overrides: Given | None,
         on_event: OnEvent | None,
         notes: Sequence[str],
     ) -> RunHandle:
@@ -351,21 +351,21 @@ class Pipeline:
             def opened(history: History) -> RunContext:
                 return RunContext(
                     run, record["request"], self.options, workspace, self.llms, sandbox, history, hooks, self.own,
-                    cancel, given, fresh(self.stages), self.external,
+                    cancel, overrides, fresh(self.stages), self.external,
                 )  # fmt: skip
 
             return execute(run, record, state or History(), opened, notes)
 
         handle = RunHandle(run, work, self._over)
         with self._lock:
-            self._at_work.add(handle)
+            self._active_handles.add(handle)
             if self._cancelled:
                 handle.cancel()
         return handle
 
     def _over(self, handle: RunHandle) -> None:
         with self._lock:
-            self._at_work.discard(handle)
+            self._active_handles.discard(handle)
 
 
 def _progress() -> OnEvent:

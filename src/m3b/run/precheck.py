@@ -22,9 +22,9 @@ SUBJECTS = (
     r"\bcapital of\b|\bhauptstadt von\b|\bcapitale (?:de|du)\b|\bwho (?:won|is the president)\b|\bworld cup\b",
 )
 """What no image of a patient shows; looked for in texts without accents."""
-_OPEN = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
-_MORE = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
-_BEGIN = _OPEN + _MORE
+_CLAUSE_START = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
+_FILLER_WORDS = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
+_BEGIN = _CLAUSE_START + _FILLER_WORDS
 """How a clause begins that orders something, in texts without accents."""
 
 

@@ -74,7 +74,7 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
         lead(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
-            _snapshot(resources, templates, card_list, run.resources)
+            _copy_resources(resources, templates, card_list, run.resources)
         except shutil.Error as error:
             *_, target, reason = error.args[0][0]  # the first of all files that could not be copied
             raise OSError(f"{target} cannot be written: {reason}") from error
@@ -100,13 +100,13 @@ def lead(link: Path, target: Path) -> None:
     link.symlink_to(target, target_is_directory=True)
 
 
-def _snapshot(resources: Path, templates: Mapping[str, Path], cards: Sequence[Card], target: Path) -> None:
+def _copy_resources(resources: Path, templates: Mapping[str, Path], cards: Sequence[Card], target: Path) -> None:
     partial = target.with_name(".resources.part")
     shutil.rmtree(partial, ignore_errors=True)
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     partial.mkdir(parents=True)
     shutil.copytree(resources / "indexes", partial / "indexes", ignore=ignore)
-    _describe_indexes(partial / "indexes")
+    _write_index_schemas(partial / "indexes")
     (partial / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
     shipped = resources / "templates"
     for name, template in {**{path.name: path for path in sorted(shipped.iterdir())}, **templates}.items():
@@ -122,7 +122,7 @@ def put_template(template: Path, place: Path, shared: Path) -> None:
     shutil.copytree(template, place, ignore=ignore, dirs_exist_ok=True)
 
 
-def _describe_indexes(folder: Path) -> None:
+def _write_index_schemas(folder: Path) -> None:
     """Schema and example of the tasks that m3b does not ship with."""
     for task in kinds.names():
         if not (folder / f"{task}.schema.json").exists():

@@ -133,7 +133,7 @@ class Readings:
         if card.path is None or not card.path.is_dir() or (self.given is not None and self.given.index is not None):
             return FolderRead()
         self.emit(StageBegun("surveying the data folder"))
-        job, survey_questions = proposal_job(request, card, self._given_parts()), questions()
+        job, survey_questions = proposal_job(request, card, self._overrides_to_json()), questions()
         answer = self._ask({**job, "do": "overview", "asked": survey_questions}, card.path)
         if "error" in answer and self.given is None:
             return FolderRead()
@@ -148,7 +148,7 @@ class Readings:
     def _chosen(self, request: str, card: Card) -> TaskReading | None:
         """The proposal that `m3b look` shows for the request."""
         assert card.path is not None
-        root, job = card.path, proposal_job(request, card, self._given_parts())
+        root, job = card.path, proposal_job(request, card, self._overrides_to_json())
         if not request.strip():
             return None
         choice = choose_proposal(
@@ -158,7 +158,7 @@ class Readings:
         )
         reading = _task_reading(choice.task, choice.boxes, choice.answer)
         noted = {
-            **self._noted(CHOSEN, {}),
+            **self._load(CHOSEN, {}),
             card.root: reading.model_dump(mode="json", include={"task", "boxes", "target"}),
         }
         self._note(CHOSEN, noted)
@@ -176,12 +176,12 @@ class Readings:
         """Whether boxes alone are asked for: as for the proposal that was chosen, if the selection measures its target."""
         mine = family(selection.task)
         by_metric = selection.metric in mine.box_metrics and selection.metric not in mine.state_metrics
-        chosen = self._noted(CHOSEN, {}).get(card.root, {})
+        chosen = self._load(CHOSEN, {}).get(card.root, {})
         if chosen.get("task") == selection.task and (chosen["target"] == "boxes") == by_metric:
             return bool(chosen["boxes"]) or None
         return by_metric or None
 
-    def _given_parts(self) -> dict[str, Any]:
+    def _overrides_to_json(self) -> dict[str, Any]:
         return self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
 
     def propose(self, request: str, selection: Selection, card: Card) -> Proposed:
@@ -193,7 +193,7 @@ class Readings:
             return Proposed((), "The data is not on this machine.")
         if self.given is not None and self.given.index is not None:
             return self._written([as_reading(self.given.index)])
-        job = {**proposal_job(request, card, self._given_parts()), "task": selection.task,
+        job = {**proposal_job(request, card, self._overrides_to_json()), "task": selection.task,
                "classes": list(selection.classes), "boxes": self._boxes(selection, card)}  # fmt: skip
         self._note(ASKED, job)
         answer = self._proposed(job, card.path)
@@ -247,15 +247,15 @@ class Readings:
         """Why a person should look at the index at hand before training; empty where the evidence suffices."""
         if self.origin == SCRIPT and not (self.facts.get("compared") and self.facts.get("fits")):
             return f"A script made the index, and nothing in the data folder bears its {self.facts.get('what', 'labels')} out."
-        return "" if self.origin == GIVEN else str(self._noted(DOUBT, "") or self._beside())
+        return "" if self.origin == GIVEN else str(self._load(DOUBT, "") or self._beside())
 
     def _beside(self) -> str:
         """What is borne out as well as the first reading, where that was taken."""
-        proposed_manifests = self._noted(OFFERED, [])
+        proposed_manifests = self._load(OFFERED, [])
         is_first = (
             self.origin == PROPOSED and bool(proposed_manifests) and self.facts.get("spec") == proposed_manifests[0]
         )
-        rival = str(self._noted(RIVAL, "")) if is_first else ""
+        rival = str(self._load(RIVAL, "")) if is_first else ""
         return f"{rival[:1].upper()}{rival[1:]}." if rival else ""
 
     def execute(self, selection: Selection, card: Card) -> Verdict | None:
@@ -285,7 +285,7 @@ class Readings:
             return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", user_message))
         self.facts = answer
         self.origin = (
-            GIVEN if user_manifest is not None else PROPOSED if manifest in self._noted(OFFERED, []) else EDITED
+            GIVEN if user_manifest is not None else PROPOSED if manifest in self._load(OFFERED, []) else EDITED
         )
         return None
 
@@ -298,7 +298,7 @@ class Readings:
         """
         if card.path is None or not card.path.is_dir() or self.origin not in (SCRIPT, EDITED):
             return None
-        stored_job = self._noted(ASKED, {})
+        stored_job = self._load(ASKED, {})
         default = {"request": selection.plan, "classes": list(selection.classes), "notes": card.text(), "boxes": None,
                    "seconds": SURVEY_S}  # fmt: skip
         records = [kinds.to_json(record, selection.task) for record in index.records]
@@ -323,7 +323,7 @@ class Readings:
         folder.mkdir(exist_ok=True)
         replace_text(folder / name, json.dumps(value, ensure_ascii=False))
 
-    def _noted(self, name: str, default: Any) -> Any:
+    def _load(self, name: str, default: Any) -> Any:
         try:
             return read_json(self.run.folder, f"{FOLDER}/{name}")
         except (OSError, ValueError):

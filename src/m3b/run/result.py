@@ -120,14 +120,14 @@ class Result:
         return f"{self.primary.n} cases; {unknown_patients(self.grouped_by)}"
 
     def __repr__(self) -> str:
-        figure_text = figure(self._primary()) or short(self.reason, 120)
+        figure_text = figure(self._primary_to_dict()) or short(self.reason, 120)
         location = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
         return f"<Result {self.status}: {figure_text}{location}>"
 
     def _repr_html_(self) -> str:
         rows = [
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
-            ("test figure", figure(self._primary())), ("measured on", self.tested_on),
+            ("test figure", figure(self._primary_to_dict())), ("measured on", self.tested_on),
             *((f"external {name}", external_result.line.partition(": ")[2]) for name, external_result in self.external.items()),
             ("integrity", self.integrity), ("model", self.model_dir),
             ("report", self.report), ("run", self.run_dir),
@@ -136,12 +136,12 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; `acceptable` stands in `primary`."""
-        raw = {**asdict(self), "primary": self._primary()}
+        raw = {**asdict(self), "primary": self._primary_to_dict()}
         raw["external"] = {name: external_result.to_dict() for name, external_result in self.external.items()}
         del raw["acceptable"]
         return raw
 
-    def _primary(self) -> dict[str, Any] | None:
+    def _primary_to_dict(self) -> dict[str, Any] | None:
         if self.primary is None:
             return None
         return {**self.primary.to_dict(), "acceptable": None if self.acceptable is None else list(self.acceptable)}

@@ -46,7 +46,7 @@ class Executor:
 
     def __init__(self, sandbox: Sandbox, run: Run, read: Sequence[Path], cancelled: Callable[[], bool]) -> None:
         self.sandbox, self.run, self.read, self.cancelled = sandbox, run, tuple(read), cancelled
-        self.readers, self._raw = KeptReaders(sandbox, cancelled), tuple(read)
+        self.readers, self._raw_folders = KeptReaders(sandbox, cancelled), tuple(read)
 
     def probe(self, file: Path, *arguments: str) -> Ran:
         """Run a Python file of m3b's in the working directory."""
@@ -72,7 +72,7 @@ class Executor:
     def checking(self) -> Reader:
         """The reader that looks at what was handed over and at the raw data; it writes nowhere and stays for the next
         look."""
-        folders = [self._frozen(), self.run.locked, *self._raw, *roots_of(self.run.locked)]
+        folders = [self._frozen(), self.run.locked, *self._raw_folders, *roots_of(self.run.locked)]
         return self.readers.of([path.resolve() for path in folders if path.is_dir()])
 
     def _frozen(self) -> Path:
@@ -107,8 +107,8 @@ class Executor:
             try:
                 copies = control.copies_of(records, index, family(index.task), self.run.locked)
                 all_records = [*records, *(records[copy.of] for copy in copies)]
-                staged = self._staged(all_records, scratch / "cases", reader)
-                was_altered = self._altered(copies, staged, reader)
+                staged = self._stage_images(all_records, scratch / "cases", reader)
+                was_altered = self._alter_copies(copies, staged, reader)
                 place_links(staged, self.run.locked)
                 covariates = [all_records[position].covariates for position in staged.order]
                 predictions = staged.restore(self._answers(folder, staged, scratch / "answers", covariates))
@@ -121,14 +121,14 @@ class Executor:
         """`TaskFamily.trivial`, the masks opened by a reader. Raises ModelError, DataError."""
         return guessed(training, records, index, base, self.checking())
 
-    def _staged(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
+    def _stage_images(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
         images = [record.reference for record in records]
         staged = reader.ask(
             STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked, staging.LINK_FROM_BYTES)
         )
         return replace(staged, folder=folder)
 
-    def _altered(self, copies: Sequence[control.Copy], staged: Staged, reader: Reader) -> list[bool]:
+    def _alter_copies(self, copies: Sequence[control.Copy], staged: Staged, reader: Reader) -> list[bool]:
         """Alter the staged files of copies, which come last; gives for each whether it was."""
         if not copies:
             return []
@@ -145,14 +145,14 @@ class Executor:
             mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
             result = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
             ending_note = "" if result.reason == "exit" else f"\nm3b ended it: {result.reason}"
-            return result.code, result.output + ending_note + self._lonely(result)
+            return result.code, result.output + ending_note + self._explain_missing_sockets(result)
 
         return run_predict(folder, staged.folder, staged.paths, confine, keep=answered, covariates=given)
 
-    def _lonely(self, ran: Ran) -> str:
+    def _explain_missing_sockets(self, result: Ran) -> str:
         """What may be behind a failure where predict.py has neither sockets nor shared memory."""
-        is_refused = any(word in ran.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
-        if ran.code == 0 or self.sandbox.name != "landlock" or not is_refused:
+        is_refused = any(word in result.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
+        if result.code == 0 or self.sandbox.name != "landlock" or not is_refused:
             return ""
         return "\npredict.py has no sockets and no shared memory here: it must predict without worker processes."
 

@@ -46,7 +46,7 @@ def checked(given: OwnStages) -> Stages:
     stage_by_kind: dict[str, Stage[Any]] = {}
     for stage in stages:
         _check_artifact(stage)
-        _check_place(stage, stages, stage_by_kind)
+        _check_order(stage, stages, stage_by_kind)
         stage_by_kind[kind_of(stage.artifact)] = stage
     for artifact_class in (Selection, DataIndex, TrainedModel):
         if kind_of(artifact_class) not in stage_by_kind:
@@ -88,31 +88,31 @@ def _check_artifact(stage: Stage[Any]) -> None:
         raise WrongUse(f"The stage {type(stage).__name__} does not say what it makes; give it `artifact`, a dataclass.")
     builtin_stage = next((stage_class for stage_class in SHIPPED if stage_class.artifact is artifact_class), None)
     if builtin_stage is not None:
-        _check_shipped(stage, builtin_stage)
+        _check_builtin_artifact(stage, builtin_stage)
     elif kind_of(artifact_class) in KINDS:
         raise WrongUse(
             f"{name} makes a {artifact_class.__name__}, and the journal takes that for m3b's own; rename the class."
         )
-    elif problem := _unwritable(artifact_class):
+    elif problem := _find_serialization_problem(artifact_class):
         raise WrongUse(f"{name} makes a {artifact_class.__name__}, which the journal cannot hold: {problem}.")
 
 
-def _check_shipped(stage: Stage[Any], shipped: type[Stage[Any]]) -> None:
-    problem = f"{stage.role.name} makes a {shipped.artifact.__name__}"
-    if not isinstance(stage, shipped):
+def _check_builtin_artifact(stage: Stage[Any], builtin_stage: type[Stage[Any]]) -> None:
+    problem = f"{stage.role.name} makes a {builtin_stage.artifact.__name__}"
+    if not isinstance(stage, builtin_stage):
         raise WrongUse(
-            f"{problem}, which m3b's own check accepts: derive {type(stage).__name__} from m3b.run.stages.{shipped.__name__}."
+            f"{problem}, which m3b's own check accepts: derive {type(stage).__name__} from m3b.run.stages.{builtin_stage.__name__}."
         )
     if not stage.required:
         raise WrongUse(f"{problem}, which no run can do without: set required = True.")
 
 
-def _unwritable(made: type[Any]) -> str:
+def _find_serialization_problem(artifact_class: type[Any]) -> str:
     """Why a class of artifacts cannot be written down and read again; empty where it can."""
-    if not is_dataclass(made) and not issubclass(made, BaseModel):
+    if not is_dataclass(artifact_class) and not issubclass(artifact_class, BaseModel):
         return "it is neither a dataclass nor a pydantic model"
     try:
-        TypeAdapter(made).json_schema()
+        TypeAdapter(artifact_class).json_schema()
     except (PydanticUserError, NameError, TypeError) as error:
         return str(error).splitlines()[0].rstrip(".")
     return ""
@@ -121,13 +121,13 @@ def _unwritable(made: type[Any]) -> str:
 # --- where it stands ------------------------------------------------------------------------------------------------
 
 
-def _check_place(stage: Stage[Any], stages: Stages, makers: Mapping[str, Stage[Any]]) -> None:
+def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, Stage[Any]]) -> None:
     """`makers` are the stages before it, by the kind of what they make."""
     name, artifact_name = stage.role.name, stage.artifact.__name__
-    if earlier_stage := makers.get(kind_of(stage.artifact)):
+    if earlier_stage := stage_by_kind.get(kind_of(stage.artifact)):
         raise WrongUse(f"{earlier_stage.role.name} and {name} both make a {artifact_name}; keep one of them.")
     for needed_class in stage.needs:
-        maker = makers.get(kind_of(needed_class))
+        maker = stage_by_kind.get(kind_of(needed_class))
         if maker is None or maker.artifact is not needed_class:
             later_role = next(
                 (later_stage.role.name for later_stage in stages if later_stage.artifact is needed_class), ""
@@ -138,7 +138,7 @@ def _check_place(stage: Stage[Any], stages: Stages, makers: Mapping[str, Stage[A
             raise WrongUse(
                 f"{name} needs a {needed_class.__name__}, which a run may do without: set required of {maker.role.name}."
             )
-    if stage.asks and "run_script" in stage.role.tools and kind_of(Selection) not in makers:
+    if stage.asks and "run_script" in stage.role.tools and kind_of(Selection) not in stage_by_kind:
         raise WrongUse(f"{name} may run scripts before a data set is chosen; put it behind {ROLE_NAMES[0]}.")
 
 

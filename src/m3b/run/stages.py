@@ -119,7 +119,7 @@ class ModuleStage(Stage[TrainingModule]):
             run.made(Selection),
             run.made(DataIndex),
             run.state.audit,
-            _minutes(run),
+            _plan_training_minutes(run),
             device(),
             run.folder.resources,
             closing(run, self),
@@ -168,7 +168,7 @@ def closing(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
     return {title: text for title, text in remarks.items() if text}
 
 
-def _minutes(run: RunContext) -> float:
+def _plan_training_minutes(run: RunContext) -> float:
     minutes = run.budget.training_minutes(run.options.train_minutes)
     if minutes < run.options.train_minutes:
         message = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."

@@ -127,7 +127,7 @@ class History:
             case Called():
                 self._of(event).actions += event.cost
             case Replied():
-                self._spent(event)
+                self._add_usage(event)
             case Checked(accepted=True):
                 dialogue_events = self.dialogue.get(event.role, [])
                 if dialogue_events and isinstance(dialogue_events[-1], Replied):
@@ -160,7 +160,7 @@ class History:
     def _of(self, event: Event) -> RoleTally:
         return self.roles.setdefault(event.role, RoleTally())
 
-    def _spent(self, event: Replied) -> None:
+    def _add_usage(self, event: Replied) -> None:
         self.usage = self.usage + event.usage
         role_usage = self._of(event)
         role_usage.input_tokens += event.usage.input_tokens

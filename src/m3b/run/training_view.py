@@ -34,7 +34,7 @@ VIEW = "view"
 ABOUT = "Datapath/about.json"
 """What training projects may know of the images beside the index."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
-_VIEW_PART = ".view.part"
+_PARTIAL_VIEW_FOLDER = ".view.part"
 Needed = Callable[[], Wanted]
 """What training cases need, found when it is first asked for."""
 
@@ -67,49 +67,57 @@ def begin_training(
     """
     index = read_index(run.locked, task)
     for name, folder in raw.items():
-        _lead(run.locked / "data" / name, folder)
+        _replace_link(run.locked / "data" / name, folder)
     find_needed_files: Needed = cache(lambda: wanted_by(index.train, run.locked))
     try:
-        _make_view(run, find_needed_files, chosen, reader, link=link, tick=tick)
-        _restart_work(run, index, find_needed_files, reader, about)
+        _make_training_view(run, find_needed_files, chosen, reader, allow_links=link, on_progress=tick)
+        _restart_work_folder(run, index, find_needed_files, reader, about)
     except (DataError, OSError) as error:
         raise Failed(f"The view of the training cases cannot be made: {error}") from error
-    _take_back(run, index)
+    _remove_test_files(run, index)
     views = {name: run.folder / VIEW / name for name in sorted(os.listdir(run.folder / VIEW))}
-    _lead_data(run, views)
+    _link_data_folders(run, views)
     return Roots(
         run.work, {**{f"data/{name}": view_folder for name, view_folder in views.items()}, "resources": run.resources}
     )
 
 
-def _make_view(
-    run: Run, needed: Needed, chosen: str, reader: MakeReader | None, *, link: bool, tick: Tick | None
+def _make_training_view(
+    run: Run,
+    find_needed_files: Needed,
+    dataset_name: str,
+    make_reader: MakeReader | None,
+    *,
+    allow_links: bool,
+    on_progress: Tick | None,
 ) -> None:
-    view, partial = run.folder / VIEW, run.folder / _VIEW_PART
+    view, partial = run.folder / VIEW, run.folder / _PARTIAL_VIEW_FOLDER
     if view.is_dir():
         return
     remove_tree(partial)
-    (partial / chosen).mkdir(parents=True)
-    needed_files = _of(needed(), raw=True)
-    with _cutting(needed_files, run.locked, partial, reader) as cut_archive:
+    (partial / dataset_name).mkdir(parents=True)
+    needed_files = _of(find_needed_files(), raw=True)
+    with _open_archive_cutter(needed_files, run.locked, partial, make_reader) as cut_archive:
         make_view(
             needed_files,
             run.locked,
             lambda path: partial / path.partition("/")[2],
-            link=link,
-            tick=tick,
+            link=allow_links,
+            tick=on_progress,
             cut=cut_archive,
         )
     rename(partial, view)
 
 
 @contextmanager
-def _cutting(wanted: Wanted, base: Path, part: Path, make: MakeReader | None) -> Iterator[Cut]:
+def _open_archive_cutter(
+    needed_files: Wanted, root: Path, partial: Path, make_reader: MakeReader | None
+) -> Iterator[Cut]:
     """What takes archives apart: a reader that may write below `part`, started only where there is an archive."""
-    if not wanted.archives or make is None:
+    if not needed_files.archives or make_reader is None:
         yield subset
         return
-    with make(base, (part,)) as reader:
+    with make_reader(root, (partial,)) as reader:
         yield lambda source, target, keys: reader.ask(CUT, ToCut(source, target, dict(keys)))
 
 
@@ -121,7 +129,9 @@ def _of(whole: Wanted, *, raw: bool) -> Wanted:
     )
 
 
-def _restart_work(run: Run, index: Index, needed: Needed, reader: MakeReader | None, about: Mapping[str, str]) -> None:
+def _restart_work_folder(
+    run: Run, index: Index, find_needed_files: Needed, make_reader: MakeReader | None, image_facts: Mapping[str, str]
+) -> None:
     """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
     partial, scratch = run.folder / WORK_PART, run.folder / SCRATCH
     if not scratch.is_dir():
@@ -130,9 +140,9 @@ def _restart_work(run: Run, index: Index, needed: Needed, reader: MakeReader | N
             (partial / folder).mkdir(parents=True)
         (partial / TRAIN).write_bytes(for_training(index))
         (partial / LABELS).write_bytes((run.locked / LABELS).read_bytes())
-        (partial / ABOUT).write_text(json.dumps(dict(about), ensure_ascii=False), encoding="utf-8")
-        needed_files = _of(needed(), raw=False)
-        with _cutting(needed_files, run.locked, partial, reader) as cut_archive:
+        (partial / ABOUT).write_text(json.dumps(dict(image_facts), ensure_ascii=False), encoding="utf-8")
+        needed_files = _of(find_needed_files(), raw=False)
+        with _open_archive_cutter(needed_files, run.locked, partial, make_reader) as cut_archive:
             make_view(needed_files, run.locked, lambda path: partial / path, link=False, cut=cut_archive)
         rename(run.work, scratch)
     if partial.is_dir():
@@ -140,7 +150,7 @@ def _restart_work(run: Run, index: Index, needed: Needed, reader: MakeReader | N
         rename(partial, run.work)
 
 
-def _lead(link: Path, target: Path) -> None:
+def _replace_link(link: Path, target: Path) -> None:
     """A link that leads there, in place of whatever else stands there."""
     if link.is_symlink() and os.readlink(link) == str(target):
         return
@@ -150,16 +160,16 @@ def _lead(link: Path, target: Path) -> None:
     link.symlink_to(target, target_is_directory=True)
 
 
-def _lead_data(run: Run, places: Mapping[str, Path]) -> None:
+def _link_data_folders(run: Run, targets: Mapping[str, Path]) -> None:
     data = run.work / "data"
     if data.is_symlink() or not data.is_dir():
         remove_tree(data)
     for name in os.listdir(data) if data.is_dir() else []:
-        if name not in places and (data / name).is_symlink():
+        if name not in targets and (data / name).is_symlink():
             (data / name).unlink()
-    for name, target in places.items():
-        _lead(data / name, target)
-    _lead(run.work / "resources", run.resources)
+    for name, target in targets.items():
+        _replace_link(data / name, target)
+    _replace_link(run.work / "resources", run.resources)
 
 
 # --- for people, afterwards ---------------------------------------------------------------------------------------
@@ -174,18 +184,18 @@ def end_training(run: Run, raw: Mapping[str, Path], task: str, *, keep_view: boo
     if not (run.folder / SCRATCH).is_dir():
         return
     index = read_index(run.locked, task)
-    _lead_data(run, raw)
+    _link_data_folders(run, raw)
     write_whole(run.work, TEST, read_bytes(run.locked, TEST))
     write_whole(run.work, AUDIT, read_bytes(run.folder, AUDIT))
-    for path in _of_test_alone(index, run.locked):
+    for path in _list_test_only_files(index, run.locked):
         write_whole(run.work, path, read_bytes(run.locked, path, most=2**40))
     if not keep_view:
         remove_tree(run.folder / VIEW)
 
 
-def _take_back(run: Run, index: Index) -> None:
+def _remove_test_files(run: Run, index: Index) -> None:
     """Undo `end_training` where a run is resumed."""
-    for path in (TEST, AUDIT, *_of_test_alone(index, run.locked)):
+    for path in (TEST, AUDIT, *_list_test_only_files(index, run.locked)):
         copied_file = run.work / path
         if not os.path.lexists(copied_file):
             continue
@@ -198,7 +208,7 @@ def _take_back(run: Run, index: Index) -> None:
             copied_file.unlink()
 
 
-def _of_test_alone(index: Index, locked: Path) -> list[str]:
+def _list_test_only_files(index: Index, locked: Path) -> list[str]:
     """Whole files that were made for test cases and that no training case has."""
     if not made_files(index.test):
         return []

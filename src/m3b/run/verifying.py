@@ -183,7 +183,7 @@ def _index(run: Run, history: History) -> Iterator[Comparison]:
         index = read_index(run.locked, data.task)
         if digest_made(run.locked, made_files(index.records)) != data.hashes["made"]:
             problems.append("images or masks that were made for cases were changed")
-    yield _finding(subject, problems)
+    yield _make_comparison(subject, problems)
 
 
 def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Comparison]:
@@ -194,9 +194,11 @@ def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Compa
     if not model.hashes:
         yield Comparison("the model that was measured", "unknown", "early versions kept no hashes of it")
         return
-    yield _finding("the model that was measured", changes(run.measured, model.hashes, free=()))
+    yield _make_comparison("the model that was measured", changes(run.measured, model.hashes, free=()))
     has_changed_predictions = digest_of(run.locked, PREDICTIONS) != model.answers
-    yield _finding("its answers on the test cases", [f"{PREDICTIONS} was changed"] if has_changed_predictions else [])
+    yield _make_comparison(
+        "its answers on the test cases", [f"{PREDICTIONS} was changed"] if has_changed_predictions else []
+    )
     yield from _figures(run, selection, history.index, events)
 
 
@@ -234,7 +236,7 @@ def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
         return Comparison(
             what, "unknown", f"{', '.join(user_metrics)}: metrics of the user's own; the others are the same"
         )
-    return _finding(what, [f"{name} differs" for name in differing])
+    return _make_comparison(what, [f"{name} differs" for name in differing])
 
 
 def _figure(measure: Mapping[str, Any]) -> list[Any]:
@@ -245,12 +247,12 @@ def _figure(measure: Mapping[str, Any]) -> list[Any]:
 def _delivered(run: Run, events: list[Event]) -> Iterator[Comparison]:
     delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
     if delivered_hashes:
-        yield _finding("the model that was delivered", _changes(run.model, delivered_hashes[-1]))
+        yield _make_comparison("the model that was delivered", _find_changes(run.model, delivered_hashes[-1]))
     elif run.model.is_dir():
         yield Comparison("the model that was delivered", "unknown", "the journal does not speak of it")
 
 
-def _changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
+def _find_changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
     """As `changes`, the list itself included, and whatever was added."""
     if not folder.is_dir():
         return [f"{folder.name}/ is missing"]
@@ -260,9 +262,9 @@ def _changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
     return ([] if is_provenance_same else [f"{MANIFEST} was changed"]) + changes(folder, file_hashes, free=FREE)
 
 
-def _finding(what: str, found: list[str]) -> Comparison:
-    detail = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-    return Comparison(what, "changed" if found else "same", detail)
+def _make_comparison(subject: str, problems: list[str]) -> Comparison:
+    detail = ", ".join(problems[:5]) + (f" and {len(problems) - 5} more" if len(problems) > 5 else "")
+    return Comparison(subject, "changed" if problems else "same", detail)
 
 
 # --- a model alone -------------------------------------------------------------------------------------------------
@@ -285,7 +287,7 @@ def _files(folder: Path, content: bytes) -> Iterator[Comparison]:
     if not isinstance(files, dict):
         yield Comparison(subject, "changed", f"{MANIFEST} cannot be read")
         return
-    yield _finding(subject, changes(folder, {str(name): str(value) for name, value in files.items()}))
+    yield _make_comparison(subject, changes(folder, {str(name): str(value) for name, value in files.items()}))
 
 
 def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
@@ -309,7 +311,7 @@ def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
         and _head(journal, recorded_position["lines"]) != recorded_position.get("head")
     ):
         problems.append(f"line {recorded_position['lines']} of the journal is not the one that {MANIFEST} names")
-    yield _finding(subject, problems)
+    yield _make_comparison(subject, problems)
 
 
 def _head(file: Path, number: Any) -> str:

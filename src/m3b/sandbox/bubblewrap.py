@@ -17,9 +17,15 @@ from m3b.sandbox.process import Process
 from m3b.untrusted import TemporaryFolder
 
 # IP stays open for torchrun: the private network has nothing but a loopback of its own.
-_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_NETLINK)]
+_SOCKET_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_NETLINK)]
 _NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
-_OF_THE_MACHINE = ("/proc/kpageflags", "/proc/kpagecount", "/proc/kpagecgroup", "/proc/slabinfo", "/proc/vmallocinfo")
+_MACHINE_WIDE_PROC_FILES = (
+    "/proc/kpageflags",
+    "/proc/kpagecount",
+    "/proc/kpagecgroup",
+    "/proc/slabinfo",
+    "/proc/vmallocinfo",
+)
 """What /proc shows root of the whole machine's memory, in every namespace; others may not read it anyway."""
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
@@ -74,7 +80,9 @@ class Bubblewrap:
                 home="/tmp",  # nosec B108  # a folder inside the sandbox, or a name that is only compared
                 outer=self._line(mounts, private, limits),
                 seccomp=Seccomp(
-                    families=[_FAMILIES[0]] if limits.alone else _FAMILIES, beside_others=False, connects=True
+                    families=[_SOCKET_FAMILIES[0]] if limits.alone else _SOCKET_FAMILIES,
+                    beside_others=False,
+                    connects=True,
                 ),
             )
             return Process(supervisor_job, output, folder)
@@ -100,17 +108,17 @@ class Bubblewrap:
             "--dev",
             "/dev",
         ]
-        for file in filter(os.path.exists, _OF_THE_MACHINE if os.getuid() == 0 else ()):
+        for file in filter(os.path.exists, _MACHINE_WIDE_PROC_FILES if os.getuid() == 0 else ()):
             arguments += ["--ro-bind", "/dev/null", file]
         arguments += ["--size", str(max(64, limits.memory_mib // 2) << 20), "--tmpfs", "/dev/shm"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
         for path in gpu_nodes():
             arguments += ["--dev-bind-try", str(path), str(path)]
         arguments += ["--remount-ro", "/dev", "--bind", private, "/tmp"]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
-        arguments += _binds(mounts)
+        arguments += _bind_arguments(mounts)
         return [*arguments, "--remount-ro", "/", "--"]
 
 
-def _binds(mounts: Mounts) -> list[str]:
+def _bind_arguments(mounts: Mounts) -> list[str]:
     """Mount outer folders before inner ones, so that a read-only folder inside a writable one stays read-only."""
     bind_options: dict[Path, str] = {p: "--ro-bind" for p in interpreter_folders()}
     bind_options.update({p: "--ro-bind" for p in mounts.read})

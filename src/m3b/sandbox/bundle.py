@@ -19,7 +19,7 @@ from m3b.errors import SandboxError
 PACKAGE = "guard"
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
-_IMPORTER = """
+_IMPORTER_CODE = """
 import marshal, os, sys
 def load(descriptor):
     os.set_inheritable(descriptor, False)
@@ -39,7 +39,7 @@ def load(descriptor):
 def start_of(module: str) -> str:
     """Python that runs `guard.<module>` out of the bundle, in an interpreter that inherits `descriptor()`."""
     run = f"load({descriptor()}); from guard import {module}; sys.exit({module}.main(sys.argv[1:]))"
-    return f"{_IMPORTER}{run}"
+    return f"{_IMPORTER_CODE}{run}"
 
 
 def descriptor() -> int:
@@ -49,7 +49,7 @@ def descriptor() -> int:
         SandboxError: it cannot be written, as under a low limit on the size of files (`ulimit -f`).
     """
     try:
-        return _descriptor(os.getpid())
+        return _make_descriptor(os.getpid())
     except OSError as error:
         raise SandboxError(
             f"The sandbox's guards could not be laid into memory: {error.strerror or error}. They take some 100 KiB: is there "
@@ -58,7 +58,7 @@ def descriptor() -> int:
 
 
 @cache
-def _descriptor(pid: int) -> int:
+def _make_descriptor(pid: int) -> int:
     codes = {name: marshal.dumps(code) for name, code in _codes().items()}
     memfd = os.memfd_create("m3b-guards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with os.fdopen(os.dup(memfd), "wb") as file:

@@ -17,7 +17,7 @@ _REMEDY = (
     "package), or use Linux 6.12 or newer with Landlock. `m3b doctor` shows every probe. "
 )
 _OFF = "`--sandbox off` runs the scripts unconfined: only on a machine where nothing can be lost."
-_PROBE_S = 20.0
+_PROBE_TIMEOUT_S = 20.0
 
 
 def choose(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
@@ -78,32 +78,32 @@ def _candidates(mode: str, weak: bool) -> list[tuple[Sandbox | None, Probe]]:
     """Return what was tried, in order of strength; after the first that works nothing more is tried unless `weak`."""
     tried: list[tuple[Sandbox | None, Probe]] = []
     if mode in ("auto", "bubblewrap"):
-        tried += _bubblewraps()
+        tried += _try_bubblewraps()
     if mode in ("auto", "landlock") and (weak or not any(probe.works for _, probe in tried)):
-        tried.append(_landlock(weak))
+        tried.append(_try_landlock(weak))
     return tried
 
 
-def _bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
+def _try_bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
     from m3b.sandbox.bubblewrap import Bubblewrap, executables
 
     tried: list[tuple[Sandbox | None, Probe]] = []
     for executable in executables():
         candidate = Bubblewrap(executable)
-        probe = _try(candidate, f"bubblewrap ({executable})")
+        probe = _probe(candidate, f"bubblewrap ({executable})")
         tried.append((candidate, probe))
         if probe.works:
             return tried
     return tried or [(None, Probe("bubblewrap", False, "no bwrap program found"))]
 
 
-def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
+def _try_landlock(accept_weak: bool) -> tuple[Sandbox | None, Probe]:
     from m3b.sandbox.guard import rules, seccomp
     from m3b.sandbox.landlock import FULL, OLDEST, Landlock
 
     if not seccomp.supported():
         return None, Probe("landlock", False, f"no system call table for {os.uname().machine}")
-    abi, needed = rules.abi(), OLDEST if weak else FULL
+    abi, needed = rules.abi(), OLDEST if accept_weak else FULL
     if abi == 0:
         return None, Probe("landlock", False, "the kernel has no Landlock, or a container's filter refuses it")
     if abi < needed:
@@ -111,19 +111,19 @@ def _landlock(weak: bool) -> tuple[Sandbox | None, Probe]:
         hint = " (`--sandbox landlock` accepts it)" if OLDEST <= abi < FULL else ""
         return None, Probe("landlock", False, reason + hint)
     sandbox = Landlock(abi)
-    return sandbox, _try(sandbox, "landlock")
+    return sandbox, _probe(sandbox, "landlock")
 
 
-def _try(sandbox: Sandbox, name: str) -> Probe:
+def _probe(sandbox: Sandbox, name: str) -> Probe:
     from m3b.untrusted import TemporaryFolder
 
     scratch = TemporaryFolder("probe")
     folder = scratch.path
     try:
         mounts, output = Mounts(write=(folder,)), folder / "output"
-        limits = Limits(wall_s=_PROBE_S)
+        limits = Limits(wall_s=_PROBE_TIMEOUT_S)
         process = sandbox.start([sys.executable, "-c", "pass"], cwd=folder, mounts=mounts, output=output, limits=limits)
-        result = process.wait(_PROBE_S + 60) or process.stop()
+        result = process.wait(_PROBE_TIMEOUT_S + 60) or process.stop()
         if result.code == 0 and result.reason == "exit":
             return Probe(name, True, sandbox.level)
         output_tail = output.read_text(errors="replace").strip()[-500:]

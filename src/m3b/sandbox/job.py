@@ -69,11 +69,11 @@ def make(
         command=[own_python() if command[0] == sys.executable else command[0], *command[1:]],
         cwd=str(cwd.resolve()),
         env=variables(home, env),
-        rlimits=_rlimits(limits),
+        rlimits=_make_rlimits(limits),
         threads=threads,
         unprivileged=unprivileged,
         landlock=landlock,
-        filter=_filter(seccomp),
+        filter=_make_filter(seccomp),
     )
     return SupervisorJob(
         outer=list(outer),
@@ -92,10 +92,10 @@ def make(
     )
 
 
-def _filter(calls: Seccomp | None) -> bytes:
-    if calls is None:
+def _make_filter(policy: Seccomp | None) -> bytes:
+    if policy is None:
         return b""
-    return _packed(tuple(calls["families"]), calls["beside_others"], calls["connects"])
+    return _packed(tuple(policy["families"]), policy["beside_others"], policy["connects"])
 
 
 @cache
@@ -103,7 +103,7 @@ def _packed(families: tuple[int, ...], beside_others: bool, connects: bool) -> b
     return seccomp_filter.packed(Seccomp(families=list(families), beside_others=beside_others, connects=connects))
 
 
-def _rlimits(limits: Limits) -> dict[str, int]:
+def _make_rlimits(limits: Limits) -> dict[str, int]:
     result = {"CORE": 0, "FSIZE": limits.file_mib * _MIB, "NOFILE": 16384}
     if not gpu_nodes():
         # CUDA reserves far more addresses than it uses. Without it, this stops one process that grows faster than the

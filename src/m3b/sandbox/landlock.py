@@ -26,7 +26,7 @@ _PROTECTION = (
     "lines of other processes, names, sizes and times of files elsewhere, the list of mounts, as root the "
     "use of the machine's memory in numbers, and the kernel itself; chmod and the like do nothing."
 )
-_WEAKER = " This kernel's version also lets a script signal other processes of the same user."
+_WEAK_ABI_NOTE = " This kernel's version also lets a script signal other processes of the same user."
 
 
 class Landlock:
@@ -36,7 +36,7 @@ class Landlock:
 
     def __init__(self, abi: int) -> None:
         self.abi = abi
-        self.level = _PROTECTION.format(abi=abi) + (_WEAKER if abi < FULL else "")
+        self.level = _PROTECTION.format(abi=abi) + (_WEAK_ABI_NOTE if abi < FULL else "")
 
     def start(
         self,

@@ -36,14 +36,14 @@ _OWN = ("diagnosis", "segmentation", "detection", "report", "grading", "regressi
 
 
 @cache
-def _register_own(name: str) -> None:
+def _register_builtin(name: str) -> None:
     """One of m3b's own, which are a module each and are loaded when asked for: they bring what measures masks."""
     import_module(f".{name}", __name__).FAMILY.register()
 
 
-def _register_all() -> None:
+def _register_builtins() -> None:
     for name in _OWN:
-        _register_own(name)
+        _register_builtin(name)
 
 
 def register_task(new: TaskFamily) -> TaskFamily:
@@ -52,7 +52,7 @@ def register_task(new: TaskFamily) -> TaskFamily:
     Raises:
         ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
     """
-    _register_all()
+    _register_builtins()
     new.register()
     return new
 
@@ -64,7 +64,7 @@ def family(task: str) -> TaskFamily:
         ValueError: an unknown task.
     """
     if task in _OWN:
-        _register_own(task)
+        _register_builtin(task)
     task_family = FAMILIES.get(task)
     if task_family is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(names())}")

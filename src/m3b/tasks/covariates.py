@@ -31,7 +31,7 @@ def design(training: Sequence[Record], records: Sequence[Record]) -> tuple[Float
     columns: list[tuple[Floats, Floats]] = []
     for name in training[0].covariates:
         value_lists = ([record.covariates.get(name) for record in part] for part in (training, records))
-        columns += _of_numbers(*value_lists) if numeric(name, training) else _of_texts(*value_lists)
+        columns += _encode_numbers(*value_lists) if numeric(name, training) else _encode_categories(*value_lists)
     constants = np.ones(len(training)), np.ones(len(records))
     all_columns = [constants, *columns]
     return np.stack([training_column for training_column, _ in all_columns], axis=1), np.stack(
@@ -39,7 +39,7 @@ def design(training: Sequence[Record], records: Sequence[Record]) -> tuple[Float
     )
 
 
-def _of_numbers(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
+def _encode_numbers(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
     known_values = np.array([value for value in training if value is not None], dtype=np.float64)
     low, centre, high = np.percentile(known_values, (25, 50, 75))
     scale = float(high - low) / 1.349 or float(known_values.std()) or 1.0
@@ -58,7 +58,7 @@ def _of_numbers(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[F
     ]
 
 
-def _of_texts(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
+def _encode_categories(training: Sequence[Any], records: Sequence[Any]) -> list[tuple[Floats, Floats]]:
     values = sorted({str(value) for value in training if value is not None})
     pairs = []
     for category in (None, *values):
@@ -80,15 +80,17 @@ def classified(training: Sequence[Record], records: Sequence[Record], index: Ind
     training_matrix, record_matrix = design(training, records)
     truth = np.array([[name in record.labels for name in index.classes] for record in training], dtype=np.float64)
     if index.multi_label:
-        weights = np.stack([_logistic(training_matrix, column) for column in truth.T], axis=1)
+        weights = np.stack([_fit_logistic(training_matrix, column) for column in truth.T], axis=1)
         training_probabilities, probabilities = _sigmoid(training_matrix @ weights), _sigmoid(record_matrix @ weights)
-        thresholds = [_best_cut(training_probabilities[:, k], truth[:, k] > 0.5) for k in range(len(index.classes))]
+        thresholds = [
+            _find_best_threshold(training_probabilities[:, k], truth[:, k] > 0.5) for k in range(len(index.classes))
+        ]
         decisions = [
             [name for name, p, threshold in zip(index.classes, row, thresholds, strict=True) if p >= threshold]
             for row in probabilities
         ]
     else:
-        probabilities = _softmax(record_matrix @ _multinomial(training_matrix, truth))
+        probabilities = _softmax(record_matrix @ _fit_multinomial(training_matrix, truth))
         is_graded = index.task == "grading"
         class_positions = (
             (probabilities.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1) if is_graded else probabilities.argmax(axis=1)
@@ -134,7 +136,7 @@ def _softmax(values: Floats) -> Floats:
     return probabilities
 
 
-def _logistic(inputs: Floats, truth: Floats) -> Floats:
+def _fit_logistic(inputs: Floats, truth: Floats) -> Floats:
     """(D,) weights of the class by Newton's method; the first column is the constant, which the ridge leaves alone."""
     weights = np.zeros(inputs.shape[1])
     ridge = np.full(inputs.shape[1], RIDGE)
@@ -149,7 +151,7 @@ def _logistic(inputs: Floats, truth: Floats) -> Floats:
     return weights
 
 
-def _multinomial(inputs: Floats, truth: Floats) -> Floats:
+def _fit_multinomial(inputs: Floats, truth: Floats) -> Floats:
     """(D, K) weights of exclusive classes."""
     from scipy.optimize import minimize
 
@@ -167,7 +169,7 @@ def _multinomial(inputs: Floats, truth: Floats) -> Floats:
     return solution.reshape(shape)
 
 
-def _best_cut(score: Floats, truth: NDArray[np.bool_]) -> float:
+def _find_best_threshold(score: Floats, truth: NDArray[np.bool_]) -> float:
     """The cut with the best F1."""
     thresholds = np.unique(score)[:: max(1, len(np.unique(score)) // 200)]
     return float(

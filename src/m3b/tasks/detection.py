@@ -128,7 +128,7 @@ class Detection(TaskFamily):
         if index.stated:
             return [{} for _ in records]
         if not index.boxed:
-            return _mean_shape_rows(training, records, index, base)
+            return _measure_mean_shape(training, records, index, base)
         relative = [boxes for record in spread(training, AGAINST) if (boxes := _relative(record, base)) is not None]
         best_constants = best_boxes(relative, index.classes)
         return [_placed(best_constants, record, base) for record in records]
@@ -140,7 +140,7 @@ class Detection(TaskFamily):
         cases = [_case(row, all_scored, all_mapped) for row in rows]
         baseline_cases = None
         if trivial is not None:
-            baseline_cases = [_case(row, all_scored, all_mapped) for row in _guessed(rows, trivial)]
+            baseline_cases = [_case(row, all_scored, all_mapped) for row in _replace_marks(rows, trivial)]
         return with_unit(
             score_detection(cases, index.classes, primary=primary, trivial=baseline_cases, seed=seed), rows
         )
@@ -152,35 +152,35 @@ class Detection(TaskFamily):
     def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
         """Nothing marked, and the boxes or the mean shape that serve best for every image."""
         if index.stated:
-            return [_guessed(rows, [{} for _ in rows])]
-        no_marks = [{"predicted": []} if index.boxed else _unmarked(row) for row in rows]
-        return [_guessed(rows, answers) for answers in (no_marks, trivial) if answers is not None]
+            return [_replace_marks(rows, [{} for _ in rows])]
+        no_marks = [{"predicted": []} if index.boxed else _mark_nothing(row) for row in rows]
+        return [_replace_marks(rows, answers) for answers in (no_marks, trivial) if answers is not None]
 
 
-def _guessed(rows: Sequence[Row], answers: Sequence[Any]) -> list[Row]:
+def _replace_marks(rows: Sequence[Row], answers: Sequence[Any]) -> list[Row]:
     """The rows with other marks, as `trivial` gives them, and no opinion on the image."""
     marks = [answer if isinstance(answer, Mapping) else {"predicted": answer} for answer in answers]
     return [{**row, **answer, "anomaly_score": 0.5} for row, answer in zip(rows, marks, strict=True)]
 
 
-def _unmarked(row: Row) -> Row:
+def _mark_nothing(row: Row) -> Row:
     """Every lesion missed, nothing said."""
     lesions = {name: [0, detected + missed, 0, 0] for name, (detected, missed, *_) in row["lesions"].items()}
     return {"figures": unmarked(row["figures"]), "lesions": lesions}
 
 
-def _mean_shape_rows(
-    training: Sequence[Record], records: Sequence[Record], index: Index, base: Path
+def _measure_mean_shape(
+    training: Sequence[Record], records: Sequence[Record], index: Index, root: Path
 ) -> list[dict[str, Any]] | None:
     """The mean shape's figures on every record: organs that are outlined beside lesions lie at much the same place in
     everybody, so that a model has to do better than that. None where there is no common shape."""
     try:
-        predict_mean_shape = mean_shape(spread(training, MAX_FOR_ATLAS), index, base)
+        predict_mean_shape = mean_shape(spread(training, MAX_FOR_ATLAS), index, root)
         rows = []
         for record in records:
-            truth = true_channels(record, index.values, base)
+            truth = true_channels(record, index.values, root)
             predicted_channels = predict_mean_shape(truth.shape[1:])
-            figures, lesions = measure_channels(predicted_channels, truth, index.classes, spacing_of(record, base))
+            figures, lesions = measure_channels(predicted_channels, truth, index.classes, spacing_of(record, root))
             rows.append(
                 {
                     "figures": pack(figures),

@@ -87,7 +87,7 @@ class Diagnosis(TaskFamily):
         }
         constant_rows = [
             [{**row, "probabilities": class_frequencies, "decided": decision} for row in rows]
-            for decision in _constants(index)
+            for decision in _constant_decisions(index)
         ]
         covariate_rows = blind_rows(rows, trivial)
         return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
@@ -100,7 +100,7 @@ def _cases(rows: Sequence[Row], index: Index) -> list[Case]:
     ]
 
 
-def _constants(index: Index) -> list[list[str]]:
+def _constant_decisions(index: Index) -> list[list[str]]:
     """Decisions that are the same for every image."""
     single_labels = [[name] for name in index.classes]
     return [*single_labels, [], list(index.classes)] if index.multi_label else single_labels

@@ -36,7 +36,7 @@ def fitted(records: Sequence[Record], values: Mapping[str, int], index: Index) -
     Raises:
         DataError: the set cannot measure this model; the message says why.
     """
-    _same_kind(records, index)
+    _check_same_kind(records, index)
     model_names = {_folded(name): name for name in index.classes}
     name_map = {
         external_name: model_names[_folded(external_name)]
@@ -44,14 +44,14 @@ def fitted(records: Sequence[Record], values: Mapping[str, int], index: Index) -
         if _folded(external_name) in model_names
     }
     is_exclusive = not (index.masked or index.boxed or index.multi_label) and len(index.classes) > 1
-    _enough(index, values, name_map, exclusive=is_exclusive)
+    _check_classes_present(index, values, name_map, is_exclusive=is_exclusive)
     notes = []
     if unknown_classes := sorted(set(values) - set(name_map)):
         consequence = "cases of them are left out" if is_exclusive else "what is marked as such is left out"
         notes.append(f"It has classes that the model does not know ({', '.join(unknown_classes[:8])}); {consequence}.")
     remaining, dropped_counts = [], Counter[str]()
     for record in records:
-        renamed_record = _renamed(record, name_map)
+        renamed_record = _rename_classes(record, name_map)
         if is_exclusive and len(renamed_record.labels) != 1:
             dropped_counts["of another class" if not renamed_record.labels else "with several labels"] += 1
         else:
@@ -66,7 +66,7 @@ def _folded(name: str) -> str:
     return " ".join(name.replace("_", " ").replace("-", " ").casefold().split())
 
 
-def _same_kind(records: Sequence[Record], index: Index) -> None:
+def _check_same_kind(records: Sequence[Record], index: Index) -> None:
     """Raises DataError where targets or channels are of another kind than those that the model was made for."""
     record_kind = kinds.of(index.task)
     external_index = Index(tuple(records), (), ("x",), index.task, {"x": 1})
@@ -88,12 +88,14 @@ def _same_kind(records: Sequence[Record], index: Index) -> None:
         raise DataError(f"Its cases do not fit together: {inconsistency}.")
 
 
-def _enough(index: Index, values: Mapping[str, int], named: Mapping[str, str], *, exclusive: bool) -> None:
+def _check_classes_present(
+    index: Index, values: Mapping[str, int], name_map: Mapping[str, str], *, is_exclusive: bool
+) -> None:
     """Raises DataError where the set says nothing of classes that the model's figure rests on."""
     if index.stated or (index.task == "report" and not values):
         return
-    absent = [name for name in index.classes if name not in named.values()]
-    if not absent or (exclusive and len(named) > 1):
+    absent = [name for name in index.classes if name not in name_map.values()]
+    if not absent or (is_exclusive and len(name_map) > 1):
         return
     external_classes = ", ".join(values) or "none"
     raise DataError(
@@ -102,14 +104,14 @@ def _enough(index: Index, values: Mapping[str, int], named: Mapping[str, str], *
     )
 
 
-def _renamed(record: Record, named: Mapping[str, str]) -> Record:
-    labels = tuple(named[item] for item in record.labels if item in named)
+def _rename_classes(record: Record, name_map: Mapping[str, str]) -> Record:
+    labels = tuple(name_map[item] for item in record.labels if item in name_map)
     boxes = record.boxes
     if boxes is not None:
-        boxes = tuple(replace(item, label=named[item.label]) for item in boxes if item.label in named)
+        boxes = tuple(replace(item, label=name_map[item.label]) for item in boxes if item.label in name_map)
     mask = record.mask
     if isinstance(mask, Mapping):
-        mask = {named[name]: path for name, path in mask.items() if name in named}
+        mask = {name_map[name]: path for name, path in mask.items() if name in name_map}
     return replace(record, labels=labels, boxes=boxes, mask=mask)
 
 

@@ -25,9 +25,9 @@ _RANGE = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
 )
 _WORD = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
-_SCALE = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
+_SCALE_PATTERN = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
 """Scales whose grades are in an order, whether or not the request says how many there are."""
-_GRADE = rf"(?:{_WORD}|{_SCALE}|\b(?:densit(?:y|ies)|ordinal)\b)"
+_GRADE_PATTERN = rf"(?:{_WORD}|{_SCALE_PATTERN}|\b(?:densit(?:y|ies)|ordinal)\b)"
 
 
 class Grading(TaskFamily):
@@ -53,8 +53,8 @@ class Grading(TaskFamily):
     )
     aliases = ("ordinal", "ordinal regression", "ordinal classification")
     asked = (
-        rf"\bordinal\b|quadratic(?:ally)? (?:weighted )?kappa|{_GRADE}[^.;]*{_RANGE}|{_RANGE}[^.;]*{_GRADE}"
-        rf"|{_WORD}[^.;]*{_SCALE}|{_SCALE}[^.;]*{_WORD}"
+        rf"\bordinal\b|quadratic(?:ally)? (?:weighted )?kappa|{_GRADE_PATTERN}[^.;]*{_RANGE}|{_RANGE}[^.;]*{_GRADE_PATTERN}"
+        rf"|{_WORD}[^.;]*{_SCALE_PATTERN}|{_SCALE_PATTERN}[^.;]*{_WORD}"
     )
     kin = ("diagnosis",)
     built = "Grader of"

@@ -97,7 +97,7 @@ def measure_metric(
 
     from m3b.metrics.bootstrap import interval, paired, spread
 
-    bootstrap = _Draws(rows, draws, seed)
+    bootstrap = _PatientBootstrap(rows, draws, seed)
     value, samples = float(metric.of(rows)), bootstrap.of(metric, rows)
     low, high = interval(value, samples, bootstrap.patients, not metric.unbounded)
     values = [float(metric.of(item)) for item in blind]
@@ -110,7 +110,7 @@ def measure_metric(
     return Measure(metric.name, value, low, high, len(rows), values[best_position], gain, bootstrap.patients)
 
 
-class _Draws:
+class _PatientBootstrap:
     """The same bootstrap samples of patients for every answer."""
 
     def __init__(self, rows: Sequence[Row], draws: int, seed: int) -> None:

@@ -28,7 +28,7 @@ _UNIT = (
     r"\b(?:in|as)\s+(?:an?\s+)?(?:months?|years?|weeks?|days?|mm|cm|ml|kg|g|millimet\w+|centimet\w+|millilit\w+|percent\w*|"
     r"hounsfield|monate\w*|jahre\w*)\b|\b(?:in|as)\s+(?:an?\s+)?%"
 )
-_QUANTITY = (
+_QUANTITY_PATTERN = (
     r"\b(?:bone age|skeletal age|(?:brain|gestational|patient'?s?'?|biological|chronological) age|age of the (?:patient|child|fetus)|"
     r"ejection fraction|head circumference|knochenalter|ejektionsfraktion|body mass index|bmi|bone mineral density)\b"
 )
@@ -60,7 +60,7 @@ class Regression(TaskFamily):
         "folder; keep an own split; leave out what has no image, no number or does not open."
     )
     aliases = ("continuous", "value", "number", "estimation")
-    asked = rf"\bregress(?:ion|or)\b|{_VERB}[^.;]*(?:{_UNIT}|{_QUANTITY})|\bhow old\b"
+    asked = rf"\bregress(?:ion|or)\b|{_VERB}[^.;]*(?:{_UNIT}|{_QUANTITY_PATTERN})|\bhow old\b"
     kin = ("diagnosis",)
     marks_objects = False
     built = "Estimator of"

@@ -91,7 +91,7 @@ class Segmentation(TaskFamily):
         """Dice, NSD and HD95 of every label."""
         if index.overlapping:
             predicted_channels = answered_channels(answer, index.classes, record, base)
-            figures = _by_channel(predicted_channels, record, index, base)
+            figures = _measure_channels(predicted_channels, record, index, base)
         elif answer.mask is None:
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
@@ -144,7 +144,9 @@ def mean_shape(records: Sequence[Record], index: Index, base: Path) -> Callable[
         atlas = build_atlas((true_mask(_whole(record), record, base) for record in records), index.values)
         label_values = np.array(list(index.values.values()))
         return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
-    class_atlases = [build_atlas(_planes(records, index, k, base), {"it": 1}) for k in range(len(index.classes))]
+    class_atlases = [
+        build_atlas(_iter_class_masks(records, index, k, base), {"it": 1}) for k in range(len(index.classes))
+    ]
     return lambda shape: np.stack([one.predict(shape) > 0 for one in class_atlases])
 
 
@@ -154,12 +156,14 @@ def _whole(record: Record) -> str | list[str]:
     return record.mask if isinstance(record.mask, str) else list(record.mask)
 
 
-def _planes(records: Sequence[Record], index: Index, k: int, base: Path) -> Iterator[NDArray[Any]]:
-    return (true_channels(record, index.values, base)[k].astype("uint8") for record in records)
+def _iter_class_masks(records: Sequence[Record], index: Index, position: int, root: Path) -> Iterator[NDArray[Any]]:
+    return (true_channels(record, index.values, root)[position].astype("uint8") for record in records)
 
 
-def _by_channel(ours: NDArray[Any], record: Record, index: Index, base: Path) -> dict[str, LabelFigures]:
-    return _figures(ours, true_channels(record, index.values, base), record, index, base)
+def _measure_channels(
+    predicted_channels: NDArray[Any], record: Record, index: Index, root: Path
+) -> dict[str, LabelFigures]:
+    return _figures(predicted_channels, true_channels(record, index.values, root), record, index, root)
 
 
 def _figures(

@@ -99,7 +99,7 @@ class Collator:
             )
         for table_row, chat in zip(mask, chats, strict=True):
             if chat["learn"] is not None:
-                _leave_out(table_row, chat["learn"])
+                _mask_turns(table_row, chat["learn"])
         labels = batch["input_ids"].clone()
         labels[(batch["attention_mask"] == 0) | (mask == 0)] = IGNORED
         return {**batch, "labels": labels}
@@ -119,7 +119,7 @@ class Collator:
             return_tensors="pt", return_assistant_tokens_mask=True,
             processor_kwargs={"padding": True, "padding_side": "right", "add_special_tokens": False},
         )  # fmt: skip
-        return _tensors(encoded)
+        return _to_tensors(encoded)
 
     def _read(self, chats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         import torch
@@ -143,7 +143,7 @@ class Collator:
         }
 
 
-def _leave_out(mask: Any, learn: Sequence[bool]) -> None:
+def _mask_turns(mask: Any, learn: Sequence[bool]) -> None:
     """Take the turns that are no example out of a mask over tokens, in place.
 
     Args:
@@ -166,10 +166,10 @@ def _leave_out(mask: Any, learn: Sequence[bool]) -> None:
             mask[turn_number == turn] = 0
 
 
-def _tensors(found: Mapping[str, Any]) -> dict[str, Any]:
+def _to_tensors(encoded: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
-    return {name: value if torch.is_tensor(value) else torch.tensor(value) for name, value in found.items()}
+    return {name: value if torch.is_tensor(value) else torch.tensor(value) for name, value in encoded.items()}
 
 
 def _opened(file: str) -> Any:

@@ -121,9 +121,9 @@ class RoleTrajectories:
             return f"no {self.role} at work"
         if foreign_tools:
             return f"uses tools that are not m3b's ({', '.join(sorted(foreign_tools))})"
-        return self._chat(run, record, events, messages, tools)
+        return self._make_chat(run, record, events, messages, tools)
 
-    def _chat(
+    def _make_chat(
         self,
         run: Run,
         record: dict[str, Any],

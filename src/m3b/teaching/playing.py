@@ -33,7 +33,7 @@ class Earned:
         return self.scored.form == 1 and not self.played.faults
 
 
-class _Heard(EpisodeFolder):
+class _EventRecorder(EpisodeFolder):
     """Keeps the events of an episode and writes nothing."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def play(
     """
     weights, scores = reward or Reward(), []
     for number, target in enumerate(targets, 1):
-        episode, recorder = Episode(segmenter, target.image), _Heard()
+        episode, recorder = Episode(segmenter, target.image), _EventRecorder()
         result = run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=recorder)
         calls = tuple(event.name for event in recorder.events if isinstance(event, Called))
         answers = [event for event in recorder.events if isinstance(event, Returned)]

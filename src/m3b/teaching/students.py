@@ -174,7 +174,7 @@ def _looked_at(place: Path) -> bool:
     return any(key in config for key in ("vision_config", "vision_tower", "image_token_id"))
 
 
-def _check_template(student: Student, place: Path) -> None:
+def _check_template(student: Student, path: Path) -> None:
     """Whether calls and answers appear in what the template renders."""
     name, argument, answer_text = "a_tool_of_m3b", "an_argument", "what it said"
     call = {"type": "function", "function": {"name": name, "arguments": {argument: 7}}}
@@ -185,15 +185,15 @@ def _check_template(student: Student, place: Path) -> None:
         {"role": "assistant", "content": _text("done", student.sees)},
     ]
     if not getattr(student.processor, "chat_template", None):
-        raise WrongUse(f"The model in {place} has no chat template. Use an instruction-tuned model that knows tools.")
+        raise WrongUse(f"The model in {path} has no chat template. Use an instruction-tuned model that knows tools.")
     from jinja2 import TemplateError
 
     try:
         rendered = student.processor.apply_chat_template(messages, tokenize=False)
     except (TemplateError, TypeError, ValueError, KeyError) as error:
-        raise WrongUse(f"The model in {place} {NO_CALLS} ({type(error).__name__}: {error})") from error
+        raise WrongUse(f"The model in {path} {NO_CALLS} ({type(error).__name__}: {error})") from error
     if not all(part in rendered for part in (name, argument, answer_text)):
-        raise WrongUse(f"The model in {place} {NO_CALLS}")
+        raise WrongUse(f"The model in {path} {NO_CALLS}")
 
 
 def _text(words: str, sees: bool) -> Any:

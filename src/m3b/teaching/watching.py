@@ -19,11 +19,11 @@ def within(minutes: float | None) -> list[Any]:
 
     deadline = time.monotonic() + 60 * minutes
 
-    class _Clock(TrainerCallback):  # type: ignore[misc]
+    class _TimeLimit(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             control.should_training_stop = control.should_training_stop or time.monotonic() > deadline
 
-    return [_Clock()]
+    return [_TimeLimit()]
 
 
 def finite(curve: Sequence[Mapping[str, float]], lr: float) -> None:

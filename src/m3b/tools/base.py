@@ -49,11 +49,11 @@ REPEATABLE = frozenset(TOOLS) - {"edit_files", "run_script"}
 
 HAND_OVER = "the work was handed over, and nothing may run on while it is checked"
 
-_UNCUT = ("read_files", "run_script")
+_SELF_LIMITING_TOOLS = ("read_files", "run_script")
 """Tools that bound their own results: one pages, the other's whole output is in a file already."""
 
 
-class _Malformed(ToolError):
+class _MalformedCall(ToolError):
     """A call that could not be understood, let alone run."""
 
 
@@ -134,7 +134,7 @@ class Toolbox:
     def _answer(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         try:
             result = self._run(call, allowed)
-        except _Malformed as error:
+        except _MalformedCall as error:
             return ToolResult(clip(str(error), self.context.max_result_chars), True, {"malformed": True})
         except ToolError as error:
             return ToolResult(clip(str(error), self.context.max_result_chars), is_error=True)
@@ -142,7 +142,7 @@ class Toolbox:
             return ToolResult(self._system(error), is_error=True)
         except MemoryError:
             return ToolResult(f"{call.name}: not enough memory. Look at less at a time.", is_error=True)
-        return result if call.name in _UNCUT else self._bounded(result)
+        return result if call.name in _SELF_LIMITING_TOOLS else self._bounded(result)
 
     def remember_lost(self, lost: Mapping[int, str]) -> None:
         """Scripts that ended with an earlier process of m3b: number -> how their work goes on; a call for one is told."""
@@ -176,17 +176,17 @@ class Toolbox:
         if call.name not in available:
             similar = difflib.get_close_matches(call.name, available, 1)
             hint = f" Did you mean {similar[0]}?" if similar else ""
-            raise _Malformed(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(available)}.")
+            raise _MalformedCall(f"There is no tool {call.name!r} here.{hint} Tools: {', '.join(available)}.")
         tool = self.tools[call.name]
         if call.parse_error:
-            raise _Malformed(
+            raise _MalformedCall(
                 f"The arguments of {call.name} were not a JSON object ({call.parse_error}). "
-                f"Send the call again with {_usage(tool)}. {_expected(tool)}"
+                f"Send the call again with {_usage(tool)}. {_format_schema(tool)}"
             )
         try:
             arguments = schema.arguments_for(tool, call.arguments)
         except ToolError as error:
-            raise _Malformed(f"{call.name}: {error} Use: {_usage(tool)}. {_expected(tool)}") from None
+            raise _MalformedCall(f"{call.name}: {error} Use: {_usage(tool)}. {_format_schema(tool)}") from None
         return tool(self.context, **arguments)
 
     def _bounded(self, result: ToolResult) -> ToolResult:
@@ -231,7 +231,7 @@ def _usage(tool: Callable[..., ToolResult]) -> str:
     return f"{tool.__name__}({', '.join(parameter_texts)})"
 
 
-def _expected(tool: Callable[..., ToolResult]) -> str:
+def _format_schema(tool: Callable[..., ToolResult]) -> str:
     """The schema of the arguments, without the descriptions that the model has been given already."""
     schema_json = json.dumps(_bare(schema.spec_of(tool).parameters), separators=(",", ":"))
     return f"Schema of the arguments: {schema_json}"

@@ -14,7 +14,7 @@ from m3b.tools.paths import Roots, copy_file, entries, walk, write_whole
 from m3b.tools.text import plural, size
 from m3b.writing import one_line
 
-_MAX_LISTED = 300
+_MAX_LISTED_ENTRIES = 300
 
 
 class NewFile(TypedDict):
@@ -41,7 +41,9 @@ def list_files(ctx: Context, path: str = ".", depth: int = 2) -> ToolResult:
     lines: list[str] = []
     is_truncated = _list_into(ctx, folder, "", max(1, min(depth, 6)), lines)
     if is_truncated:
-        lines.append(f"... the list stops at {_MAX_LISTED} entries; use preview_dirs to count and group the rest")
+        lines.append(
+            f"... the list stops at {_MAX_LISTED_ENTRIES} entries; use preview_dirs to count and group the rest"
+        )
     return ToolResult(
         "\n".join([f"{ctx.roots.show(folder)}/", *map(one_line, lines)]) if lines else f"{path}: empty folder"
     )
@@ -55,7 +57,7 @@ def _list_into(ctx: Context, folder: Path, indent: str, depth: int, lines: list[
         lines.append(f"{indent}  (unreadable: {error.strerror})")
         return False
     for entry in sorted_entries:
-        if len(lines) >= _MAX_LISTED:
+        if len(lines) >= _MAX_LISTED_ENTRIES:
             return True
         target = folder / entry.name
         if entry.kind == "link":

@@ -33,11 +33,11 @@ def bound(functions: Iterable[OwnTool]) -> dict[str, Bound]:
             )
         if not inspect.getdoc(function):
             raise WrongUse(f"The tool {name} needs a docstring: it is what agents are told of it.")
-        tools_by_name[name] = _bound(function, name)
+        tools_by_name[name] = _bind_user_tool(function, name)
     return tools_by_name
 
 
-def _bound(function: OwnTool, name: str) -> Bound:
+def _bind_user_tool(function: OwnTool, name: str) -> Bound:
     hints = typing.get_type_hints(function)
     parameters = list(inspect.signature(function).parameters.values())
     if untyped := [parameter.name for parameter in parameters if parameter.name not in hints]:

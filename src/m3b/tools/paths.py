@@ -43,7 +43,7 @@ class Roots:
             if real.exists():
                 return real
         parts = self._parts(path)
-        name = self._root_of(parts)
+        name = self._find_root(parts)
         if write and parts and parts[0] in self._taken:
             raise ToolError(
                 f"{path}: {parts[0]}/ is read-only. Copy what you need with copy_files and change the copy, "
@@ -110,7 +110,7 @@ class Roots:
                 return self.show(candidate)
         raise ToolError(f"{path}: outside of the allowed folders. {self._allowed()}")
 
-    def _root_of(self, parts: list[str]) -> str | None:
+    def _find_root(self, parts: list[str]) -> str | None:
         for length in range(len(parts), 0, -1):
             name = "/".join(parts[:length])
             if name in self.read:

@@ -51,17 +51,17 @@ def report(found: FolderWalk, shown: str, top: Path, samples: int) -> str:
         f"{shown}: {plural(found.files, 'file')} in {plural(found.folders, 'sub-folder')}, {size_qualifier}{size(total)}"
     ]
     if found.sizes:
-        lines.append("by extension: " + _extensions(found, size_qualifier))
+        lines.append("by extension: " + _format_extensions(found, size_qualifier))
     if found.root.children:
         lines.append("folders (files below):")
         tree: list[str] = []
-        _tree(found.root, "  ", 3, tree)
+        _format_tree(found.root, "  ", 3, tree)
         lines += tree[:_MAX_LINES] + ([f"  ... {len(tree) - _MAX_LINES} more lines"] if len(tree) > _MAX_LINES else [])
     if found.groups:
         lines.append("patterns:")
-        lines += _patterns(found)
-        lines += _samples(found, top, samples)
-    return "\n".join(map(one_line, lines + _oddities(found)))
+        lines += _format_patterns(found)
+        lines += _format_examples(found, top, samples)
+    return "\n".join(map(one_line, lines + _format_oddities(found)))
 
 
 def summary(found: FolderWalk, shown: str) -> FolderSummary:
@@ -70,22 +70,23 @@ def summary(found: FolderWalk, shown: str) -> FolderSummary:
     return FolderSummary(path=shown, files=found.files, patterns=patterns)
 
 
-def _extensions(found: FolderWalk, about: str) -> str:
-    largest = sorted(found.sizes.items(), key=lambda item: (-item[1].count, item[0]))
+def _format_extensions(folder_walk: FolderWalk, size_qualifier: str) -> str:
+    largest = sorted(folder_walk.sizes.items(), key=lambda item: (-item[1].count, item[0]))
     text = ", ".join(
-        f"{suffix or '(none)'} {sizes.count:,} ({about}{size(sizes.estimate)})" for suffix, sizes in largest[:12]
+        f"{suffix or '(none)'} {sizes.count:,} ({size_qualifier}{size(sizes.estimate)})"
+        for suffix, sizes in largest[:12]
     )
     return text + (f", and {len(largest) - 12} more" if len(largest) > 12 else "")
 
 
-def _tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
+def _format_tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
     largest = sorted(node.children, key=lambda folder: (-folder.files, natural(folder.name)))[:_MAX_CHILDREN]
     shown_ids = {id(folder) for folder in largest}
     for child in sorted(largest, key=lambda folder: natural(folder.name)):
         nested_note = f" in {plural(child.folders, 'folder')}" if child.folders and depth == 1 else ""
         lines.append(f"{indent}{child.name}/ {child.files:,}{nested_note}")
         if depth > 1:
-            _tree(child, indent + "  ", depth - 1, lines)
+            _format_tree(child, indent + "  ", depth - 1, lines)
     remaining = [folder for folder in node.children if id(folder) not in shown_ids]
     if remaining:
         counts = [folder.files for folder in remaining]
@@ -108,11 +109,13 @@ def _likeness(names: list[str]) -> str:
     return f" like {', '.join(group.shown() for group in groups)}"
 
 
-def _patterns(found: FolderWalk) -> list[str]:
-    largest = _largest(found)
+def _format_patterns(folder_walk: FolderWalk) -> list[str]:
+    largest = _largest(folder_walk)
     lines = [f"  {group.shown()}" + (f" x {group.count:,}" if group.count > 1 else "") for group in largest]
     n_other = (
-        sum(group.count for group in found.groups.values()) - sum(group.count for group in largest) + found.ungrouped
+        sum(group.count for group in folder_walk.groups.values())
+        - sum(group.count for group in largest)
+        + folder_walk.ungrouped
     )
     if n_other:
         lines.append(f"  ... {n_other:,} files of other patterns")
@@ -125,33 +128,35 @@ def _largest(found: FolderWalk) -> list[PatternGroup]:
     return sorted(largest[:_MAX_PATTERNS], key=lambda group: natural(group.shown()))
 
 
-def _samples(found: FolderWalk, top: Path, samples: int) -> list[str]:
+def _format_examples(folder_walk: FolderWalk, top: Path, samples: int) -> list[str]:
     """First paths of the largest patterns, in natural order; those whose pattern says it all are left out."""
-    repeated: list[PatternGroup] = [group for group in found.groups.values() if group.count > 1]
+    repeated: list[PatternGroup] = [group for group in folder_walk.groups.values() if group.count > 1]
     repeated.sort(key=lambda group: (-group.count, group.pattern))
     paths = sorted((os.path.relpath(group.example, top) for group in repeated[:samples]), key=natural)
     return ["examples: " + ", ".join(paths)] if paths else []
 
 
-def _oddities(found: FolderWalk) -> list[str]:
+def _format_oddities(folder_walk: FolderWalk) -> list[str]:
     lines = []
-    if found.empty:
-        count_qualifier = "" if found.exact else "at least "
-        lines.append(f"empty files: {count_qualifier}{found.empty:,}, such as {', '.join(found.empty_at)}")
-    if found.stray:
-        kinds = ", ".join(f"{name} x {count:,}" for name, count in found.stray.most_common(5))
-        lines.append(f"hidden or stray files, no data, in no pattern above: {kinds}; such as {found.stray_at[0]}")
-    if found.unreadable_count:
-        lines.append(f"unreadable folders, not counted: {found.unreadable_count:,}: {', '.join(found.unreadable)}")
-    if found.links:
-        lines.append(f"links, not followed: {found.links:,}")
-    if found.followed:
-        lines.append(f"links to files within the data, counted as files: {found.followed:,}")
-    if found.links_out:
+    if folder_walk.empty:
+        count_qualifier = "" if folder_walk.exact else "at least "
+        lines.append(f"empty files: {count_qualifier}{folder_walk.empty:,}, such as {', '.join(folder_walk.empty_at)}")
+    if folder_walk.stray:
+        kinds = ", ".join(f"{name} x {count:,}" for name, count in folder_walk.stray.most_common(5))
+        lines.append(f"hidden or stray files, no data, in no pattern above: {kinds}; such as {folder_walk.stray_at[0]}")
+    if folder_walk.unreadable_count:
         lines.append(
-            f"links that lead out of the data, or nowhere, so that no script can open them: {found.links_out:,}, such "
-            f"as {', '.join(found.links_out_at)}. Only the user can help: {WHAT_TO_DO}"
+            f"unreadable folders, not counted: {folder_walk.unreadable_count:,}: {', '.join(folder_walk.unreadable)}"
         )
-    if found.special:
-        lines.append(f"pipes, sockets or devices: {found.special:,}")
+    if folder_walk.links:
+        lines.append(f"links, not followed: {folder_walk.links:,}")
+    if folder_walk.followed:
+        lines.append(f"links to files within the data, counted as files: {folder_walk.followed:,}")
+    if folder_walk.links_out:
+        lines.append(
+            f"links that lead out of the data, or nowhere, so that no script can open them: {folder_walk.links_out:,}, such "
+            f"as {', '.join(folder_walk.links_out_at)}. Only the user can help: {WHAT_TO_DO}"
+        )
+    if folder_walk.special:
+        lines.append(f"pipes, sockets or devices: {folder_walk.special:,}")
     return lines

@@ -32,12 +32,12 @@ _KINDS = {
     "hdf5": (".h5", ".hdf5", ".hdf"),
     "dicom": (".dcm", ".dicom", ".ima"),
 }
-_COPIED = 2**31
+_MAX_COPIED_BYTES = 2**31
 """Bytes of a volume in the working folder that are looked at."""
-_SPARSE = 2**30
+_MIN_SPARSE_BYTES = 2**30
 PREFIX = f"m3b-look-{os.getpid()}-"
 _SLICES = 5000
-_BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
+_KIND_BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
 
 
 def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
@@ -90,7 +90,7 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
     length = status.st_size
     if not length:
         return f"{display_path}: empty file"
-    if length > _SPARSE and status.st_blocks * 512 * 100 < length:
+    if length > _MIN_SPARSE_BYTES and status.st_blocks * 512 * 100 < length:
         raise ToolError(
             f"{display_path}: {size(length)}, nearly all of it holes without content; look at it with a script."
         )
@@ -99,7 +99,7 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
         return f"{display_path}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"
     module = importlib.import_module(f"m3b.tools.previews.{kind}")
     try:
-        with _still(ctx, real, kind) as stable_path:
+        with _stable_copy(ctx, real, kind) as stable_path:
             lines: list[str] = module.preview(stable_path, ctx.phi)
     except (ToolError, MemoryError):
         raise
@@ -117,7 +117,7 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
 
 
 @contextmanager
-def _still(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
+def _stable_copy(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
     """A volume that a running script could change between the look at its header and the opening by its library is
     copied first; every other kind of file is opened by a descriptor."""
     if kind != "volumes" or not ctx.roots.writable(real):
@@ -126,7 +126,9 @@ def _still(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
     from m3b.data.reading import shared
 
     with tempfile.TemporaryDirectory(prefix=PREFIX) as scratch:
-        bytes_left = _COPIED - untrusted.copy_file(real.parent, real.name, Path(scratch), real.name, most=_COPIED)
+        bytes_left = _MAX_COPIED_BYTES - untrusted.copy_file(
+            real.parent, real.name, Path(scratch), real.name, most=_MAX_COPIED_BYTES
+        )
         copied = Path(os.path.realpath(scratch)) / real.name
         try:
             names = shared().headers.companions(copied)
@@ -140,13 +142,13 @@ def _still(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
 
 def kind_of(path: Path, head: bytes) -> str:
     """The preview module for a file: by its extension, else by its first bytes."""
-    kind = _BY_EXTENSION.get(extension(path.name))
+    kind = _KIND_BY_EXTENSION.get(extension(path.name))
     if kind == "pickles" or kind is None:
-        return _by_content(path, head, kind)
+        return _detect_by_content(path, head, kind)
     return kind
 
 
-def _by_content(path: Path, head: bytes, kind: str | None) -> str:
+def _detect_by_content(path: Path, head: bytes, kind: str | None) -> str:
     if head[128:132] == b"DICM":
         return "dicom"
     if head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM", b"GIF8")):

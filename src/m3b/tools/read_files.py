@@ -14,8 +14,8 @@ from m3b.tools.previews.masking import masked_lines
 from m3b.tools.text import plural, size
 from m3b.writing import one_line
 
-_LONG_LINE = 2000
-_COUNT_UP_TO = 64 * 2**20
+_MAX_LINE_CHARS = 2000
+_MAX_COUNTED_BYTES = 64 * 2**20
 
 
 def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
@@ -25,7 +25,7 @@ def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400
     failed = 0
     for path in paths:
         try:
-            part = _read_one(ctx, path, max(offset, 0), max(1, min(limit, 2000)), chars_left)
+            part = _read_file(ctx, path, max(offset, 0), max(1, min(limit, 2000)), chars_left)
         except OSError as error:
             part, failed = f"{path}: {error.strerror}", failed + 1
         except (ToolError, DataError) as error:
@@ -38,7 +38,7 @@ def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400
     return ToolResult("\n\n".join(parts), is_error=failed == len(paths))
 
 
-def _read_one(ctx: Looking, path: str, offset: int, limit: int, room: int) -> str:
+def _read_file(ctx: Looking, path: str, offset: int, limit: int, chars_left: int) -> str:
     real = ctx.roots.resolve(path)
     if not real.exists():
         raise missing(ctx.roots, path, real)
@@ -50,9 +50,9 @@ def _read_one(ctx: Looking, path: str, offset: int, limit: int, room: int) -> st
         if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise ToolError(f"{path}: a binary file of {size(length)}. Use preview_files.")
         file.seek(0)
-        lines, n_cut, is_at_end = _page(file, offset, limit, room)
+        lines, n_cut, is_at_end = _read_page(file, offset, limit, chars_left)
         last = offset + len(lines)
-        total = last if is_at_end else _total_lines(file, length)
+        total = last if is_at_end else _count_lines(file, length)
     if not length:
         return f"== {one_line(path)}: empty file =="
     if not lines:
@@ -67,7 +67,7 @@ def _read_one(ctx: Looking, path: str, offset: int, limit: int, room: int) -> st
     return f"== {one_line(path)} ({'; '.join([range_text, *notes])}) ==\n" + "\n".join(lines)
 
 
-def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str], int, bool]:
+def _read_page(file: io.FileIO, offset: int, limit: int, chars_left: int) -> tuple[list[str], int, bool]:
     """Lines of one page, how many of them were cut, and whether the file ends there."""
     lines: list[str] = []
     n_cut = 0
@@ -76,11 +76,11 @@ def _page(file: io.FileIO, offset: int, limit: int, room: int) -> tuple[list[str
         if number < offset:
             continue
         text = raw.decode("utf-8", "replace").rstrip("\r\n").lstrip("\ufeff" if number == 0 else "")
-        if len(text) > _LONG_LINE:
-            text, n_cut = text[:_LONG_LINE] + "…", n_cut + 1
+        if len(text) > _MAX_LINE_CHARS:
+            text, n_cut = text[:_MAX_LINE_CHARS] + "…", n_cut + 1
         lines.append(text)
-        room -= len(text) + 1
-        if len(lines) >= limit or room <= 0:
+        chars_left -= len(text) + 1
+        if len(lines) >= limit or chars_left <= 0:
             return lines, n_cut, next(source, None) is None
     return lines, n_cut, True
 
@@ -97,8 +97,8 @@ def _lines(file: io.FileIO) -> Iterator[bytes]:
         buffered.detach()
 
 
-def _total_lines(file: io.FileIO, length: int) -> int | None:
-    if length > _COUNT_UP_TO:
+def _count_lines(file: io.FileIO, length: int) -> int | None:
+    if length > _MAX_COUNTED_BYTES:
         return None
     file.seek(0)
     total, last = 0, b"\n"

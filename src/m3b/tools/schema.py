@@ -15,8 +15,8 @@ from typing import Any, get_args, get_origin, is_typeddict
 from m3b.errors import ToolError
 from m3b.messages import ToolSpec
 
-_SIMPLE: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_ARGUMENT = re.compile(r"^ {4}(\w+): (.*)$")
+_JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_ARGUMENT_LINE = re.compile(r"^ {4}(\w+): (.*)$")
 
 
 def spec_of(function: Callable[..., Any]) -> ToolSpec:
@@ -24,12 +24,12 @@ def spec_of(function: Callable[..., Any]) -> ToolSpec:
 
     The docstring's text becomes the description; its `Args:` section describes the parameters.
     """
-    text, descriptions = _docstring(function)
+    text, descriptions = _parse_docstring(function)
     hints = _hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for name, parameter in _parameters(function).items():
-        property_schema = _schema(hints[name])
+        property_schema = _make_type_schema(hints[name])
         if name in descriptions:
             property_schema["description"] = descriptions[name]
         if parameter.default is inspect.Parameter.empty:
@@ -78,7 +78,7 @@ def coerce(value: Any, hint: Any, where: str) -> Any:
     hint = _bare(hint)
     if hint is Any:
         return value
-    if hint in _SIMPLE:
+    if hint in _JSON_TYPES:
         return _simple(value, hint, where)
     if get_origin(hint) is list:
         return _list(value, get_args(hint)[0], where)
@@ -150,22 +150,22 @@ def _bare(hint: Any) -> Any:
     return hint
 
 
-def _schema(hint: Any) -> dict[str, Any]:
+def _make_type_schema(hint: Any) -> dict[str, Any]:
     hint = _bare(hint)
-    if hint in _SIMPLE:
-        return {"type": _SIMPLE[hint]}
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
     if get_origin(hint) is list:
-        return {"type": "array", "items": _schema(get_args(hint)[0])}
+        return {"type": "array", "items": _make_type_schema(get_args(hint)[0])}
     if is_typeddict(hint):
-        fields = {name: _schema(kind) for name, kind in typing.get_type_hints(hint).items()}
+        fields = {name: _make_type_schema(kind) for name, kind in typing.get_type_hints(hint).items()}
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     raise TypeError(f"a tool's parameter cannot be a {hint}")
 
 
 def _wanted(hint: Any) -> str:
     hint = _bare(hint)
-    if hint in _SIMPLE:
-        return f"a {_SIMPLE[hint]}".replace("a integer", "an integer")
+    if hint in _JSON_TYPES:
+        return f"a {_JSON_TYPES[hint]}".replace("a integer", "an integer")
     if get_origin(hint) is list:
         noun, _, qualifier = _wanted(get_args(hint)[0]).split(" ", 1)[1].partition(" ")
         return f"a list of {noun}s{', each ' + qualifier if qualifier else ''}"
@@ -184,12 +184,12 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(list(inspect.signature(function).parameters.items())[1:])
 
 
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def _parse_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     text, _, args_section = inspect.getdoc(function).partition("\nArgs:\n")  # type: ignore[union-attr]
     descriptions: dict[str, str] = {}
     current_name = ""
     for line in args_section.split("\n"):
-        if match := _ARGUMENT.match(line):
+        if match := _ARGUMENT_LINE.match(line):
             current_name = match[1]
             descriptions[current_name] = match[2].strip()
         elif current_name and line.startswith(" " * 8):

@@ -12,9 +12,9 @@ from m3b.tools.jobs import ScriptJob
 from m3b.tools.text import bad_loss, clip, last_traceback, tidy
 
 SILENT_S = 120.0
-_LONGEST_WAIT_S = 3600
+_MAX_WAIT_S = 3600
 
-_REASONS = {
+_EXIT_REASON_TEXTS = {
     "wall_time": "killed: it ran longer than a script may",
     "memory": "killed: it used more memory than a script may. Use smaller batches, patches or fewer workers",
     "processes": "killed: it started more processes than a script may. Use fewer workers",
@@ -51,9 +51,7 @@ def run_script(ctx: Context, command: str = "", wait_s: int = 600, job: int = 0,
         script_job = ctx.jobs.start(command)
     if stop and script_job.running:
         script_job.exit = script_job.process.stop()
-    was_cancelled = ctx.jobs.wait(
-        script_job, max(0, min(wait_s, _LONGEST_WAIT_S)), ctx.cancelled, lambda j: _look(ctx, j)
-    )
+    was_cancelled = ctx.jobs.wait(script_job, max(0, min(wait_s, _MAX_WAIT_S)), ctx.cancelled, lambda j: _look(ctx, j))
     return _result(ctx, script_job, was_cancelled)
 
 
@@ -68,7 +66,7 @@ def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
     error = last_traceback(output)
     log = ctx.logs.spell(job.process.output)
     publish_error = ctx.logs.publish(job.process.output, raw.encode("utf-8", "replace"))
-    lines = [_headline(job, cancelled)]
+    lines = [_format_headline(job, cancelled)]
     if loss := bad_loss(output):
         lines.append(f"The loss is not a number: {loss[:200]}")
     if job.running and job.silence_s > SILENT_S:
@@ -97,7 +95,7 @@ def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
     return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
 
 
-def _headline(job: ScriptJob, cancelled: bool) -> str:
+def _format_headline(job: ScriptJob, was_cancelled: bool) -> str:
     if job.exit is None:
         return (
             f"Job {job.number} is still running after {time.monotonic() - job.started:.0f} s. "
@@ -105,9 +103,9 @@ def _headline(job: ScriptJob, cancelled: bool) -> str:
         )
     if job.why:
         return f"Exit code {job.exit.code} after {job.exit.wall_s:.1f} s, stopped by m3b: {job.why}."
-    return _ending(job.exit) + (" because the run was cancelled." if cancelled else "")
+    return _ending(job.exit) + (" because the run was cancelled." if was_cancelled else "")
 
 
 def _ending(end: Exit) -> str:
     text = f"Exit code {end.code} after {end.wall_s:.1f} s"
-    return text if end.reason == "exit" else f"{text}, {_REASONS.get(end.reason, end.reason)}."
+    return text if end.reason == "exit" else f"{text}, {_EXIT_REASON_TEXTS.get(end.reason, end.reason)}."

@@ -17,10 +17,10 @@ from m3b.tools.paths import opened
 from m3b.tools.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 
 _STAT_ALL = 20_000
-_STAT_EACH = 1024
+_MEASURED_FILE_INTERVAL = 1024
 DEEPEST = 64
 """Levels of folders that are looked into."""
-_DEEPEST_NODE = 4
+_MAX_NODE_DEPTH = 4
 _MAX_NODES = 20_000
 _MAX_PATTERNS = 4_000
 _KEPT = 5
@@ -83,7 +83,7 @@ class FolderWalk:
 
 
 @dataclass(slots=True)
-class _Folder:
+class _PendingFolder:
     path: str
     where: str
     """The path below the top, empty or with a slash at its end."""
@@ -95,7 +95,7 @@ class _Folder:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def _pause_gc() -> Iterator[None]:
     """Hundreds of thousands of names make the garbage collector run in vain: a third of the time of a walk."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -113,20 +113,20 @@ def survey(top: Path, inside: Inside | None = None) -> FolderWalk:
         top: a real path.
         inside: links to regular files in there count as files; no other link is followed.
     """
-    with _no_collection():
-        return _survey(top, inside or Inside(()))
+    with _pause_gc():
+        return _walk_tree(top, inside or Inside(()))
 
 
-def _survey(top: Path, inside: Inside) -> FolderWalk:
+def _walk_tree(top: Path, link_targets: Inside) -> FolderWalk:
     result = FolderWalk(Node(top.name, None))
-    pending = [_Folder(str(top), "", "", [], 0, result.root)]
-    sampler = _Measure(result)
+    pending = [_PendingFolder(str(top), "", "", [], 0, result.root)]
+    sampler = _SizeSampler(result)
     nodes = 1
     while pending:
         folder = pending.pop()
         result.deepest = max(result.deepest, folder.depth)
         try:
-            names, subfolders = _scan(folder, result, inside)
+            names, subfolders = _scan(folder, result, link_targets)
         except OSError as error:
             result.unreadable_count += 1
             if len(result.unreadable) < _KEPT:
@@ -139,7 +139,7 @@ def _survey(top: Path, inside: Inside) -> FolderWalk:
         patterns = _folder_patterns(subfolders)
         for name in subfolders:
             node = folder.node
-            if folder.depth < _DEEPEST_NODE and nodes < _MAX_NODES:
+            if folder.depth < _MAX_NODE_DEPTH and nodes < _MAX_NODES:
                 node = Node(name, folder.node)
                 folder.node.children.append(node)
                 nodes += 1
@@ -147,14 +147,14 @@ def _survey(top: Path, inside: Inside) -> FolderWalk:
             path, relative_path = f"{folder.path}/{name}", f"{folder.where}{name}/"
             pattern_path = f"{folder.shown}{pattern}/"
             pending.append(
-                _Folder(path, relative_path, pattern_path, folder.spans + digit_ranges, folder.depth + 1, node)
+                _PendingFolder(path, relative_path, pattern_path, folder.spans + digit_ranges, folder.depth + 1, node)
             )
     sampler.close()
     _total(result.root)
     return result
 
 
-def _scan(folder: _Folder, found: FolderWalk, inside: Inside) -> tuple[list[str], list[str]]:
+def _scan(folder: _PendingFolder, found: FolderWalk, inside: Inside) -> tuple[list[str], list[str]]:
     """Names of the files and of the sub-folders."""
     subfolders: list[str] = []
     if folder.depth > DEEPEST:
@@ -175,7 +175,7 @@ def _scan(folder: _Folder, found: FolderWalk, inside: Inside) -> tuple[list[str]
     return names, subfolders
 
 
-def _link(folder: _Folder, name: str, found: FolderWalk, inside: Inside) -> bool:
+def _link(folder: _PendingFolder, name: str, found: FolderWalk, inside: Inside) -> bool:
     """Count a link; whether it stands for a file."""
     path = f"{folder.path}/{name}"
     if path not in inside:
@@ -190,24 +190,24 @@ def _link(folder: _Folder, name: str, found: FolderWalk, inside: Inside) -> bool
     return False
 
 
-def _add_files(found: FolderWalk, folder: _Folder, names: list[str]) -> list[str]:
+def _add_files(result: FolderWalk, folder: _PendingFolder, names: list[str]) -> list[str]:
     """Count and group one folder's files; returns those that are data."""
-    found.files += len(names)
+    result.files += len(names)
     folder.node.own += len(names)
     hidden = folder.shown.startswith("__MACOSX") or "/__MACOSX" in folder.shown
     joined_names = "\n".join(names)
     stray = names if hidden else _strays(names, joined_names)
     if stray:
         for name in stray:
-            found.stray["__MACOSX/" if hidden else "._*" if name.startswith("._") else name] += 1
-        if len(found.stray_at) < _KEPT:
-            found.stray_at.append(folder.where + stray[0])
+            result.stray["__MACOSX/" if hidden else "._*" if name.startswith("._") else name] += 1
+        if len(result.stray_at) < _KEPT:
+            result.stray_at.append(folder.where + stray[0])
         stray_names = set(stray)
         names = [name for name in names if name not in stray_names]
         joined_names = ""
     for group in group_names(names, joined_names):
-        found.sizes.setdefault(extension(group.example), Sizes()).count += group.count
-        _merge(found, folder, group)
+        result.sizes.setdefault(extension(group.example), Sizes()).count += group.count
+        _merge(result, folder, group)
     return names
 
 
@@ -217,7 +217,7 @@ def _strays(names: list[str], joined: str) -> list[str]:
     return [name for name in names if name.startswith(".") or name in _STRAY]
 
 
-def _merge(found: FolderWalk, folder: _Folder, group: PatternGroup) -> None:
+def _merge(found: FolderWalk, folder: _PendingFolder, group: PatternGroup) -> None:
     key = folder.shown + group.pattern
     merged = found.groups.get(key)
     if merged is None:
@@ -228,25 +228,25 @@ def _merge(found: FolderWalk, folder: _Folder, group: PatternGroup) -> None:
     merged.add(group.count, [*folder.spans, *group.ranges], f"{folder.path}/{group.example}")
 
 
-class _Measure:
+class _SizeSampler:
     """Looks at the size of every file, or in large trees of every 1,024th."""
 
     def __init__(self, found: FolderWalk) -> None:
         self.found = found
-        self.kept: list[tuple[_Folder, list[str]]] = []
+        self.kept: list[tuple[_PendingFolder, list[str]]] = []
         self.seen = 0
 
-    def add(self, folder: _Folder, names: list[str]) -> None:
+    def add(self, folder: _PendingFolder, names: list[str]) -> None:
         """Remember a folder's files; once the tree is known to be large, look at a sample at once."""
         n_before = self.seen
         self.seen += len(names)
         if n_before > _STAT_ALL:
-            if sample := names[-n_before % _STAT_EACH :: _STAT_EACH]:
+            if sample := names[-n_before % _MEASURED_FILE_INTERVAL :: _MEASURED_FILE_INTERVAL]:
                 self._look(folder, sample)
             return
         self.kept.append((folder, names))
         if self.seen > _STAT_ALL:
-            self._drain(_STAT_EACH)
+            self._drain(_MEASURED_FILE_INTERVAL)
 
     def close(self) -> None:
         """Look at everything that is still only remembered."""
@@ -257,7 +257,7 @@ class _Measure:
             self._look(folder, names[::step])
         self.kept.clear()
 
-    def _look(self, folder: _Folder, names: list[str]) -> None:
+    def _look(self, folder: _PendingFolder, names: list[str]) -> None:
         result = self.found
         for name, length in _lengths(folder, names):
             sizes = result.sizes.setdefault(extension(name), Sizes())
@@ -269,7 +269,7 @@ class _Measure:
                     result.empty_at.append(folder.where + name)
 
 
-def _lengths(folder: _Folder, names: list[str]) -> Iterator[tuple[str, int]]:
+def _lengths(folder: _PendingFolder, names: list[str]) -> Iterator[tuple[str, int]]:
     with suppress(OSError), opened(folder.path) as descriptor:
         for name in names:
             with suppress(OSError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-_BAR = re.compile(r"^[^\n]{0,80}?\d{1,3}%\s*\|.*|^\s*\d+it \[.*", re.ASCII)
-_NAN = re.compile(
+_PROGRESS_BAR = re.compile(r"^[^\n]{0,80}?\d{1,3}%\s*\|.*|^\s*\d+it \[.*", re.ASCII)
+_NONFINITE_LOSS = re.compile(
     r"\bloss\b[^\n\w]{0,12}(?:tensor\()?[+-]?(?:nan|inf)\b|\b\w+_loss\b[^\n\w]{0,12}[+-]?(?:nan|inf)\b", re.I
 )
 _TRACEBACK = "Traceback (most recent call last):"
-_CHAINED = (
+_CHAINED_MESSAGES = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
@@ -60,7 +60,7 @@ def tidy(text: str) -> str:
         line = raw
         if "\r" in raw:
             line = next((part for part in reversed(raw.split("\r")) if part.strip()), "")
-        if _BAR.match(line):
+        if _PROGRESS_BAR.match(line):
             if bars:
                 lines[-1] = line
             else:
@@ -82,7 +82,7 @@ def last_traceback(text: str) -> str:
     first = starts[-1]
     for start in reversed(starts[:-1]):
         between = [line.strip() for line in lines[_traceback_end(lines, start) : first] if line.strip()]
-        if len(between) != 1 or between[0] not in _CHAINED:
+        if len(between) != 1 or between[0] not in _CHAINED_MESSAGES:
             break
         first = start
     return "\n".join(lines[first:end]).rstrip()
@@ -103,6 +103,6 @@ def _traceback_end(lines: list[str], start: int) -> int:
 def bad_loss(text: str) -> str:
     """The first line that reports a loss of NaN or infinity; empty without one."""
     for line in text.split("\n"):
-        if _NAN.search(line):
+        if _NONFINITE_LOSS.search(line):
             return line.strip()
     return ""

@@ -31,7 +31,7 @@ class Watch:
     alone: bool = False
 
 
-_watches: list[Watch] = []
+_active_watches: list[Watch] = []
 
 
 def opening(*parts: str | os.PathLike[str]) -> None:
@@ -40,10 +40,10 @@ def opening(*parts: str | os.PathLike[str]) -> None:
     Raises:
         DataError: opening this file has ended a reader before; the message says how.
     """
-    if not _watches:
+    if not _active_watches:
         return
     path = os.path.abspath(os.path.join(*parts))
-    for watch in _watches:
+    for watch in _active_watches:
         if path in watch.broken:
             raise DataError(watch.broken[path])
         watch.opening(path)
@@ -51,20 +51,20 @@ def opening(*parts: str | os.PathLike[str]) -> None:
 
 def progress(done: int, total: int) -> None:
     """Say how far a long piece of work has come."""
-    for watch in _watches:
+    for watch in _active_watches:
         watch.progress(done, total)
 
 
 def one_by_one() -> bool:
     """Whether files shall be opened one after another."""
-    return any(watch.alone for watch in _watches)
+    return any(watch.alone for watch in _active_watches)
 
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
     """Tell of every file that is opened inside, by any thread."""
-    _watches.append(watch)
+    _active_watches.append(watch)
     try:
         yield
     finally:
-        _watches.remove(watch)
+        _active_watches.remove(watch)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from m3b.untrusted.removing import remove_tree
 
-_HELD = re.compile(r"m3b-[a-z]+-held-\w+")
+_LOCKED_NAME = re.compile(r"m3b-[a-z]+-held-\w+")
 _NUMBERED = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
 MIN_AGE_S = 3600.0
 """Of a folder on a file system without locks, which has the number of its process in its name. A process of another
@@ -43,7 +43,7 @@ class TemporaryFolder:
     def give_away(self) -> None:
         """Leave the folder to a process that has inherited the handles."""
         self.close.detach()
-        _let_go(self.handles)
+        _close_handles(self.handles)
 
     def __enter__(self) -> Path:
         return self.path
@@ -85,10 +85,10 @@ def _lock(path: Path) -> int:
 
 def _remove(path: Path, handles: tuple[int, ...]) -> None:
     remove_tree(path)
-    _let_go(handles)
+    _close_handles(handles)
 
 
-def _let_go(handles: tuple[int, ...]) -> None:
+def _close_handles(handles: tuple[int, ...]) -> None:
     for handle in handles:
         os.close(handle)
 
@@ -100,7 +100,7 @@ def sweep_temporary() -> None:
             status = folder.lstat()
             if status.st_uid != os.getuid():
                 continue
-            if _HELD.fullmatch(folder.name):
+            if _LOCKED_NAME.fullmatch(folder.name):
                 _remove(folder, (_lock(folder),))
             elif pid_match := _NUMBERED.fullmatch(folder.name):
                 is_old = time.time() - status.st_mtime > MIN_AGE_S

@@ -142,22 +142,22 @@ def copy_file(root: Path, name: str | Path, target: Path, to: str | Path, *, mos
     with open_file(root, name, most=most) as source:
         folder = make_folder(target, parent)
         try:
-            return _copied(source, folder, file_name, str(to))
+            return _copy_into(source, folder, file_name, str(to))
         finally:
             os.close(folder)
 
 
-def _copied(source: io.FileIO, folder: int, last: str, to: str) -> int:
+def _copy_into(source: io.FileIO, folder: int, file_name: str, target_name: str) -> int:
     status = os.fstat(source.fileno())
     try:
-        os.unlink(last, dir_fd=folder)
+        os.unlink(file_name, dir_fd=folder)
     except FileNotFoundError:
         pass
     except IsADirectoryError:
-        raise Unsafe(to, "a folder; a file cannot be copied over it") from None
+        raise Unsafe(target_name, "a folder; a file cannot be copied over it") from None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     mode = 0o644 | (status.st_mode & 0o111)
-    with os.fdopen(os.open(last, flags, mode, dir_fd=folder), "wb") as out:
+    with os.fdopen(os.open(file_name, flags, mode, dir_fd=folder), "wb") as out:
         os.fchmod(out.fileno(), mode)
         shutil.copyfileobj(source, out, 1 << 20)
         return out.tell()

@@ -44,7 +44,7 @@ def write_whole(root: Path, name: str | Path, content: bytes, *, executable: boo
     temporary_name = f".{file_name[:100]}.{secrets.token_hex(6)}.tmp"
     try:
         with undo_on_error(_remove, temporary_name, folder):
-            mode = _mode(file_name, folder) | (0o111 if executable else 0)
+            mode = _file_mode(file_name, folder) | (0o111 if executable else 0)
             descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(descriptor, mode)
@@ -59,7 +59,7 @@ def _remove(name: str, folder: int) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _mode(name: str, folder: int) -> int:
+def _file_mode(name: str, folder: int) -> int:
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

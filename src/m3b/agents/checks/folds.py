@@ -99,7 +99,7 @@ def held_out_answers(
     try:
         for fold in sorted(set(case_folds)):
             fold_records = [record for record, case_fold in zip(valid, case_folds, strict=True) if case_fold == fold]
-            copy_model = _of_project if has_refit else _alone
+            copy_model = _copy_with_project_weights if has_refit else _alone
             fold_model = copy_model(folder, staging / str(fold), weight_files, fold, work)
             rows |= {
                 record.key: row
@@ -135,10 +135,13 @@ def _alone(folder: Path, target: Path, names: Sequence[str], fold: int, work: Pa
     return target
 
 
-def _of_project(folder: Path, target: Path, names: Sequence[str], fold: int, work: Path) -> Path:
+def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequence[str], fold: int, work: Path) -> Path:
     """A copy of the deliverable with weights of the project in place of its own."""
     delivered_weights = _names(folder, "config.json")[0]
     shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name == delivered_weights])
-    with untrusted.open_file(work, names[fold], most=LARGEST) as source, (target / delivered_weights).open("wb") as out:
+    with (
+        untrusted.open_file(work, weight_files[fold], most=LARGEST) as source,
+        (target / delivered_weights).open("wb") as out,
+    ):
         shutil.copyfileobj(source, out, 2**20)
     return target

@@ -58,10 +58,10 @@ def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list
         return notes  # the check says what is wrong
     for name in (TRAIN, TEST):
         notes += _unknown(name, contents[name], task)
-    index = replace(index, train=_plain_paths(index.train), test=_plain_paths(index.test))
+    index = replace(index, train=_normalize_paths(index.train), test=_normalize_paths(index.test))
     write_index(target, index)
     for path in made_files(index.records):
-        _copy_made(work, path, target, [Path(os.path.realpath(folder)) for folder in raw.values()])
+        _copy_derived(work, path, target, [Path(os.path.realpath(folder)) for folder in raw.values()])
     return notes
 
 
@@ -89,7 +89,7 @@ def write_index(folder: Path, index: Index) -> None:
     (folder / LABELS).write_text(json.dumps(index.values, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def _plain_paths(records: Sequence[Record]) -> tuple[Record, ...]:
+def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
     """Records whose paths are spelt in one way only, without `./` and `//`."""
 
     def plain(path: str) -> str:
@@ -114,20 +114,20 @@ def _plain_paths(records: Sequence[Record]) -> tuple[Record, ...]:
     )
 
 
-def _copy_made(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None:
+def _copy_derived(work: Path, path: str, target: Path, raw_folders: Sequence[Path]) -> None:
     """Copy one file or folder that a record names; one that is not there is left to the check."""
     if path.startswith("/") or ".." in path.split("/"):
         return  # the check refuses it
     if path.split("/")[0] in OWN:
         raise DataError(f"{path!r}: {path.split('/')[0]} is a name that m3b uses; write below Datapath/.")
     try:
-        root, name = _source(work, path, raw)
+        root, name = _source(work, path, raw_folders)
         if is_folder(root, name):
             for entry in walk(root, name):
                 if entry.kind != "folder":
-                    _copy_one(work, f"{path}/{entry.name}", target, raw)
+                    _copy_one(work, f"{path}/{entry.name}", target, raw_folders)
         else:
-            _copy_one(work, path, target, raw)
+            _copy_one(work, path, target, raw_folders)
     except FileNotFoundError:
         return
     except Unsafe as error:

@@ -64,11 +64,11 @@ def check_index(
     try:
         index = read_index(work, selection.task)
     except DataError as error:
-        return _unread(error, said, written=any((work / name).is_file() for name in INDEX_FILES))
-    if problem := _escapes(index, work):
+        return _reject_unreadable(error, said, was_written=any((work / name).is_file() for name in INDEX_FILES))
+    if problem := _find_escaping_path(index, work):
         return rejected(Fault(problem, f"The index that was written reaches beyond the data: {problem}"))
     if links := leading_out(index.records, work):
-        return _leads_out(links, len(index.records))
+        return _reject_links(links, len(index.records))
     if problem := _classes(index, selection):
         return rejected(Fault(problem, f"The index that was written has other classes than were asked for: {problem}"))
     index_request = IndexRequest(request, selection.metric)
@@ -86,17 +86,17 @@ def check_index(
     return accepted(_artifact(work, index, audit), *map(_line, fixable))
 
 
-def _unread(error: DataError, said: str, *, written: bool) -> Verdict:
+def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> Verdict:
     """There is no index that can be read: the agent hears how to write one, the user what kept it from doing so."""
-    give_up = find_object(said, "unusable")
-    if give_up and str(give_up["unusable"]).strip() and not written:
+    give_up = find_object(closing_text, "unusable")
+    if give_up and str(give_up["unusable"]).strip() and not was_written:
         return rejected(str(give_up["unusable"]).strip(), end=RejectedData, fatal=True)
     agent_message = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
     reason = re.sub(r"\bDatapath/", "", str(error))
     user_message = (
-        f"The index that was written cannot be used: {for_people(reason)}" if written else "No index was written."
+        f"The index that was written cannot be used: {for_people(reason)}" if was_written else "No index was written."
     )
-    return rejected(Fault(agent_message, f"{user_message} {quoted(said)}".strip()))
+    return rejected(Fault(agent_message, f"{user_message} {quoted(closing_text)}".strip()))
 
 
 def _fault(finding: Finding) -> Fault:
@@ -109,7 +109,7 @@ def _line(finding: Finding) -> str:
     return f"{finding.message}{cases}"
 
 
-def _escapes(index: Index, work: Path) -> str:
+def _find_escaping_path(index: Index, work: Path) -> str:
     """Images and masks must come from the raw data or from what was made of it, by a relative path."""
     raw_folder = work / RAW
     roots = [root.resolve() for root in (work, *(raw_folder.iterdir() if raw_folder.is_dir() else ()))]
@@ -125,14 +125,14 @@ def _escapes(index: Index, work: Path) -> str:
     return ""
 
 
-def _leads_out(found: Leading, cases: int) -> Verdict:
+def _reject_links(links: Leading, case_count: int) -> Verdict:
     """The agent hears which files, the user also where they lead and what to do about it."""
-    summary = f"{found.files:,} files of {found.cases:,} of {cases:,} cases are links that lead out of the data"
+    summary = f"{links.files:,} files of {links.cases:,} of {case_count:,} cases are links that lead out of the data"
     agent_message = (
-        f"{summary}, such as {found.first}. m3b does not follow them, and no script can. Leave these cases out."
+        f"{summary}, such as {links.first}. m3b does not follow them, and no script can. Leave these cases out."
     )
-    user_message = f"{summary}: {found.first} leads to {found.target}. {WHAT_TO_DO}"
-    return rejected(Fault(agent_message, user_message), end=RejectedData if found.cases == cases else None)
+    user_message = f"{summary}: {links.first} leads to {links.target}. {WHAT_TO_DO}"
+    return rejected(Fault(agent_message, user_message), end=RejectedData if links.cases == case_count else None)
 
 
 def _within(path: Path, roots: Sequence[Path]) -> bool:

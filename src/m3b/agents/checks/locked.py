@@ -40,7 +40,7 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
         entry.rename(locked / entry.name)
     frozen.rmdir()
     for name in INDEX_FILES:
-        _flush(locked / name)
+        _sync_file(locked / name)
     sync_folder(locked)
     index = read_index(locked, task)
     hashes = {name: sha256(locked, name) for name in INDEX_FILES}
@@ -51,7 +51,7 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     return hashes
 
 
-def _flush(file: Path) -> None:
+def _sync_file(file: Path) -> None:
     """Have a file on the disk before the journal says that it is locked."""
     with file.open("rb") as stream:
         os.fsync(stream.fileno())

@@ -64,13 +64,13 @@ def check_model(
     problems = frozen.refused or [*check_deliverable(folder), *names_patients(folder, _patients(index))]
     if problems:
         return rejected(*(Fault(text, f"The trained model cannot be delivered: {text}.") for text in problems))
-    if promise_mismatch := _promised(folder, index):
+    if promise_mismatch := _find_promise_mismatch(folder, index):
         return rejected(
             Fault(
                 promise_mismatch, f"The trained model is not the one that was asked for: {for_people(promise_mismatch)}"
             )
         )
-    if training_mismatch := _of_another_training(folder, work):
+    if training_mismatch := _find_training_mismatch(folder, work):
         return rejected(
             Fault(training_mismatch, "The trained model and the cases that were held out for it are of two trainings.")
         )
@@ -117,7 +117,7 @@ def _patients(index: Index) -> list[str]:
     return [record.patient for record in index.records if record.patient_known]
 
 
-def _promised(folder: Path, index: Index) -> str:
+def _find_promise_mismatch(folder: Path, index: Index) -> str:
     """Whether config.json speaks of this task and these classes."""
     promise = read_promise(folder)
     if promise.task != index.task:
@@ -130,7 +130,7 @@ def _promised(folder: Path, index: Index) -> str:
     return ""
 
 
-def _of_another_training(folder: Path, work: Path) -> str:
+def _find_training_mismatch(folder: Path, work: Path) -> str:
     """Whether the held-out cases are those of another training, which this model may have seen; projects that do not say which
     training their model is of are believed."""
     try:

@@ -75,7 +75,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     plan = _plan(work)
     if plan is None:
         return rejected("plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew.")
-    problems, warnings = _judge(report, classes, task, plan)
+    problems, warnings = _judge_report(report, classes, task, plan)
     if problems:
         return rejected(*problems)
     if plan.get("task", task) != task:
@@ -117,7 +117,7 @@ def _report(output: str) -> dict[str, Any] | None:
     return None
 
 
-def _not_overfit(before: float, after: float, steps: int) -> list[str]:
+def _check_overfitting(before: float, after: float, steps: int) -> list[str]:
     """A fault where the loss of one batch fell too little, with what was asked."""
     has_few_steps = steps < FEW_STEPS
     max_loss = (SOME if has_few_steps else ENOUGH) * before
@@ -134,7 +134,7 @@ def _not_overfit(before: float, after: float, steps: int) -> list[str]:
     ]
 
 
-def _judge(
+def _judge_report(
     report: dict[str, Any], classes: tuple[str, ...], task: str, plan: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     problems, warnings = [], []
@@ -160,7 +160,7 @@ def _judge(
     if not report["loss_finite"]:
         problems.append("The loss is not finite on the first batch; look at labels, weights and intensities.")
     else:
-        problems += _not_overfit(before, after, int(report["steps"]))
+        problems += _check_overfitting(before, after, int(report["steps"]))
     if report["same_outputs"]:
         warnings.append(
             "Different images give the same output before training; check that the image reaches the model."

@@ -26,11 +26,11 @@ def main() -> None:
     try:
         probe(report, int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     except Exception as error:  # noqa: BLE001 - the agents' code may raise anything; the check wants it as data
-        report["error"] = f"{type(error).__name__}: {error}\n{_where()}"
+        report["error"] = f"{type(error).__name__}: {error}\n{_format_traceback()}"
     print("M3B-PROBE " + json.dumps(report))
 
 
-def _where() -> str:
+def _format_traceback() -> str:
     return "\n".join(traceback.format_exc().strip().splitlines()[-7:])
 
 

@@ -43,7 +43,7 @@ def _fault(folder: Path, inside: Inside) -> str:
         for name in files:
             entry_count += 1
             if not name.startswith("."):
-                if not (link_problem := _odd_link(f"{parent}/{name}", inside)):
+                if not (link_problem := _find_link_problem(f"{parent}/{name}", inside)):
                     return ""
                 first_problem = first_problem or link_problem
         if entry_count > LOOKED_AT:
@@ -51,16 +51,16 @@ def _fault(folder: Path, inside: Inside) -> str:
     return first_problem or f"The folder {folder} holds no files; point --data at the folder with the images."
 
 
-def _odd_link(path: str, inside: Inside) -> str:
+def _find_link_problem(path: str, data_roots: Inside) -> str:
     """Why a file cannot be read for being a link; empty where it can."""
     if not os.path.islink(path):
         return ""
-    target = inside.real(path)
+    target = data_roots.real(path)
     if not os.path.exists(path):
         return (
             f"The files in the data are links to files that are not there: {path} leads to {target}. If the data is "
             "managed by datalad or git-annex, fetch the content first (datalad get . or git annex get .)."
         )
-    if path in inside:
+    if path in data_roots:
         return ""
     return f"The files in the data are links that lead out of it: {path} leads to {target}. {WHAT_TO_DO}"

@@ -39,15 +39,15 @@ def make(order: Order) -> GeneratedSet:
     for subject in range(order.patients):
         class_index = subject % 3
         size = LADDER.draw(random, class_index)
-        rows += _visits(order.folder, random, ids, GROUPS[class_index], size, subject, 2)
+        rows += _write_visits(order.folder, random, ids, GROUPS[class_index], size, subject, 2)
         class_indices += [class_index, class_index]
         sizes += [size, size]
     for extra in range(max(2, round(order.patients / 4.5))):
         size = random.uniform(4, 8)
-        rows += _visits(order.folder, random, ids, OTHERS[extra % 4], size, order.patients + extra, 1 + extra % 2)
+        rows += _write_visits(order.folder, random, ids, OTHERS[extra % 4], size, order.patients + extra, 1 + extra % 2)
     other_count = len(rows) - len(class_indices)
     for class_index in (0, 2):
-        rows.append(_row(next(ids), random, _subject(random, 990 + class_index), GROUPS[class_index], "sc"))
+        rows.append(_row(next(ids), random, _make_subject_id(random, 990 + class_index), GROUPS[class_index], "sc"))
     for _ in range(2):
         _save(order.folder, next(ids), draw(random, random, 5.0))
     random.shuffle(rows)
@@ -61,11 +61,11 @@ def make(order: Order) -> GeneratedSet:
     return GeneratedSet(len(class_indices), order.patients, LADDER.ceiling(class_indices, sizes), planted_faults)
 
 
-def _visits(
+def _write_visits(
     folder: Path, random: Random, ids: object, group: str, size: float, subject: int, visits: int
 ) -> list[list[object]]:
     """Write one subject's volumes; visits share the head, so that a leak between splits pays."""
-    name = _subject(random, subject)
+    name = _make_subject_id(random, subject)
     head_seed = int(random.integers(1 << 31))
     rows = []
     for visit in VISITS[:visits]:
@@ -75,7 +75,7 @@ def _visits(
     return rows
 
 
-def _subject(random: Random, number: int) -> str:
+def _make_subject_id(random: Random, number: int) -> str:
     return f"{int(random.integers(2, 137)):03d}_S_{number + 1001:04d}"
 
 

@@ -209,7 +209,7 @@ def _read_official(folder: Path, root: Path) -> RawReading:
     for part, (folder_name, reports, metadata, no_chest) in PARTS.items():
         if (root / f"{folder_name}_fixed").is_dir():
             folder_name = f"{folder_name}_fixed"
-        rescale_by_volume = _scales(root / "metadata" / metadata)
+        rescale_by_volume = _read_rescales(root / "metadata" / metadata)
         no_chest_file = root / "metadata" / no_chest
         no_chest_volumes = set(no_chest_file.read_text(encoding="utf-8").split()) if no_chest_file.is_file() else set()
         columns = ("VolumeName", "Findings_EN", "Impressions_EN")
@@ -226,7 +226,7 @@ def _read_official(folder: Path, root: Path) -> RawReading:
     return collector.close()
 
 
-def _scales(file: Path) -> dict[str, tuple[float, float]]:
+def _read_rescales(file: Path) -> dict[str, tuple[float, float]]:
     """Volume -> slope and intercept that give HU."""
     scales = {}
     for row in read_rows(file, ("VolumeName", "RescaleSlope", "RescaleIntercept")):

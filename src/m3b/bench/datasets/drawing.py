@@ -17,12 +17,12 @@ def texture(random: Random, shape: Sequence[int], strength: float, cells: int = 
     """Smooth noise of standard deviation about `strength`: random numbers on a coarse grid, linearly enlarged."""
     field = random.standard_normal((cells,) * len(shape)).astype(np.float32)
     for axis, size in enumerate(shape):
-        field = np.moveaxis(np.tensordot(_stretch(size, cells), field, axes=(1, axis)), 0, axis)
+        field = np.moveaxis(np.tensordot(_interpolation_weights(size, cells), field, axes=(1, axis)), 0, axis)
     deviation = float(field.std()) or 1.0
     return np.asarray(field * (strength / deviation), dtype=np.float32)
 
 
-def _stretch(size: int, cells: int) -> Floats:
+def _interpolation_weights(size: int, cells: int) -> Floats:
     """(size, cells) weights of linear interpolation."""
     positions = np.linspace(0, cells - 1, size)
     lower_cells = np.minimum(positions.astype(int), cells - 2)

@@ -110,7 +110,7 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
     while True:
         bytes_before = partial_file.stat().st_size if partial_file.is_file() else 0
         try:
-            _go_on(url, partial_file, progress)
+            _continue_download(url, partial_file, progress)
             partial_file.replace(file)
             _tag(partial_file).unlink(missing_ok=True)
             return
@@ -129,15 +129,15 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
         time.sleep(pause_s * 2 ** (tries - 1))
 
 
-def _go_on(url: str, part: Path, progress: Progress | None) -> None:
+def _continue_download(url: str, partial_file: Path, progress: Progress | None) -> None:
     """One connection: append what is missing; begin anew if the server's file is another one by now.
 
     Raises:
         OSError: the connection ended early.
         WrongUse: the disk is too small.
     """
-    received = part.stat().st_size if part.is_file() else 0
-    tag = _tag(part).read_text(encoding="utf-8") if _tag(part).is_file() else ""
+    received = partial_file.stat().st_size if partial_file.is_file() else 0
+    tag = _tag(partial_file).read_text(encoding="utf-8") if _tag(partial_file).is_file() else ""
     headers = {"User-Agent": "m3b", "Accept-Encoding": "identity"}
     if received and tag:
         headers |= {"Range": f"bytes={received}-", "If-Range": tag}
@@ -148,23 +148,25 @@ def _go_on(url: str, part: Path, progress: Progress | None) -> None:
             raise
         if str(error.headers.get("Content-Range", "")).endswith(f"/{received}"):
             return  # all of it was here already
-        part.unlink()
+        partial_file.unlink()
         raise OSError("the server's file has become shorter") from error
     with answer:
         if answer.status != 206 or not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {received}-"):
             received = 0
         length = answer.headers.get("Content-Length")
         total = received + int(length) if length else None
-        free_bytes = shutil.disk_usage(part.parent).free
+        free_bytes = shutil.disk_usage(partial_file.parent).free
         if total and total - received > free_bytes:
-            raise WrongUse(f"{part.parent} has {free_bytes:,} bytes left, but {url} needs {total - received:,} more.")
-        _tag(part).write_text(_strong(answer.headers), encoding="utf-8")
-        with part.open("ab" if received else "wb") as file:
+            raise WrongUse(
+                f"{partial_file.parent} has {free_bytes:,} bytes left, but {url} needs {total - received:,} more."
+            )
+        _tag(partial_file).write_text(_get_strong_tag(answer.headers), encoding="utf-8")
+        with partial_file.open("ab" if received else "wb") as file:
             while block := answer.read(BLOCK):
                 file.write(block)
                 received += len(block)
                 if progress:
-                    progress(part.name.removesuffix(".part"), received, total)
+                    progress(partial_file.name.removesuffix(".part"), received, total)
     if total is not None and received < total:
         raise OSError(f"the connection ended after {received:,} of {total:,} bytes")
 
@@ -182,7 +184,7 @@ def _tag(part: Path) -> Path:
     return part.with_name(part.name + ".tag")
 
 
-def _strong(headers: Any) -> str:
+def _get_strong_tag(headers: Any) -> str:
     """A strong ETag or the date of the last change; either may stand in If-Range. Weak tags may not (RFC 9110, 13.1.5)."""
     tag = str(headers.get("ETag") or "")
     return tag if tag and not tag.startswith("W/") else str(headers.get("Last-Modified") or "")

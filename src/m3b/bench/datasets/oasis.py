@@ -99,13 +99,13 @@ def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
             outline.add(Blob(SHAPE, position, size, random=random, rough=0.02), value)
             brightness[value] = level
         if name == "lateral ventricle":
-            _midline(outline, random, centre, scale, brightness)
+            _draw_midline(outline, random, centre, scale, brightness)
     image = paint(outline, brightness, 0.0) + texture(random, SHAPE, 0.015) + noise(random, SHAPE, 0.035)
     image = np.where((outline.true > 0) | (outline.mask > 0), np.clip(image, 0.01, 1), 0)
     return np.asarray(np.rint(image * 1000) / 1000, dtype=np.float32), outline
 
 
-def _midline(
+def _draw_midline(
     outline: Outline, random: Random, centre: NDArray[np.float64], scale: float, brightness: dict[int, float]
 ) -> None:
     for _, value, level, offset, radii in MIDDLE:

@@ -107,10 +107,10 @@ def read(folder: Path) -> RawReading:
     return collector.close()
 
 
-def _read_list(got: Collected, root: Path) -> None:
+def _read_list(collector: Collected, root: Path) -> None:
     file = root / "dataset.json"
     dataset_json = read_json(file, dict)
-    prefix = "" if root == got.folder else f"{root.name}/"
+    prefix = "" if root == collector.folder else f"{root.name}/"
     pairs = dataset_json.get("training")
     if not isinstance(pairs, list) or not all(
         isinstance(entry, dict) and {"image", "label"} <= set(entry) for entry in pairs
@@ -120,11 +120,11 @@ def _read_list(got: Collected, root: Path) -> None:
         image, mask = (inside(root, str(entry[key]), file) for key in ("image", "label"))
         name = stem(Path(image))
         if (root / image).is_file() and (root / mask).is_file():
-            got.cases.append(RawCase(name, (prefix + image,), number_in(name), mask=prefix + mask))
+            collector.cases.append(RawCase(name, (prefix + image,), number_in(name), mask=prefix + mask))
         else:
-            got.drop("listed scans without image or label", image, missing=True)
+            collector.drop("listed scans without image or label", image, missing=True)
     for image in dataset_json.get("test", []):
-        got.drop("test scans, which have no labels", str(image))
+        collector.drop("test scans, which have no labels", str(image))
 
 
 SPEC = describe(

@@ -50,7 +50,7 @@ class Scan:
 def make(order: Order) -> GeneratedSet:
     """One scan a subject, two for one of them."""
     random = np.random.default_rng(order.seed)
-    scans = list(_scans(random, order.patients))
+    scans = list(_plan_scans(random, order.patients))
     agreements = []
     for number, scan in enumerate(scans):
         image, outline, centres = draw(random, scan)
@@ -74,7 +74,7 @@ def make(order: Order) -> GeneratedSet:
     return GeneratedSet(len(scans), order.patients, ceiling(agreements), planted_faults)
 
 
-def _scans(random: Random, patients: int) -> list[Scan]:
+def _plan_scans(random: Random, patients: int) -> list[Scan]:
     usual_spine = tuple(range(1, 25))
     with_t13 = (*range(1, 20), 28, *range(20, 25))
     scans = []
@@ -106,14 +106,14 @@ def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[i
         position = (32 + random.uniform(-0.5, 0.5), 24 + sway_amplitude * np.sin(middle / 25 + phase), middle)
         if middle < -vertebra_height / 2:
             break
-        _vertebra(
+        _draw_vertebra(
             outline,
             body,
             value,
             level,
             position,
             vertebra_height,
-            labelled=vertebra_height / 2 < middle < SHAPE[2] - vertebra_height / 2,
+            is_labelled=vertebra_height / 2 < middle < SHAPE[2] - vertebra_height / 2,
         )
         if vertebra_height / 2 < middle < SHAPE[2] - vertebra_height / 2:
             centres[value] = (round(position[0], 1), round(float(position[1]), 1), round(middle, 1))
@@ -122,8 +122,15 @@ def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[i
     return to_hu(image), outline, centres
 
 
-def _vertebra(
-    outline: Outline, body: Floats, value: int, level: int, at: Sequence[float], tall: float, *, labelled: bool
+def _draw_vertebra(
+    outline: Outline,
+    body: Floats,
+    value: int,
+    level: int,
+    position: Sequence[float],
+    height: float,
+    *,
+    is_labelled: bool,
 ) -> None:
     """A body and a spinous process; ribs beside a thoracic one, which no mask holds.
 
@@ -131,17 +138,23 @@ def _vertebra(
     """
     half_width = 5.0 + 8.0 * level / 24
     parts = [
-        Blob(SHAPE, at, (half_width, half_width * 0.75, tall * 0.53), random=outline.random, rough=0.03),
-        Blob(SHAPE, (at[0], at[1] - half_width * 1.1, at[2] - 1), (half_width * 0.35, half_width * 0.7, tall * 0.36)),
+        Blob(SHAPE, position, (half_width, half_width * 0.75, height * 0.53), random=outline.random, rough=0.03),
+        Blob(
+            SHAPE,
+            (position[0], position[1] - half_width * 1.1, position[2] - 1),
+            (half_width * 0.35, half_width * 0.7, height * 0.36),
+        ),
     ]
     for part in parts:
-        if labelled:
+        if is_labelled:
             outline.add(part, value)
         else:
             part.fill(body, _density(level))
     if 8 <= value <= 19 or value == 28:
         for side in (-1, 1):
-            Blob(SHAPE, (at[0] + side * (half_width + 7), at[1] - 3, at[2]), (8, 3.2, 2.6)).fill(body, 270)
+            Blob(SHAPE, (position[0] + side * (half_width + 7), position[1] - 3, position[2]), (8, 3.2, 2.6)).fill(
+                body, 270
+            )
 
 
 def _density(level: int) -> float:
@@ -166,7 +179,7 @@ def read(folder: Path) -> RawReading:
     if (folder / "images").is_dir():
         need_paired(folder, "masks", "VerSe", VALUES)
         collector = Collected(folder, "VerSe", CARD)
-        pair(collector, folder / "images", folder / "masks", patient=patient_of, key=_entity)
+        pair(collector, folder / "images", folder / "masks", patient=patient_of, key=_strip_entities)
         return collector.close()
     roots = [root for root in (folder, *folders(folder)) if (root / "rawdata").is_dir()]
     if not roots:
@@ -177,21 +190,21 @@ def read(folder: Path) -> RawReading:
     return collector.close()
 
 
-def _read_archive(got: Collected, root: Path) -> None:
+def _read_archive(collector: Collected, root: Path) -> None:
     split = "test" if "test" in root.name else "train" if "training" in root.name else "validation"
     for subject in folders(root / "rawdata"):
-        masks = {_entity(stem(file)): file for file in files(root / "derivatives" / subject.name, *NIFTI)}
+        masks = {_strip_entities(stem(file)): file for file in files(root / "derivatives" / subject.name, *NIFTI)}
         for image in files(subject, *NIFTI):
-            name = _entity(stem(image))
+            name = _strip_entities(stem(image))
             if name not in masks:
-                got.drop("scans without a mask in derivatives", relative(got.folder, image), missing=True)
+                collector.drop("scans without a mask in derivatives", relative(collector.folder, image), missing=True)
                 continue
-            path, mask = relative(got.folder, image), relative(got.folder, masks[name])
-            case = f"{root.name}/{name}" if len(root.relative_to(got.folder).parts) else name
-            got.cases.append(RawCase(case, (path,), patient_of(name), split, mask=mask))
+            path, mask = relative(collector.folder, image), relative(collector.folder, masks[name])
+            case = f"{root.name}/{name}" if len(root.relative_to(collector.folder).parts) else name
+            collector.cases.append(RawCase(case, (path,), patient_of(name), split, mask=mask))
 
 
-def _entity(name: str) -> str:
+def _strip_entities(name: str) -> str:
     """What the names of a scan and of its mask share."""
     return re.sub(r"(_dir-[a-z]+)?(_ct|_seg-vert_msk|_seg-vert)?$", "", name)
 

@@ -95,12 +95,12 @@ class Relay:
         if limit:
             self.meter.refused = limit
             self.meter.in_vain += 1
-            return FINAL, _error(f"The budget of this run is spent: {limit}.")
+            return FINAL, _make_error(f"The budget of this run is spent: {limit}.")
         try:
             request = json.loads(file.read_text(encoding="utf-8"))
             messages, tools = read_messages(request), read_tools(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            return 400, _error(f"This is no chat completion request: {error}.")
+            return 400, _make_error(f"This is no chat completion request: {error}.")
         self.meter.requests += 1
         try:
             reply = self.llm.ask(messages, tools)
@@ -114,13 +114,13 @@ class Relay:
         """The status that tells a program whether asking again makes sense."""
         self.meter.in_vain += 1
         if isinstance(error, ContextOverflow):  # the program's own doing: its conversation is too long
-            return 400, _error(str(error), "context_length_exceeded")
+            return 400, _make_error(str(error), "context_length_exceeded")
         if not isinstance(error, BadRequest) or not self.meter.usage.output_tokens:
             self.meter.failure = str(error)
         if isinstance(error, BadRequest):
-            return 400, _error(str(error))
-        return FINAL if isinstance(error, Authentication) else 502, _error(str(error))
+            return 400, _make_error(str(error))
+        return FINAL if isinstance(error, Authentication) else 502, _make_error(str(error))
 
 
-def _error(message: str, code: str | None = None) -> dict[str, Any]:
+def _make_error(message: str, code: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "m3b_relay", "code": code}}

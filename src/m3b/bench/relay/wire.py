@@ -21,7 +21,7 @@ def read_messages(asked: Mapping[str, Any]) -> list[Message]:
         messages.append(
             Message(role, _text(raw_message.get("content")), calls, str(raw_message.get("tool_call_id") or ""))
         )
-    choice_text = _wish(asked)
+    choice_text = _describe_tool_choice(asked)
     if choice_text:
         messages.append(Message("user", choice_text))
     return _ordered(messages)
@@ -38,9 +38,9 @@ def _ordered(messages: list[Message]) -> list[Message]:
     ]
 
 
-def _wish(asked: Mapping[str, Any]) -> str:
+def _describe_tool_choice(request: Mapping[str, Any]) -> str:
     """A tool choice in words, since models that m3b asks cannot be forced to call a function."""
-    choice = asked.get("tool_choice")
+    choice = request.get("tool_choice")
     if isinstance(choice, Mapping):
         return f"Answer with a call of the function `{choice['function']['name']}`, not in text."
     return "Answer with a call of one of the functions, not in text." if choice == "required" else ""

@@ -87,14 +87,16 @@ class Command:
             sandbox = choose(str(job.options.get("sandbox", "auto")))
         except (LLMError, SandboxError) as error:
             return CellOutcome("failed", str(error), kind="provider" if isinstance(error, LLMError) else "crashed")
-        fingerprints_before = _fingerprints(folders, sandbox)
+        fingerprints_before = _fingerprint_folders(folders, sandbox)
         meter = Meter(
             int(job.options.get("max_actions", 100)), job.options.get("max_tokens"), job.options.get("max_cost")
         )
         with Relay(run.folder / "relay", llm, meter):
             code, reason, output_end = self._start(run, job, prompt, sandbox, folders, meter)
         integrity = (
-            CLEAN if fingerprints_before == _fingerprints(folders, sandbox) else "raw data changed during the run"
+            CLEAN
+            if fingerprints_before == _fingerprint_folders(folders, sandbox)
+            else "raw data changed during the run"
         )
         usage = _usage(meter, time.monotonic() - started)
         return _ended(run, code, reason, output_end, meter, integrity, usage)
@@ -147,7 +149,7 @@ class Command:
         return words, program_folders
 
 
-def _fingerprints(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
+def _fingerprint_folders(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
     """Cells at work on the same data link to its files, which changes their ctime."""
     return [fingerprint(folder, change_times=sandbox.name == "off") for folder in folders]
 

@@ -43,8 +43,8 @@ COMMAND_S = 3600
 """The time for one command of an agent, as `react` has it; the default of mini-swe-agent is 30 s."""
 
 
-def _aider_files(work: Path, job: CellJob) -> None:
-    (work / "run.sh").write_text(RUN_SH, encoding="utf-8")
+def _write_aider_files(work_folder: Path, job: CellJob) -> None:
+    (work_folder / "run.sh").write_text(RUN_SH, encoding="utf-8")
 
 
 AIDER = Command(
@@ -56,7 +56,7 @@ AIDER = Command(
     package="aider-chat",
     env=(LOCAL_COSTS,),
     about=AIDER_ABOUT,
-    before=_aider_files,
+    before=_write_aider_files,
     lifted=True,
 )  # fmt: skip
 

@@ -51,7 +51,7 @@ def outcome(result: Result, job: CellJob) -> CellOutcome:
     """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
     run = job.folder / "run"
     model_folder = result.model_dir or ""
-    kind = "provider" if result.status == "failed" and _provider(result.reason) else ""
+    kind = "provider" if result.status == "failed" and _is_provider_failure(result.reason) else ""
     return CellOutcome(
         status=result.status,
         reason=result.reason,
@@ -66,7 +66,7 @@ def outcome(result: Result, job: CellJob) -> CellOutcome:
     )
 
 
-def _provider(reason: str) -> bool:
+def _is_provider_failure(reason: str) -> bool:
     lower_reason = reason.lower()
     return any(
         word in lower_reason

@@ -23,7 +23,7 @@ def completion(rows: Sequence[Row]) -> ResultTable:
     decline_rows = [row for row in main_rows if row["family"] == DECLINE]
     models = list(dict.fromkeys(str(row["model"]) for row in task_rows or decline_rows))
     published = paper.completion() if task_rows else {}
-    table_rows = _tasks(task_rows, models, published)
+    table_rows = _make_task_rows(task_rows, models, published)
     averages = (
         {model: average([row for row in task_rows if row["model"] == model]) for model in models} if task_rows else {}
     )
@@ -43,15 +43,15 @@ def completion(rows: Sequence[Row]) -> ResultTable:
     return ResultTable("table1", "Completed runs per task and model", header, tuple(table_rows), notes, tuple(bars))
 
 
-def _tasks(
-    own: Sequence[Row], models: Sequence[str], theirs: Mapping[str, Mapping[str, paper.Count]]
+def _make_task_rows(
+    task_rows: Sequence[Row], models: Sequence[str], published: Mapping[str, Mapping[str, paper.Count]]
 ) -> list[tuple[str, ...]]:
-    cells = groups(own, "task", "model")
-    published_tasks = [task for model_cells in theirs.values() for task in model_cells]
+    cells = groups(task_rows, "task", "model")
+    published_tasks = [task for model_cells in published.values() for task in model_cells]
     table_rows = []
-    for task in order([*(str(row["task"]) for row in own), *published_tasks]):
+    for task in order([*(str(row["task"]) for row in task_rows), *published_tasks]):
         own_cells = (ratio_with_interval(cells.get((task, model), [])) for model in models)
-        table_rows.append((task, *own_cells, *(str(model_cells.get(task, "")) for model_cells in theirs.values())))
+        table_rows.append((task, *own_cells, *(str(model_cells.get(task, "")) for model_cells in published.values())))
     return table_rows
 
 

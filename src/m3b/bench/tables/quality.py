@@ -39,7 +39,7 @@ def quality(rows: Sequence[Row]) -> ResultTable:
             else ""
         )
         baseline_text = f"{first_score['baseline']:.3f}" if first_score.get("baseline") is not None else ""
-        patients_mark = "" if _patients_known(str(group[0].get("dataset") or "")) else UNKNOWN
+        patients_mark = "" if _has_known_patients(str(group[0].get("dataset") or "")) else UNKNOWN
         has_unknown_patients = has_unknown_patients or bool(patients_mark)
         table_rows.append((f"{task} / {system} / {model}{patients_mark}", first_score["name"], str(len(values)),
                      f"{sum(values) / len(values):.3f}{interval_text}", f"{min(values):.3f}-{max(values):.3f}", range_text, baseline_text,
@@ -59,7 +59,7 @@ def quality(rows: Sequence[Row]) -> ResultTable:
     )
 
 
-def _patients_known(name: str) -> bool:
+def _has_known_patients(name: str) -> bool:
     """Whether the raw data of a set says whose a case is; sets of somebody else's are believed to."""
     try:
         return bool(dataset(name).patient_key)

@@ -24,10 +24,13 @@ def roles(rows: Sequence[Row]) -> list[ResultTable]:
     rows_with_roles = [row for row in rows if row["roles"]]
     if not rows_with_roles:
         return []
-    return [_by_family(rows_with_roles), *(_executions(rows_with_roles, family) for family in FAMILIES)]
+    return [
+        _make_family_table(rows_with_roles),
+        *(_make_role_execution_table(rows_with_roles, family) for family in FAMILIES),
+    ]
 
 
-def _by_family(rows: Sequence[Row]) -> ResultTable:
+def _make_family_table(rows: Sequence[Row]) -> ResultTable:
     table_rows = []
     for family in FAMILIES:
         family_rows = [row for row in rows if row["family"] == family]
@@ -60,13 +63,13 @@ def _published(family: str, role: str, one: paper.RoleFigures) -> tuple[str, ...
             f"{one.actions:g}", f"{one.iterations:g}", f"{one.tokens:,}")  # fmt: skip
 
 
-def _executions(rows: Sequence[Row], family: str) -> ResultTable:
+def _make_role_execution_table(rows: Sequence[Row], family: str) -> ResultTable:
     number, published_runs = paper.role_executions(family)
     family_rows = [row for row in rows if row["family"] == family]
     table_rows = [(f"{row['task']} {row['run']} ({row['system']} / {row['model']})",
              *(_ours(row["roles"].get(role.name)) for role in STAGES)) for row in family_rows]  # fmt: skip
     if family_rows:
-        table_rows += [(f"M3Builder, published, execution {number}", *(_theirs(published_run.get(role.name)) for role in STAGES))
+        table_rows += [(f"M3Builder, published, execution {number}", *(_format_published_role(published_run.get(role.name)) for role in STAGES))
                  for number, published_run in enumerate(published_runs, start=1)]  # fmt: skip
     header = ("execution", *(role.title for role in STAGES))
     note = "Handed over (1) or not (0): actions / iterations / tokens."
@@ -79,8 +82,12 @@ def _ours(told: Mapping[str, Any] | None) -> str:
     return f"{int(told['status'] == 'done')}: {told['actions']} / {told['iterations']} / {_tokens(told):,}"
 
 
-def _theirs(one: paper.RoleFigures | None) -> str:
-    return "" if one is None else f"{one.runs.successes}: {one.actions:g} / {one.iterations:g} / {one.tokens:,}"
+def _format_published_role(figures: paper.RoleFigures | None) -> str:
+    return (
+        ""
+        if figures is None
+        else f"{figures.runs.successes}: {figures.actions:g} / {figures.iterations:g} / {figures.tokens:,}"
+    )
 
 
 def _tokens(told: Mapping[str, Any]) -> int:

@@ -39,7 +39,7 @@ class Sam:
         self._squashed = kind != "sam"  # SAM pads the shorter side, its successors stretch it
         self._device = device
         self._model = _load(folder, kind).to(device).eval()
-        self._mean, self._std = _normalisation(folder)
+        self._mean, self._std = _read_normalisation(folder)
         self._embedding: Any = None
         self._shape = (0, 0)
 
@@ -143,7 +143,7 @@ def _load(folder: Path, kind: str) -> Any:
     return model
 
 
-def _normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _read_normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     for name in ("preprocessor_config.json", "processor_config.json"):
         try:
             file = (folder / name).resolve()  # a Hugging Face snapshot links to its blobs

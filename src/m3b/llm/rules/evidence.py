@@ -59,14 +59,18 @@ def shown(offer: CardOffer) -> frozenset[str]:
     boxes = bool(annotation_suffixes) or any(
         _has_boxes(entry) for entry in files if isinstance(entry, TableSummary | DocumentSummary)
     )
-    texts = bool(annotation_suffixes) or any(_is_report(entry) for entry in _columns(offer)) or _names_reports(offer)
+    texts = (
+        bool(annotation_suffixes)
+        or any(_is_report_column(entry) for entry in _columns(offer))
+        or _has_report_table(offer)
+    )
     evidence = {"masks": _has_masks(offer), "boxes": boxes, "texts": texts, "times": _has_times(offer)}
     return frozenset(name for name, is_present in evidence.items() if is_present)
 
 
 def only_marked(offer: CardOffer) -> bool:
     """Whether a folder holds masks beside as many images, and nothing that looks like classes."""
-    image_patterns = [pattern for pattern in offer.folder.patterns if _is_picture(pattern)]
+    image_patterns = [pattern for pattern in offer.folder.patterns if _is_image(pattern)]
     mask_patterns = [pattern for pattern in image_patterns if of_masks(fixed(pattern.text))]
     folders = {
         _folder(pattern) for pattern in image_patterns if pattern not in mask_patterns and not _varies(_folder(pattern))
@@ -98,12 +102,12 @@ def fixed(pattern: str) -> str:
 
 
 def _has_masks(offer: CardOffer) -> bool:
-    mask_flags = [of_masks(fixed(pattern.text)) for pattern in offer.folder.patterns if _is_picture(pattern)]
+    mask_flags = [of_masks(fixed(pattern.text)) for pattern in offer.folder.patterns if _is_image(pattern)]
     return any(mask_flags) and not all(mask_flags)
 
 
-def _is_picture(one: NamePattern) -> bool:
-    return one.text.lower().endswith(PICTURES)
+def _is_image(pattern: NamePattern) -> bool:
+    return pattern.text.lower().endswith(PICTURES)
 
 
 def _annotates(one: NamePattern, ending: str) -> bool:
@@ -135,22 +139,22 @@ def _has_times(offer: CardOffer) -> bool:
     )
 
 
-def _has_boxes(one: TableSummary | DocumentSummary) -> bool:
-    if isinstance(one, DocumentSummary) and "bbox" in one.marked:
+def _has_boxes(summary: TableSummary | DocumentSummary) -> bool:
+    if isinstance(summary, DocumentSummary) and "bbox" in summary.marked:
         return True
-    columns = one.columns if isinstance(one, TableSummary) else one.fields
+    columns = summary.columns if isinstance(summary, TableSummary) else summary.fields
     names = {_own(column).replace("_", "") for column in columns}
     lists = {_own(column).replace("_", "") for column in columns if column.type == "list"}
     return any(corners <= names for corners in CORNERS) or bool(lists & set(BOXES))
 
 
-def _is_report(column: ColumnSummary) -> bool:
+def _is_report_column(column: ColumnSummary) -> bool:
     """Whether a column is called like a report's text and holds sentences, or more than a few different texts."""
     report_words = set(bare_words(_own(column))) & REPORTS
     return bool(report_words) and column.type == "text" and (column.prose or column.distinct > TEXTS)
 
 
-def _names_reports(offer: CardOffer) -> bool:
+def _has_report_table(offer: CardOffer) -> bool:
     """Whether a table that was not looked into is called like reports."""
     tables = [
         pattern.text for pattern in offer.folder.patterns if pattern.text.lower().endswith((".csv", ".json", ".jsonl"))

@@ -22,7 +22,7 @@ def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
     if view.rejection:
         return _declined(f"The rules cannot fix this: {' '.join(view.rejection.faults)[:300]}")
     if view.answer:
-        return _as_told(brief, view.answer)
+        return _follow_answer(brief, view.answer)
     matching_cards = [card for card in brief.cards if _fits(brief, card)] or _readable(brief)
     if not matching_cards:
         return _declined(_why_none(brief))
@@ -42,7 +42,7 @@ def _why_none(brief: SelectionBrief) -> str:
     what = f"what a {asked.name} model needs" if asked else "what the request asks for"
     apart = "; ".join(why for one in brief.cards[:SHOWN] if (why := _differs(brief.request, one)))
     found = f" {apart}." if apart else ""
-    return f"No data on this machine speaks of {what}. Data here: {_here(brief)}.{found} {ADVICE}"
+    return f"No data on this machine speaks of {what}. Data here: {_list_card_names(brief)}.{found} {ADVICE}"
 
 
 def _alone(brief: SelectionBrief, card: CardOffer) -> bool:
@@ -93,12 +93,14 @@ def _differs(request: str, card: CardOffer) -> str:
     return ""
 
 
-def _as_told(brief: SelectionBrief, answer: Answer) -> str:
+def _follow_answer(brief: SelectionBrief, answer: Answer) -> str:
     """The data set that the user's answer names, whatever its words have in common with the request."""
     answer_words = _apart(answer.text)
     named_cards = [card for card in brief.cards if card.name == answer.card or _apart(card.name) in answer_words]
     if not named_cards:
-        return _declined(f"The rules find no data set in the answer {answer.text[:100]!r}. Data here: {_here(brief)}.")
+        return _declined(
+            f"The rules find no data set in the answer {answer.text[:100]!r}. Data here: {_list_card_names(brief)}."
+        )
     best = max(named_cards, key=lambda card: len(card.name))
     task = task_for(brief, best)
     if task is None:
@@ -109,7 +111,7 @@ def _as_told(brief: SelectionBrief, answer: Answer) -> str:
     return _chosen(best, task, "The user named it.")
 
 
-def _here(brief: SelectionBrief) -> str:
+def _list_card_names(brief: SelectionBrief) -> str:
     return ", ".join(card.name for card in brief.cards) or "none"
 
 
@@ -187,12 +189,12 @@ def _metrics_known(task: TaskOffer, card: CardOffer) -> tuple[str, ...]:
         by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
         return by_target.get(chosen.target) or task.metrics
     there = shown(card)
-    if task.state_metrics and not there & {"masks", "boxes"} and _read_without_boxes(task, card):
+    if task.state_metrics and not there & {"masks", "boxes"} and _has_proposal_without_boxes(task, card):
         return task.state_metrics
     return task.box_metrics if task.box_metrics and "masks" not in there else task.metrics
 
 
-def _read_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
+def _has_proposal_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
     """Whether the survey of a data set found what this task may learn, and no boxes."""
     proposals = [
         proposal for proposal in card.read.readings if proposal.task == task.name and not proposal.insufficient

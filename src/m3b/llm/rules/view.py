@@ -50,14 +50,14 @@ def read(messages: Sequence[Message]) -> View | None:
     for index in range(len(messages) - 1, -1, -1):
         briefs = [fact for fact in known(messages[index].facts) if isinstance(fact, BRIEFS)]
         if briefs:
-            return _since(briefs[-1], messages[index + 1 :])
+            return _view_since(briefs[-1], messages[index + 1 :])
     return None
 
 
 BRIEFS = (SelectionBrief, IndexBrief, ModuleBrief, ModelBrief)
 
 
-def _since(brief: Brief, messages: Sequence[Message]) -> View:
+def _view_since(brief: Brief, messages: Sequence[Message]) -> View:
     calls: dict[str, ToolCall] = {}
     steps: list[Step] = []
     rejection: Rejection | None = None

@@ -60,7 +60,7 @@ BEYOND = (
 )
 """What a request may ask that images with labels do not answer: other signals, and what will happen to a patient."""
 
-_SAY_NOTHING = """
+_STOP_WORD_LIST = """
 a all an and any are as at be between build by can classification classifier classify could create ct detect detection
 detects develop different diagnose diagnosis disease distinguish do each else find findings for from give have i identify
 if image images in into is it make me medical model models mri my need no not of on or other others patient patients
@@ -74,7 +74,7 @@ aus mit von zu zum zur im am oder und ob modell baue bauen erstelle
 le la les un une du de est sont que qui quel quelle comment pourquoi ou et dans sur avec pour je modele
 el los las una del es son cual como por en con para yo modelo
 """
-STOP = frozenset(_SAY_NOTHING.split())
+STOP = frozenset(_STOP_WORD_LIST.split())
 """Words of a request that say nothing of its subject."""
 
 
@@ -94,12 +94,12 @@ def words(text: str) -> set[str]:
 
 def anatomy(text: str) -> set[str]:
     """The parts of the body that a text speaks of most."""
-    return _spoken_of(text, ANATOMY)
+    return _find_main_terms(text, ANATOMY)
 
 
 def modality(text: str) -> set[str]:
     """The kinds of image that a text speaks of most."""
-    return _spoken_of(text, MODALITY)
+    return _find_main_terms(text, MODALITY)
 
 
 def of_images(text: str) -> bool:
@@ -107,9 +107,9 @@ def of_images(text: str) -> bool:
     return bool(modality(text) or anatomy(text) or _hits(text, IMAGING))
 
 
-def _spoken_of(text: str, known: dict[str, str]) -> set[str]:
+def _find_main_terms(text: str, vocabulary: dict[str, str]) -> set[str]:
     """Those named at least a third as often as the one named most, so that a word in passing does not count."""
-    counts = {name: hits for name, term_words in known.items() if (hits := _hits(text, term_words))}
+    counts = {name: hits for name, term_words in vocabulary.items() if (hits := _hits(text, term_words))}
     max_hits = max(counts.values(), default=0)
     return {name for name, hits in counts.items() if 3 * hits >= max_hits}
 

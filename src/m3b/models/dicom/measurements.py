@@ -77,8 +77,8 @@ def _whole(answer: Prediction, sources: Sequence[Any], model: str, version: str)
     ]
     if answer.anomaly_score is not None:
         numbers.append((own("Anomaly score"), answer.anomaly_score))
-    numbers += _estimated(answer)
-    measurements = [hd.sr.Measurement(name, _decimal(value), one()) for name, value in numbers]
+    numbers += _list_estimates(answer)
+    measurements = [hd.sr.Measurement(name, _to_decimal(value), one()) for name, value in numbers]
     if not measurements and not answer.prediction:
         return []
     algorithm = hd.sr.AlgorithmIdentification(name=model[:64] or MAKER, version=version[:64])
@@ -88,19 +88,19 @@ def _whole(answer: Prediction, sources: Sequence[Any], model: str, version: str)
     ]  # fmt: skip
 
 
-def _estimated(answer: Prediction) -> list[tuple[Any, float]]:
-    value, interval = answer.extra.get("value"), answer.extra.get("interval")
+def _list_estimates(prediction: Prediction) -> list[tuple[Any, float]]:
+    value, interval = prediction.extra.get("value"), prediction.extra.get("interval")
     if not isinstance(value, int | float):
         return []
     estimates = [(own("Estimated value", "VALUE"), float(value))]
     if isinstance(interval, list | tuple) and len(interval) == 2:
-        level = f"{float(answer.extra.get('interval_level') or 0):.0%}"
+        level = f"{float(prediction.extra.get('interval_level') or 0):.0%}"
         estimates += [(own(f"Lower end of the {level} interval", "LOW"), float(interval[0]))]
         estimates += [(own(f"Upper end of the {level} interval", "HIGH"), float(interval[1]))]
     return estimates
 
 
-def _decimal(value: float) -> float:
+def _to_decimal(value: float) -> float:
     """What fits into the 16 characters of a decimal string."""
     return float(f"{value:.8g}")
 
@@ -110,7 +110,7 @@ def _volumes(answer: Prediction, sources: Sequence[Any]) -> list[Any]:
 
     return [
         _group(f"volume of {name}", sources, finding_type=coded(name),
-               measurements=[hd.sr.Measurement(concept(*VOLUME), _decimal(value), concept(*MILLILITRES))])
+               measurements=[hd.sr.Measurement(concept(*VOLUME), _to_decimal(value), concept(*MILLILITRES))])
         for name, value in answer.volumes_ml.items() if value is not None
     ]  # fmt: skip
 
@@ -119,10 +119,14 @@ def _boxes(answer: Prediction, sources: Sequence[Any]) -> list[Any]:
     """Boxes of one picture, as closed polylines in its pixels; those of volumes stand in predictions.json alone."""
     if len(sources) != 1:
         return []
-    return [_region(number, box, sources[0]) for number, box in enumerate(answer.boxes or (), 1) if len(box.box) == 4]
+    return [
+        _make_box_group(number, box, sources[0])
+        for number, box in enumerate(answer.boxes or (), 1)
+        if len(box.box) == 4
+    ]
 
 
-def _region(number: int, box: BoxAnswer, source: Any) -> Any:
+def _make_box_group(number: int, box: BoxAnswer, source: Any) -> Any:
     import highdicom as hd
     import numpy as np
 
@@ -135,5 +139,5 @@ def _region(number: int, box: BoxAnswer, source: Any) -> Any:
             graphic_type=hd.sr.GraphicTypeValues.POLYLINE, graphic_data=corners, source_image=image
         ),
         finding_type=coded(box.label),
-        measurements=[hd.sr.Measurement(own("Score of the box", "SCORE"), _decimal(box.score), one())],
+        measurements=[hd.sr.Measurement(own("Score of the box", "SCORE"), _to_decimal(box.score), one())],
     )

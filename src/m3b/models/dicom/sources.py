@@ -43,14 +43,14 @@ def _files(paths: Sequence[str]) -> list[Path]:
     if len(paths) == 1 and first.is_dir():
         with os.scandir(first) as entries:
             names = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
-        files = [first / name for name in names if name.upper() != "DICOMDIR" and _looks_like_one(first / name)]
+        files = [first / name for name in names if name.upper() != "DICOMDIR" and _is_dicom_file(first / name)]
         if not files:
             raise DataError(f"{first}: holds no DICOM file.")
         return files
     return [Path(path) for path in paths]
 
 
-def _looks_like_one(file: Path) -> bool:
+def _is_dicom_file(file: Path) -> bool:
     with file.open("rb") as stream:
         return stream.read(132)[128:] == b"DICM" or file.suffix.lower() in ("", ".dcm", ".dicom", ".ima")
 
@@ -102,19 +102,19 @@ def on_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
         if len(sources) != 1 or array.squeeze().shape != next(iter(sizes)):
             raise DataError(f"The mask is {array.shape}, its {len(sources)} DICOM instances are {sorted(sizes)}.")
         return array.reshape(1, *next(iter(sizes)))
-    return np.stack([_sampled(array, np.asarray(mask.affine, float), header) for header in sources])
+    return np.stack([_sample_plane(array, np.asarray(mask.affine, float), header) for header in sources])
 
 
-def _sampled(array: NDArray[Any], affine: NDArray[Any], one: Any) -> NDArray[Any]:
+def _sample_plane(array: NDArray[Any], affine: NDArray[Any], header: Any) -> NDArray[Any]:
     """The nearest voxel of the mask for every pixel of an instance; 0 outside."""
     import numpy as np
 
-    if "ImagePositionPatient" not in one or "ImageOrientationPatient" not in one or "PixelSpacing" not in one:
-        raise DataError(f"The instance {one.SOPInstanceUID} does not say where it lies in the patient.")
-    orientation, spacing = np.array(one.ImageOrientationPatient, float), np.array(one.PixelSpacing, float)
-    rows, columns = np.mgrid[0 : int(one.Rows), 0 : int(one.Columns)]
+    if "ImagePositionPatient" not in header or "ImageOrientationPatient" not in header or "PixelSpacing" not in header:
+        raise DataError(f"The instance {header.SOPInstanceUID} does not say where it lies in the patient.")
+    orientation, spacing = np.array(header.ImageOrientationPatient, float), np.array(header.PixelSpacing, float)
+    rows, columns = np.mgrid[0 : int(header.Rows), 0 : int(header.Columns)]
     world = (
-        np.array(one.ImagePositionPatient, float)
+        np.array(header.ImagePositionPatient, float)
         + columns[..., None] * orientation[:3] * spacing[1]
         + rows[..., None] * orientation[3:] * spacing[0]
     )

@@ -54,10 +54,10 @@ def to_bundle(source: Path, made: Path, children: ChildProcesses) -> Exported:
     largest = float(children.act("bundle", made, request, out.parent, (written,))["network_difference"])
     accept(largest, "the bundle's network")
     if images:
-        largest = max(largest, _predictions_differ(source, children, out))
+        largest = max(largest, _compare_predictions(source, children, out))
         accept(largest, "the bundle's prediction")
     compared = f"the predictions of {len(images)} image(s)" if images else "the network's output on noise"
-    _forget_caches(made)
+    _remove_caches(made)
     (made / "docs" / "README.md").write_text(_readme(facts, state["simple"], compared, largest), encoding="utf-8")
     return Exported("monai-bundle", made, compared, largest)
 
@@ -113,7 +113,7 @@ def inference(simple: bool) -> dict[str, Any]:
     }
 
 
-def _predictions_differ(source: Path, children: ChildProcesses, out: Path) -> float:
+def _compare_predictions(source: Path, children: ChildProcesses, bundle_output: Path) -> float:
     """Return the largest difference between the answers of the bundle and of predict.py; masks are compared too."""
     list_file, model_output = children.scratch / "asked.json", children.folder("predict") / "predictions.json"
     list_file.write_text(json.dumps(children.images), encoding="utf-8")
@@ -121,9 +121,9 @@ def _predictions_differ(source: Path, children: ChildProcesses, out: Path) -> fl
     status, log = children.run(argv, model_output.parent, (source, list_file))
     if status not in (0, 1) or not model_output.is_file():
         raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")
-    if not out.is_file():
+    if not bundle_output.is_file():
         raise ModelError("the bundle ran without writing predictions")
-    return largest_difference(read_output(model_output), read_output(out), model_output, out)
+    return largest_difference(read_output(model_output), read_output(bundle_output), model_output, bundle_output)
 
 
 def _copy_code(source: Path, target: Path) -> None:
@@ -148,7 +148,7 @@ def _summary(source: Path) -> str:
     return next((line.lstrip("# ").strip() for line in text.splitlines() if line.strip()), "A model made by m3b")
 
 
-def _forget_caches(folder: Path) -> None:
+def _remove_caches(folder: Path) -> None:
     for cache in list(folder.rglob("__pycache__")):
         shutil.rmtree(cache)
 

@@ -10,7 +10,7 @@ from m3b.untrusted import copy_file, entries
 
 from .child import TOLERANCE, ChildProcesses, Exported, accept, need, versions, write_json
 
-_README = """# {title}
+_README_TEMPLATE = """# {title}
 
 {graphs}
 
@@ -63,7 +63,7 @@ def _readme(about: dict[str, Any], compared: str, largest: float) -> str:
         or "The graphs hold everything between the prepared image and the probabilities."
     )
     title = f"ONNX graphs of a model for {escaped(about.get('task', 'medical images'))}"
-    return _README.format(
+    return _README_TEMPLATE.format(
         title=title,
         graphs="\n".join(lines),
         rest=scope_note,

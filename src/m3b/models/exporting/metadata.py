@@ -75,7 +75,7 @@ def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any
             "spatial_shape": shape[2:],
             "dtype": "float32",
             "value_range": [],
-            "is_patch_data": _patches(facts),
+            "is_patch_data": _is_patch_based(facts),
             "channel_def": _channels(facts, state),
         }
     }
@@ -102,12 +102,12 @@ def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "spatial_shape": shape[2:],
             "dtype": "float32",
             "value_range": [0, 1],
-            "is_patch_data": _patches(facts),
+            "is_patch_data": _is_patch_based(facts),
             "channel_def": channel_names,
         }
     }
 
 
-def _patches(facts: Mapping[str, Any]) -> bool:
+def _is_patch_based(facts: Mapping[str, Any]) -> bool:
     task = str(facts.get("task"))
     return task in names() and of(task).patches

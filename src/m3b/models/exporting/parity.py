@@ -8,7 +8,7 @@ from typing import Any
 from m3b.errors import ModelError
 
 _MASKS = ("mask", "masks")
-_OF_THE_IMAGE = ("out_of_distribution", "why")
+_IMAGE_ONLY_KEYS = ("out_of_distribution", "why")
 """What predict.py says of an image and not of the network's answer; the bundle of a classifier is the network alone."""
 
 
@@ -23,10 +23,10 @@ def largest_difference(first: Any, second: Any, first_file: Path, second_file: P
     Raises:
         ModelError: they differ in kind, length, keys or text.
     """
-    first, second = (_of_the_network(value) for value in (first, second))
+    first, second = (_drop_image_only_keys(value) for value in (first, second))
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
         differences = [
-            _of_masks(first[key], second[key], first_file, second_file, f"{where}.{key}")
+            _mask_difference(first[key], second[key], first_file, second_file, f"{where}.{key}")
             if key in _MASKS and first[key] is not None
             else largest_difference(first[key], second[key], first_file, second_file, f"{where}.{key}")
             for key in first
@@ -45,22 +45,24 @@ def largest_difference(first: Any, second: Any, first_file: Path, second_file: P
     return 0.0
 
 
-def _of_the_network(value: Any) -> Any:
+def _drop_image_only_keys(value: Any) -> Any:
     return (
-        {key: entry for key, entry in value.items() if key not in _OF_THE_IMAGE} if isinstance(value, dict) else value
+        {key: entry for key, entry in value.items() if key not in _IMAGE_ONLY_KEYS}
+        if isinstance(value, dict)
+        else value
     )
 
 
-def _of_masks(first: Any, second: Any, first_file: Path, second_file: Path, where: str) -> float:
+def _mask_difference(first: Any, second: Any, first_file: Path, second_file: Path, location: str) -> float:
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
-        pairs = [_of_masks(first[k], second[k], first_file, second_file, f"{where}.{k}") for k in first]
+        pairs = [_mask_difference(first[k], second[k], first_file, second_file, f"{location}.{k}") for k in first]
         return max(pairs, default=0.0)
     if not isinstance(first, str) or not isinstance(second, str):
-        raise ModelError(f"predictions differ at {where}: {first!r} and {second!r}")
+        raise ModelError(f"predictions differ at {location}: {first!r} and {second!r}")
     from m3b.data.reading import read_image
 
     first_mask = read_image(first, str(first_file.parent)).array
     second_mask = read_image(second, str(second_file.parent)).array
     if first_mask.shape != second_mask.shape:
-        raise ModelError(f"predictions differ at {where}: masks of shape {first_mask.shape} and {second_mask.shape}")
+        raise ModelError(f"predictions differ at {location}: masks of shape {first_mask.shape} and {second_mask.shape}")
     return float((first_mask != second_mask).mean())

@@ -67,11 +67,11 @@ def panels(
     if dims == 2:
         image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.kind, m.score) for m in boxes)
         return [Panel("", picture, masks, image_boxes, (size[0], size[1]))]
-    centre = _centre(masks, boxes, picture.shape[:3])
+    centre = _find_centre(masks, boxes, picture.shape[:3])
     return [_plane(picture, masks, boxes, size, axis, centre[axis], named) for axis in (2, 0, 1)]
 
 
-def _centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
+def _find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
     """Where the planes cross: the masks' centre of mass, else the surest box, else the middle."""
     union = masks.any(axis=0)
     if union.any():

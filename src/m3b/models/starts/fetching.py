@@ -150,25 +150,25 @@ def _parts(index: Path, folder: Path) -> Converted:
     return Converted(folder / INDEX, sum(sound(folder / name) for name in names), "as it is")
 
 
-def _download(known: StartEntry, base: str, raw: Path, progress: Progress | None) -> Path:
+def _download(model: StartEntry, base: str, download_folder: Path, progress: Progress | None) -> Path:
     if demanded():
         raise WrongUse(
-            f"m3b is offline ({VARIABLE}): give the folder with the files of {known.name} to --from instead."
+            f"m3b is offline ({VARIABLE}): give the folder with the files of {model.name} to --from instead."
         )
     missing_names = []
-    for name in dict.fromkeys((*known.weights, WEIGHTS_FILE)):
-        if _get(f"{base}/{name}", raw / name, progress):
+    for name in dict.fromkeys((*model.weights, WEIGHTS_FILE)):
+        if _download_file(f"{base}/{name}", download_folder / name, progress):
             break
         missing_names.append(name)
     else:
-        raise ModelError(f"{base} has none of {', '.join(missing_names)}. {known.name} is at {known.source}.")
-    for name in (*known.needed, *known.welcome):
+        raise ModelError(f"{base} has none of {', '.join(missing_names)}. {model.name} is at {model.source}.")
+    for name in (*model.needed, *model.welcome):
         if not is_weights(name):
-            _get(f"{base}/{name}", raw / name, progress)
-    return raw
+            _download_file(f"{base}/{name}", download_folder / name, progress)
+    return download_folder
 
 
-def _get(url: str, file: Path, progress: Progress | None) -> bool:
+def _download_file(url: str, file: Path, progress: Progress | None) -> bool:
     """Whether the address had it. Raises ModelError where it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # the scheme was looked at

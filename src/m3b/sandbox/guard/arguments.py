@@ -26,14 +26,17 @@ _FILE_IOCTLS = {0x66: (0x80086601, 0xC020660B), 0x76: (0x80087601,), 0x94: (0x40
 """Families of ioctls by which an owner changes a file or folder opened to read (flags, version, fs-verity, encryption,
 subvolumes), and those of them that only look (FS_IOC_GETFLAGS, FIEMAP, GETVERSION) or ask for a file opened to write
 (FICLONE, FICLONERANGE)."""
-_FAMILY = 0xFF00
-_HOLDS_UP = (1024, 1026)  # F_SETLEASE makes others wait for 45 s where they open the file; F_NOTIFY watches a folder
+_IOCTL_FAMILY_MASK = 0xFF00
+_DENIED_FCNTLS = (
+    1024,
+    1026,
+)  # F_SETLEASE makes others wait for 45 s where they open the file; F_NOTIFY watches a folder
 _SET_ID = 0o6000  # files that lend the rights of their owner or group to whoever executes them
 _CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is no other flag's
 _AF_UNIX = 1  # the module socket takes long to import
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
-_KIND = 0xF  # of a socket's type, less the flags
-_OWN_ONLY = (
+_SOCKET_TYPE_MASK = 0xF  # of a socket's type, less the flags
+_OWN_PROCESS_CALLS = (
     "sched_setscheduler",
     "sched_setparam",
     "sched_setattr",
@@ -43,24 +46,24 @@ _OWN_ONLY = (
 )
 
 _YES: Instruction = (RETURN, 0, 0, ALLOW)
-_NO: Instruction = (RETURN, 0, 0, ERRNO | errno.EPERM)
-_SEEMS: Instruction = (RETURN, 0, 0, ERRNO)
+_DENIED: Instruction = (RETURN, 0, 0, ERRNO | errno.EPERM)
+_PRETENDED: Instruction = (RETURN, 0, 0, ERRNO)
 _ABSENT: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
 
 
 def checks(calls: Seccomp, column: int) -> list[Instruction]:
     """The blocks of all calls that are examined; `column` picks the machine's numbers."""
     program = _block("clone3", column, [_ABSENT]) + _block("openat2", column, [_ABSENT])
-    program += _block("clone", column, [_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _NO, _YES])
-    program += _sockets(calls, column) + _modes(column)
-    program += _block("ioctl", column, _ioctls())
-    program += _block("fcntl", column, [_argument(1), *_each(_HOLDS_UP, _NO), _YES])
-    return program + (_own_processes(column) if calls["beside_others"] else [])
+    program += _block("clone", column, [_load_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _DENIED, _YES])
+    program += _check_sockets(calls, column) + _check_modes(column)
+    program += _block("ioctl", column, _check_ioctls())
+    program += _block("fcntl", column, [_load_argument(1), *_each(_DENIED_FCNTLS, _DENIED), _YES])
+    return program + (_check_own_processes(column) if calls["beside_others"] else [])
 
 
-def _argument(place: int, high: bool = False) -> Instruction:
+def _load_argument(index: int, high: bool = False) -> Instruction:
     """Load the low or the high word of an argument: struct seccomp_data on a little-endian machine."""
-    return (LOAD, 0, 0, 16 + 8 * place + 4 * high)
+    return (LOAD, 0, 0, 16 + 8 * index + 4 * high)
 
 
 def _block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruction]:
@@ -74,50 +77,54 @@ def _each(values: Sequence[int], answer: Instruction) -> list[Instruction]:
     return [instruction for value in values for instruction in ((JUMP_EQUAL, 0, 1, value), answer)]
 
 
-def _ioctls() -> list[Instruction]:
+def _check_ioctls() -> list[Instruction]:
     """What types into terminals or changes files that were opened to read."""
-    program = [_argument(1), *_each((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _NO)]
+    program = [_load_argument(1), *_each((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _DENIED)]
     program += _each([request for requests in _FILE_IOCTLS.values() for request in requests], _YES)
-    return [*program, (AND, 0, 0, _FAMILY), *_each([family << 8 for family in _FILE_IOCTLS], _NO), _YES]
+    return [*program, (AND, 0, 0, _IOCTL_FAMILY_MASK), *_each([family << 8 for family in _FILE_IOCTLS], _DENIED), _YES]
 
 
-def _sockets(calls: Seccomp, column: int) -> list[Instruction]:
+def _check_sockets(policy: Seccomp, column: int) -> list[Instruction]:
     """Families of sockets; beside others no datagrams either, which need no connection to reach a path."""
     streams: list[Instruction] = [_YES]
-    if calls["beside_others"]:
-        streams = [_argument(1), (AND, 0, 0, _KIND)]
+    if policy["beside_others"]:
+        streams = [_load_argument(1), (AND, 0, 0, _SOCKET_TYPE_MASK)]
         for kind in (_SOCK_STREAM, _SOCK_SEQPACKET):
             streams += [(JUMP_EQUAL, 0, 1, kind), _YES]
-        streams.append(_NO)
-    allowed: list[Instruction] = [_argument(0)]
-    for family in calls["families"]:
+        streams.append(_DENIED)
+    allowed: list[Instruction] = [_load_argument(0)]
+    for family in policy["families"]:
         body = streams if family == _AF_UNIX else [_YES]
         allowed += [(JUMP_EQUAL, 0, len(body), family), *body]
-    pair = [_argument(0), (JUMP_EQUAL, 1, 0, _AF_UNIX), _NO, *streams]
-    return _block("socket", column, [*allowed, _NO]) + _block("socketpair", column, pair)
+    pair = [_load_argument(0), (JUMP_EQUAL, 1, 0, _AF_UNIX), _DENIED, *streams]
+    return _block("socket", column, [*allowed, _DENIED]) + _block("socketpair", column, pair)
 
 
-def _modes(column: int) -> list[Instruction]:
+def _check_modes(column: int) -> list[Instruction]:
     """No file gets a set-user or set-group bit: changes of mode that hold one seem to work, new files are refused."""
     program: list[Instruction] = []
     for name, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
-        program += _block(name, column, [_argument(index), (JUMP_SET, 0, 1, _SET_ID), _SEEMS, _YES])
+        program += _block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _PRETENDED, _YES])
     for name, index in (("creat", 1), ("mknod", 1), ("mknodat", 2)):
-        program += _block(name, column, [_argument(index), (JUMP_SET, 0, 1, _SET_ID), _NO, _YES])
+        program += _block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _DENIED, _YES])
     for name, flags in (("open", 1), ("openat", 2)):
-        mode = [_argument(flags + 1), (JUMP_SET, 0, 1, _SET_ID), _NO]  # without the flag the mode means nothing
-        program += _block(name, column, [_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _YES])
+        mode = [
+            _load_argument(flags + 1),
+            (JUMP_SET, 0, 1, _SET_ID),
+            _DENIED,
+        ]  # without the flag the mode means nothing
+        program += _block(name, column, [_load_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _YES])
     return program
 
 
-def _own_processes(column: int) -> list[Instruction]:
+def _check_own_processes(column: int) -> list[Instruction]:
     """Limits, priorities and processors of the calling process only, which these calls name as 0."""
     allow_own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _YES]
-    allow_reading = [_argument(2), (JUMP_EQUAL, 0, 3, 0), _argument(2, high=True), *allow_own]  # no new limit
-    program = _block("prlimit64", column, [_argument(0), *allow_own, *allow_reading, _NO])
-    for name in _OWN_ONLY:
-        program += _block(name, column, [_argument(0), *allow_own, _NO])
+    allow_reading = [_load_argument(2), (JUMP_EQUAL, 0, 3, 0), _load_argument(2, high=True), *allow_own]  # no new limit
+    program = _block("prlimit64", column, [_load_argument(0), *allow_own, *allow_reading, _DENIED])
+    for name in _OWN_PROCESS_CALLS:
+        program += _block(name, column, [_load_argument(0), *allow_own, _DENIED])
     for name, process in (("setpriority", 0), ("ioprio_set", 1)):  # PRIO_PROCESS, IOPRIO_WHO_PROCESS
-        body = [_argument(0), (JUMP_EQUAL, 0, 3, process), _argument(1), *allow_own, _NO]
+        body = [_load_argument(0), (JUMP_EQUAL, 0, 3, process), _load_argument(1), *allow_own, _DENIED]
         program += _block(name, column, body)
     return program

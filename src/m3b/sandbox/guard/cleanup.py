@@ -26,7 +26,7 @@ def remove(folder: str) -> None:
     folder = folder.rstrip(os.sep)
     with suppress(OSError, RecursionError):
         if folder:
-            _plainly(folder)
+            _remove_tree(folder)
             return
     import shutil  # takes long to import, and what is built in the way of a plain removal is rare
 
@@ -36,11 +36,11 @@ def remove(folder: str) -> None:
             return
 
 
-def _plainly(folder: str) -> None:
+def _remove_tree(folder: str) -> None:
     with os.scandir(folder) as entries:
         for entry in list(entries):
             if entry.is_dir(follow_symlinks=False):
-                _plainly(entry.path)
+                _remove_tree(entry.path)
             else:
                 os.unlink(entry.path)
     os.rmdir(folder)

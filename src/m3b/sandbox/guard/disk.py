@@ -55,7 +55,7 @@ class Growth:
 
     def __init__(self, folders: Sequence[str], size: int, entries: int) -> None:
         self._folders = [f for f in folders if os.path.isdir(f)]
-        self._baseline = self._all_at_once()
+        self._baseline = self._count_now()
         self._free = self._left()
         if self._folders:
             size = min(size, int(self._free.size * 0.9))
@@ -66,7 +66,7 @@ class Growth:
         self._counting: Iterator[Held | None] | None = None
         self._began = self._next = time.monotonic()
 
-    def _all_at_once(self) -> Held:
+    def _count_now(self) -> Held:
         total = Held()
         for step in count(self._folders):
             total = step or total
@@ -85,7 +85,7 @@ class Growth:
         """
         now = time.monotonic()
         if self._counting is None:
-            if now < self._next and not self._shrinking():
+            if now < self._next and not self._is_shrinking():
                 return ""
             self._counting, self._began = count(self._folders), now
             self._free = self._left()
@@ -101,7 +101,7 @@ class Growth:
                 return "files" if self.grown.entries > self.limit.entries else ""
         return ""
 
-    def _shrinking(self) -> bool:
+    def _is_shrinking(self) -> bool:
         """Whether the disk lost so much since the last count that waiting for the next one is a risk."""
         now = self._left()
         lost = Held(self._free.size - now.size, self._free.entries - now.entries)

@@ -7,7 +7,7 @@ import ctypes
 from .kernel import prctl
 
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
-_INSTRUCTION = 8  # bytes of struct sock_filter
+_INSTRUCTION_BYTES = 8  # bytes of struct sock_filter
 
 
 class _Program(ctypes.Structure):
@@ -17,5 +17,5 @@ class _Program(ctypes.Structure):
 def apply(code: bytes) -> None:
     """Filter this thread and all that it starts. No-new-privileges must be set. Raises OSError."""
     buffer = ctypes.create_string_buffer(code, len(code))
-    header = _Program(len(code) // _INSTRUCTION, ctypes.addressof(buffer))
+    header = _Program(len(code) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
     prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(header))

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     os.write(ready_fd, b"+")
     os.close(ready_fd)
-    return _become(confinement["command"], confinement["env"])
+    return _exec_command(confinement["command"], confinement["env"])
 
 
 def _limit(confinement: Confinement) -> None:
@@ -43,7 +43,7 @@ def _limit(confinement: Confinement) -> None:
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     rlimits = dict(confinement["rlimits"])
-    rlimits["NPROC"] = confinement["threads"] + (0 if _exempt() else threads_of(os.getuid()))
+    rlimits["NPROC"] = confinement["threads"] + (0 if _is_exempt() else threads_of(os.getuid()))
     for name, value in rlimits.items():
         resource_id = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(resource_id)[1]
@@ -51,7 +51,7 @@ def _limit(confinement: Confinement) -> None:
         resource.setrlimit(resource_id, (value, value))
 
 
-def _exempt() -> bool:
+def _is_exempt() -> bool:
     """Whether the kernel holds the limit of processes against nobody: the machine's own root."""
     if os.getuid() != 0:
         return False
@@ -72,7 +72,7 @@ def _confine(confinement: Confinement) -> None:
         filtering.apply(confinement["filter"])
 
 
-def _become(command: list[str], env: dict[str, str]) -> int:
+def _exec_command(command: list[str], env: dict[str, str]) -> int:
     try:
         os.execvpe(command[0], command, env)
     except FileNotFoundError:

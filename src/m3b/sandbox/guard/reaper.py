@@ -46,7 +46,7 @@ def run(job: SupervisorJob, pipes: Pipes) -> NoReturn:
     command = _start(job, pipes)
     for descriptor in (pipes.output[1], pipes.ready[1], *job["keep"]):
         os.close(descriptor)
-    status = _watch(command, pipes.lifeline[0], wakeup_read)
+    status = _wait_for_end(command, pipes.lifeline[0], wakeup_read)
     clean = kill_below(os.getpid())
     report = marshal.dumps({"status": status, "clean": clean})
     try:
@@ -56,10 +56,10 @@ def run(job: SupervisorJob, pipes: Pipes) -> NoReturn:
     os._exit(0)
 
 
-def _watch(command: int, lifeline: int, woken: int) -> int | None:
+def _wait_for_end(command: int, lifeline: int, wakeup_read: int) -> int | None:
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
-    poll.register(woken, select.POLLIN)
+    poll.register(wakeup_read, select.POLLIN)
     while True:
         exit_statuses = reap()
         if command in exit_statuses:
@@ -67,7 +67,7 @@ def _watch(command: int, lifeline: int, woken: int) -> int | None:
         for descriptor, _ in poll.poll():
             if descriptor == lifeline:
                 return None
-            os.read(woken, 4096)
+            os.read(wakeup_read, 4096)
 
 
 def _start(job: SupervisorJob, pipes: Pipes) -> int:

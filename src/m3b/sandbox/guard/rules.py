@@ -66,13 +66,13 @@ def restrict(read: Iterable[str], write: Iterable[str], devices: Iterable[str]) 
     try:
         for paths, allowed in ((read, READ), (write, rights & ~_MAKE_CHAR & ~_MAKE_BLOCK), (devices, DEVICE)):
             for path in paths:
-                _allow(ruleset, path, allowed & rights)
+                _allow_path(ruleset, path, allowed & rights)
         syscall(_RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, allowed: int) -> None:
+def _allow_path(ruleset: int, path: str, allowed: int) -> None:
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from .job import SupervisorJob
 
-_TICK_S = 0.05
-_SCAN_S = 0.2
-_KILLED = 137
-_PATIENCE_S = 30.0  # for the reaper to end the tree
+_POLL_INTERVAL_S = 0.05
+_SCAN_INTERVAL_S = 0.2
+_KILLED_EXIT_CODE = 137
+_REAPER_TIMEOUT_S = 30.0  # for the reaper to end the tree
 
 
 def main(arguments: list[str]) -> int:
@@ -99,7 +99,7 @@ class Supervisor:
         self._report: bytes | None = None  # what the reaper said at its end
         self._parent = os.getppid()
         # A command that ends within one look is not looked at: reading all of /proc is much of what it would cost.
-        self._next_scan, self._next_files = time.monotonic() + _SCAN_S, 0.0
+        self._next_scan, self._next_files = time.monotonic() + _SCAN_INTERVAL_S, 0.0
         self._threads = threads_everywhere()
         self._in_memory = self._on_disk = 0
         self._oom_kills = out_of_memory_kills()
@@ -108,18 +108,18 @@ class Supervisor:
     def watch(self, status: int) -> dict[str, object]:
         """Serve all descriptors until the command's tree is gone; return the last answer."""
         began = time.monotonic()
-        deadline = began + _PATIENCE_S
+        deadline = began + _REAPER_TIMEOUT_S
         poll = select.poll()
         for descriptor in (self._control, self._pipes.output[0], self._pipes.ready[0], self._pipes.done[0]):
             poll.register(descriptor, select.POLLIN)
         while self._report is None:
-            for descriptor, _ in poll.poll(int(_TICK_S * 1000)):
+            for descriptor, _ in poll.poll(int(_POLL_INTERVAL_S * 1000)):
                 if not self._serve(descriptor, status):
                     poll.unregister(descriptor)
             self._output.flush(force=False)
             if not self._reason:
                 self._check(time.monotonic() - (self._started or began))
-                deadline = time.monotonic() + _PATIENCE_S
+                deadline = time.monotonic() + _REAPER_TIMEOUT_S
             elif time.monotonic() > deadline:
                 os.kill(self._reaper, signal.SIGKILL)
                 break
@@ -170,13 +170,13 @@ class Supervisor:
             self._end("processes")
             return
         if now >= self._next_files:
-            self._look_at_files(tree)
+            self._measure_unlinked_files(tree)
         if memory(tree, self._in_memory, self._job["memory"]) > self._job["memory"]:
             self._end("memory")
         ended = time.monotonic()
-        self._next_scan = ended + max(_SCAN_S, 20 * (ended - now))
+        self._next_scan = ended + max(_SCAN_INTERVAL_S, 20 * (ended - now))
 
-    def _look_at_files(self, tree: dict[int, Stat]) -> None:
+    def _measure_unlinked_files(self, tree: dict[int, Stat]) -> None:
         now = time.monotonic()
         files = unlinked(tree).values()
         self._in_memory = sum(size for size, in_memory in files if in_memory)
@@ -198,18 +198,18 @@ class Supervisor:
     def _answer(self, wall_s: float, clean: bool) -> dict[str, object]:
         report = marshal.loads(self._report) if self._report else None  # nosec B302  # m3b's own process wrote it, over a pipe of its own
         if not self._reason and report is not None and report["status"] is not None:
-            if self._started is None and not self._launched():
+            if self._started is None and not self._has_launched():
                 return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a word"}
             code = os.waitstatus_to_exitcode(report["status"])
             code = code if code >= 0 else 128 - code
-            by_kernel = code == _KILLED and out_of_memory_kills() > self._oom_kills
+            by_kernel = code == _KILLED_EXIT_CODE and out_of_memory_kills() > self._oom_kills
             return {"code": code, "reason": "memory" if by_kernel else "exit", "wall_s": wall_s}
         reason = self._reason or "lost"
         if not clean or (report is not None and not report["clean"]):
             reason = "lost"
-        return {"code": _KILLED, "reason": reason, "wall_s": wall_s}
+        return {"code": _KILLED_EXIT_CODE, "reason": reason, "wall_s": wall_s}
 
-    def _launched(self) -> bool:
+    def _has_launched(self) -> bool:
         """Whether the launcher's byte came, though nobody read it before the command ended."""
         ready = self._pipes.ready[0]
         os.set_blocking(ready, False)

@@ -13,9 +13,9 @@ TYPE_CHECKING = False  # what the module typing says; importing it takes longer 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_UNLINKED = " (deleted)"
-_GROWING = 16  # new processes between two looks that mean: stop them all first
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_UNLINKED_SUFFIX = " (deleted)"
+_FORK_BOMB_PROCESSES = 16  # new processes between two looks that mean: stop them all first
 _IN_MEMORY = ("/memfd:", "/dev/shm/")  # nosec B108  # a folder inside the sandbox, or a name that is only compared
 
 
@@ -30,10 +30,10 @@ class Stat:
         self.parent = int(fields[1])
         self.group = int(fields[2])
         self.threads = int(fields[17])
-        self.resident = int(fields[21]) * _PAGE
+        self.resident = int(fields[21]) * _PAGE_BYTES
 
 
-def _everybody() -> Iterator[tuple[int, Stat]]:
+def _iterate_processes() -> Iterator[tuple[int, Stat]]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -48,7 +48,7 @@ def _everybody() -> Iterator[tuple[int, Stat]]:
 def threads_of(uid: int) -> int:
     """Count the threads that belong to the user `uid`, as far as /proc shows them."""
     count = 0
-    for pid, process in _everybody():
+    for pid, process in _iterate_processes():
         with suppress(OSError):
             count += process.threads if os.stat(f"/proc/{pid}").st_uid == uid else 0
     return count
@@ -71,7 +71,7 @@ def out_of_memory_kills() -> int:
 
 def below(root: int) -> dict[int, Stat]:
     """Return the living descendants of `root`, zombies and `root` itself left out."""
-    processes = dict(_everybody())
+    processes = dict(_iterate_processes())
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
@@ -96,14 +96,14 @@ def kill_below(root: int, patience_s: float = 20.0) -> bool:
     stopped: set[int] = set()
     while time.monotonic() < deadline:
         reap()
-        if _childless():  # whoever loses its parent below a subreaper becomes its child
+        if _is_childless():  # whoever loses its parent below a subreaper becomes its child
             return True
         descendants = below(root)
         for group in {s.group for s in descendants.values()} - {own_group, 0}:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         new_pids = descendants.keys() - stopped
-        if len(new_pids) > _GROWING:
+        if len(new_pids) > _FORK_BOMB_PROCESSES:
             _signal(new_pids, signal.SIGSTOP)
             stopped |= new_pids
             continue
@@ -112,7 +112,7 @@ def kill_below(root: int, patience_s: float = 20.0) -> bool:
     return False
 
 
-def _childless() -> bool:
+def _is_childless() -> bool:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -149,13 +149,13 @@ def memory(tree: dict[int, Stat], unmapped: int, enough: int) -> int:
         return 0
     total = shared = 0
     for pid, process in tree.items():
-        proportional = _proportional(pid)
+        proportional = _proportional_sizes(pid)
         total += process.resident if proportional is None else proportional[0]
         shared += 0 if proportional is None else proportional[1]
     return max(total, total - shared + unmapped)
 
 
-def _proportional(pid: int) -> tuple[int, int] | None:
+def _proportional_sizes(pid: int) -> tuple[int, int] | None:
     """Return (Pss, Pss_Shmem) in bytes, or None where the kernel does not tell."""
     fields: dict[str, int] = {}
     try:
@@ -181,7 +181,7 @@ def unlinked(tree: dict[int, Stat]) -> dict[tuple[int, int], tuple[int, bool]]:
             for name in os.listdir(folder):
                 with suppress(OSError):
                     target = os.readlink(f"{folder}/{name}")
-                    if not target.endswith(_UNLINKED):
+                    if not target.endswith(_UNLINKED_SUFFIX):
                         continue
                     status = os.stat(f"{folder}/{name}")
                     if stat.S_ISREG(status.st_mode):

@@ -103,7 +103,7 @@ def web_page(case: Exercise) -> None:
 
 @promise("streams", "a stream gives the same reply, and the words as they come")
 def stream(case: Exercise) -> str | None:
-    if not _streams(case):
+    if not _has_streams(case):
         return "does not stream"
     calls = case.subject.dialect.calls(("a1", "list_files", '{"path": "data"}'))
     bodies = [case.subject.dialect.text("word by word"), calls]
@@ -120,7 +120,7 @@ def stream(case: Exercise) -> str | None:
 
 @promise("streams", "half a stream is asked for again, and nothing is heard twice")
 def half_a_stream(case: Exercise) -> str | None:
-    if not _streams(case):
+    if not _has_streams(case):
         return "does not stream"
     full_answer = case.text("one two three four")
     size = len(b"".join(full_answer.events))
@@ -132,5 +132,5 @@ def half_a_stream(case: Exercise) -> str | None:
     return None
 
 
-def _streams(case: Exercise) -> bool:
+def _has_streams(case: Exercise) -> bool:
     return bool(getattr(case.llm(), "streams", False) and case.text().events)

@@ -67,7 +67,7 @@ class Server:
         self._respond = respond or self._next
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._http = _Http(("127.0.0.1", 0), _handler(self))
+        self._http = _HttpServer(("127.0.0.1", 0), _make_handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
@@ -101,7 +101,7 @@ class Server:
         self._thread.join()
 
 
-class _Http(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
@@ -110,7 +110,7 @@ class _Http(ThreadingHTTPServer):
         """A client that went away is part of the tests."""
 
 
-def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
+def _make_handler(server: Server) -> type[BaseHTTPRequestHandler]:
     class ProviderHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

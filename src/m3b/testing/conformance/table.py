@@ -34,10 +34,10 @@ class Outcome:
 
 def run(subjects: Iterable[Subject], behaviours: Sequence[Behaviour] = BEHAVIOURS) -> list[Outcome]:
     """Hold every provider to every behaviour. Nothing is raised: a broken promise is an outcome."""
-    return [_outcome(subject, behaviour) for subject in subjects for behaviour in behaviours]
+    return [_run_behaviour(subject, behaviour) for subject in subjects for behaviour in behaviours]
 
 
-def _outcome(subject: Subject, behaviour: Behaviour) -> Outcome:
+def _run_behaviour(subject: Subject, behaviour: Behaviour) -> Outcome:
     try:
         reason = behaviour.check(subject)
     except Exception as error:  # noqa: BLE001 - whatever a provider does instead of keeping the promise

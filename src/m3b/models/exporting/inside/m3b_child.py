@@ -86,12 +86,14 @@ def compare(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
                     raise SystemExit(f"{graph['file']}: {item.name} is {value.shape}, not {expected[item.name].shape}")
                 if value.size:
                     largest = max(largest, float(np.abs(value.astype(float) - expected[item.name]).max()))
-        tensor_infos = [[{"name": i.name, "shape": i.shape, "type": i.type} for i in ends] for ends in _ends(session)]
+        tensor_infos = [
+            [{"name": i.name, "shape": i.shape, "type": i.type} for i in ends] for ends in _session_ends(session)
+        ]
         graphs.append({**graph, "inputs": tensor_infos[0], "outputs": tensor_infos[1], "largest_difference": largest})
     return {"graphs": graphs, "onnxruntime": onnxruntime.__version__}
 
 
-def _ends(session: Any) -> tuple[Any, Any]:
+def _session_ends(session: Any) -> tuple[Any, Any]:
     return session.get_inputs(), session.get_outputs()
 
 
