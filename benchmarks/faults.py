@@ -107,9 +107,9 @@ class Actor:
     requests: int = 0
     last: list[Any] = field(default_factory=list)
 
-    def __call__(self, heard: Heard) -> ServerAnswer:
+    def __call__(self, request: Heard) -> ServerAnswer:
         self.requests += 1
-        turns = self.dialect.turns(heard.body)
+        turns = self.dialect.turns(request.body)
         conversation = messages(turns)
         self._check(turns, conversation)
         answer = self._next_answer(conversation)
@@ -125,9 +125,9 @@ class Actor:
         self.delivered += 1
         return answer
 
-    def _check(self, turns: list[Any], said: list[Message]) -> None:
-        replies = sum(message.role == "assistant" for message in said)
-        stage_starts = [message.text for message in said if message.text.startswith("Stage: ")]
+    def _check(self, turns: list[Any], conversation: list[Message]) -> None:
+        replies = sum(message.role == "assistant" for message in conversation)
+        stage_starts = [message.text for message in conversation if message.text.startswith("Stage: ")]
         if len(stage_starts) == 1 and turns[: len(self.last)] != self.last and self.last[:1] == turns[:1]:
             self.broken.append(f"request {self.requests} changes what was said before")
         if self.last[:1] != turns[:1]:

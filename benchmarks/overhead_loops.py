@@ -37,13 +37,13 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
         name, facts = "canned", Facts(window=1_000_000)
 
         def __init__(self, actions: int) -> None:
-            self.left = actions
+            self.remaining = actions
 
         def ask(self, messages: Any, tools: Any, **_: Any) -> Reply:
-            if self.left == 0:
+            if self.remaining == 0:
                 return Reply("Done.")
-            self.left -= 1
-            call = ToolCall(f"call_{self.left}", "lookup", {"key": f"k{self.left}"})
+            self.remaining -= 1
+            call = ToolCall(f"call_{self.remaining}", "lookup", {"key": f"k{self.remaining}"})
             return Reply("", (call,), Usage(1000, 0, 20, 1), "tools")
 
     def lookup(context: Any, key: str) -> Any:
@@ -57,7 +57,7 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
     class Tools:
         count = 0
 
-        def specs(self, names: Any) -> Any:
+        def tool_specs(self, names: Any) -> Any:
             return (spec_of(lookup),)
 
         def call(self, call: ToolCall, allowed: Any) -> ToolResult:
@@ -74,7 +74,7 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
                 journal.write(event.by("single"))
 
         agent = Agent(
-            llm=Canned(actions), tools=tools, allowed=("lookup",), budget=Budget(actions=actions + 1), emit=emit,
+            llm=Canned(actions), tools=tools, allowed_tools=("lookup",), budget=Budget(actions=actions + 1), emit=emit,
             conversation=start,
         )  # fmt: skip
         agent.run(lambda text: accepted(None))
@@ -187,11 +187,11 @@ def minisweagent(mode: str, folder: Path) -> tuple[str, Run] | None:
         config: Any = None
 
         def __init__(self, actions: int) -> None:
-            self.left = actions
+            self.remaining = actions
 
         def query(self, messages: Any, **_: Any) -> dict[str, Any]:
-            self.left -= 1
-            action = {"command": f"lookup k{self.left}" if self.left >= 0 else "submit"}
+            self.remaining -= 1
+            action = {"command": f"lookup k{self.remaining}" if self.remaining >= 0 else "submit"}
             return {"role": "assistant", "content": action["command"], "extra": {"actions": [action], "cost": 0.0}}
 
         def format_message(self, **parts: Any) -> dict[str, Any]:

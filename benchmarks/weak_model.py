@@ -71,11 +71,11 @@ class Weak:
     slips: Counter[str] = field(default_factory=Counter)
     requests: int = 0
 
-    def respond(self, heard: Heard) -> ServerAnswer:
+    def respond(self, request: Heard) -> ServerAnswer:
         """One request."""
         self.requests += 1
-        tools = [_spec(tool) for tool in heard.body.get("tools", ())]
-        messages = _messages(heard.body["messages"])
+        tools = [_spec(tool) for tool in request.body.get("tools", ())]
+        messages = _messages(request.body["messages"])
         clean_messages, turns, is_informed = _remove_failures(messages, tools or ALL)
         reply = self._intended_reply(clean_messages, turns)
         if not reply.calls:

@@ -62,11 +62,11 @@ class LandmarkAnswers(AnswerKind):
     blind = "the mean point of the training cases"
     exported = "Landmarks in medical images"
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    def parse(self, location: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
         try:
             return {"extra": {"point": list(point(item.get("point")))}}
         except ValueError as error:
-            raise ModelError(f"{where}: {error}") from error
+            raise ModelError(f"{location}: {error}") from error
 
 
 class Landmarks(TaskFamily):

@@ -72,11 +72,11 @@ def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
         agent = Agent(
             llm=llm,
             tools=box,
-            allowed=allowed,
+            allowed_tools=allowed,
             budget=budget or Budget(),
             emit=lambda event: events.append(event.by("role")),
             reflection=reflection,
-            cancelled=cancelled,
+            is_cancelled=cancelled,
             conversation=conversation,
         )
         if conversation is None:

@@ -29,7 +29,7 @@ def test_a_circle_is_known_after_a_resume() -> None:
     turn = [Replied("", (SECOND,)), Called("b", "list_files", {}), Returned("b", "list_files", "empty")]
     standing = Standing.of([Briefed("s", "t"), *turn * 3])
     assert not standing.stuck.warned
-    assert standing.stuck.note(SECOND, "empty", malformed=False), "the fourth time"
+    assert standing.stuck.note(SECOND, "empty", is_malformed=False), "the fourth time"
     assert Standing.of([Told("You are going round in circles", "circle")]).stuck.warned
 
 
@@ -50,7 +50,7 @@ def test_calls_that_were_never_begun_run_now_and_others_are_told(make_stage: Any
         Replied("", (FIRST, SECOND)),
         Called("a", FIRST.name, FIRST.arguments),
     ]
-    stage = make_stage("done", conversation=Conversation.restore(events, still_open=True))
+    stage = make_stage("done", conversation=Conversation.restore(events, keep_open_calls=True))
     stage.agent.take_up(Standing.of(events), lambda call: f"{call.name} was interrupted")
     stage.agent.run(lambda text: accepted(None))
     assert stage.results() == ["read_files was interrupted", stage.results()[1]]
@@ -66,7 +66,7 @@ def test_a_call_that_does_the_same_again_is_finished(make_stage: Any) -> None:
         Replied("", (FIRST, SECOND)),
         Called("a", FIRST.name, FIRST.arguments),
     ]
-    stage = make_stage("done", conversation=Conversation.restore(events, still_open=True))
+    stage = make_stage("done", conversation=Conversation.restore(events, keep_open_calls=True))
     stage.agent.take_up(Standing.of(events), lambda call: "")
     stage.agent.run(lambda text: accepted(None))
     assert "interrupted" not in "".join(stage.results())

@@ -140,7 +140,7 @@ def test_a_wrong_order_is_refused_before_anything_is_written(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["ADNI", "CT-Kidney", "INSTANCE22"])
 def test_an_image_that_does_not_open_can_be_asked_for(name: str, tmp_path: Path) -> None:
     spec = dataset(name)
-    made = spec.make(tmp_path / "x", patients=spec.stand_in.least, broken=True)
+    made = spec.make(tmp_path / "x", patients=spec.stand_in.least, with_broken_image=True)
     case = spec.read(made.folder).cases[-1]
     with pytest.raises(DataError):
         read_image(case.images[-1], str(made.folder))

@@ -134,11 +134,11 @@ def test_what_a_stage_of_the_users_raises_ends_the_run_in_a_result(build: Any) -
         role = Role("broken", "Broken")
         artifact = Luck
 
-        def check(self, run: RunContext, said: str) -> Verdict:
+        def check(self, run: RunContext, closing_text: str) -> Verdict:
             return accepted(run.made(DataIndex))
 
     class Odd(Broken):
-        def check(self, run: RunContext, said: str) -> Verdict:
+        def check(self, run: RunContext, closing_text: str) -> Verdict:
             return "fine"  # type: ignore[return-value]
 
     for stage, words in ((Broken(), "`stages: broken.check`"), (Odd(), "gave 'fine'; let it give accepted")):

@@ -51,10 +51,10 @@ class Budget:
         """Tokens of an answer so far, on average: what the next one is expected to take."""
         return self.usage.output_tokens // max(self.usage.requests, 1)
 
-    def reserve(self, wanted: int) -> int:
+    def reserve(self, count: int) -> int:
         """Set up to `wanted` actions aside and return how many were granted."""
         with self._lock:
-            granted = max(0, min(wanted, self.left))
+            granted = max(0, min(count, self.left))
             self.used += granted
             return granted
 
@@ -63,7 +63,7 @@ class Budget:
         with self._lock:
             self.usage = self.usage + usage
 
-    def check(self, coming: Usage | None = None) -> None:
+    def check(self, next_request: Usage | None = None) -> None:
         """To be called before every request.
 
         Args:
@@ -74,15 +74,15 @@ class Budget:
             OutOfBudget: tokens, money or time are spent, or would be with what is coming; the message names which, and
                 the limit.
         """
-        projected = self.usage + (coming or Usage())
+        projected = self.usage + (next_request or Usage())
         if self.tokens is not None and projected.total_tokens >= self.tokens:
             raise OutOfBudget(
-                f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent{_more(coming, tokens=True)}."
+                f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent{_more(next_request, tokens=True)}."
                 " Raise max_tokens."
             )
         if self.cost_usd is not None and projected.cost_usd >= self.cost_usd:
             raise OutOfBudget(
-                f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent{_more(coming, tokens=False)}."
+                f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent{_more(next_request, tokens=False)}."
                 " Raise max_cost."
             )
         self.check_time()
@@ -101,10 +101,10 @@ class Budget:
         no_time_limit_note = "" if seconds_left is not None else "; no limit of time but that of each training"
         return f"Left in this run, for all roles together: {', '.join(parts)}{no_time_limit_note}."
 
-    def training_minutes(self, asked: float) -> float:
+    def training_minutes(self, requested: float) -> float:
         """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
         seconds_left = self.seconds_left()
-        return asked if seconds_left is None else min(asked, max(round(seconds_left / 60 * TRAINING_SHARE, 2), 0.01))
+        return requested if seconds_left is None else min(requested, max(round(seconds_left / 60 * TRAINING_SHARE, 2), 0.01))
 
     def check_time(self) -> None:
         """To be called before and during every wait.

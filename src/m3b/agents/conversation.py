@@ -122,7 +122,7 @@ class Conversation:
         return "" if last.text == EMPTY else last.text
 
     @classmethod
-    def restore(cls, events: Iterable[Event], *, still_open: bool = False) -> Conversation:
+    def restore(cls, events: Iterable[Event], *, keep_open_calls: bool = False) -> Conversation:
         """The conversation of one role as the journal holds it, for going on after a crash.
 
         A call whose result was never written is answered with a note that m3b was interrupted: at the end, and where
@@ -148,7 +148,7 @@ class Conversation:
                     conversation.reply(event.text, event.calls)
                 case Told():
                     conversation.say(event.text, event.facts)
-        if not still_open:
+        if not keep_open_calls:
             conversation._close_open_calls()
         return conversation
 

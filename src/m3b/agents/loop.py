@@ -80,16 +80,16 @@ class Agent:
         *,
         llm: LLM,
         tools: Tools,
-        allowed: Sequence[str],
+        allowed_tools: Sequence[str],
         budget: Budget,
         emit: Emit,
         conversation: Conversation | None = None,
         reflection: str = "",
-        cancelled: Callable[[], bool] = lambda: False,
+        is_cancelled: Callable[[], bool] = lambda: False,
         stream: bool = False,
     ) -> None:
-        self.llm, self.tools, self.allowed, self.budget = llm, tools, tuple(allowed), budget
-        self.emit, self.reflection, self.cancelled, self.stream = emit, reflection, cancelled, stream
+        self.llm, self.tools, self.allowed, self.budget = llm, tools, tuple(allowed_tools), budget
+        self.emit, self.reflection, self.cancelled, self.stream = emit, reflection, is_cancelled, stream
         self.conversation = conversation or Conversation()
         self.counters = Counters()
         self.take_up(Standing())
@@ -97,16 +97,16 @@ class Agent:
         self._failure_message = Duty()
         self._running_jobs: set[int] = set()
 
-    def take_up(self, standing: Standing, interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED) -> None:
+    def take_up(self, state: Standing, describe_interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED) -> None:
         """Go on from where the agent stood in another process.
 
         Args:
             interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
         """
-        self.counters.iterations, self.stuck = standing.iterations, standing.stuck
-        self._script_failed, self._script_error = standing.failed_script, standing.cause
-        self._has_reflected, self._unusable_replies = standing.reflected, standing.odd_replies
-        self._open, self._describe_interrupted = standing, interrupted
+        self.counters.iterations, self.stuck = state.iterations, state.stuck
+        self._script_failed, self._script_error = state.failed_script, state.cause
+        self._has_reflected, self._unusable_replies = state.reflected, state.odd_replies
+        self._open, self._describe_interrupted = state, describe_interrupted
 
     def _answer_open_calls(self) -> None:
         """Answer the calls that another process did not get through; to finish one that was begun costs no action."""
@@ -118,7 +118,7 @@ class Agent:
         if waiting_calls:
             self._run_calls(waiting_calls)
 
-    def run(self, check: Callable[[str], Verdict], duty: Duty | None = None) -> Verdict:
+    def run(self, check: Callable[[str], Verdict], failure_message: Duty | None = None) -> Verdict:
         """Work until `check` accepts what the agent hands over.
 
         Args:
@@ -127,7 +127,7 @@ class Agent:
         Raises:
             OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
-        self._failure_message = duty or Duty()
+        self._failure_message = failure_message or Duty()
         self._answer_open_calls()
         pending_reply = self.conversation.unchecked()
         while True:
@@ -267,11 +267,11 @@ class Agent:
             self._handle_repetition(repetition)
         return False
 
-    def _run(self, call: ToolCall, free: bool) -> ToolResult:
+    def _run(self, call: ToolCall, is_free: bool) -> ToolResult:
         if self.cancelled():
             raise Cancelled("The run was cancelled.")
-        iteration = self._start_iteration() if self._script_failed and call.name == "run_script" and not free else 0
-        self.emit(Called(call.id, call.name, call.arguments, 0 if free else 1, iteration))
+        iteration = self._start_iteration() if self._script_failed and call.name == "run_script" and not is_free else 0
+        self.emit(Called(call.id, call.name, call.arguments, 0 if is_free else 1, iteration))
         result = self.tools.call(call, self.allowed)
         if call.name == "run_script" and "exit_code" in result.data:
             self._script_failed = result.data["exit_code"] != 0
@@ -328,15 +328,15 @@ class Agent:
         if check_result.fatal:
             raise end_error(" ".join(check_result.reasons))
         if self.counters.iterations >= self.budget.iterations:
-            raise end_error(self._why(*check_result.reasons, rounds=self.budget.iterations))
+            raise end_error(self._why(*check_result.reasons, iterations=self.budget.iterations))
         self.counters.iterations += 1
         notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
         message = f"The check does not accept this yet:\n{_bullet_list(check_result.faults)}{notes}\nMend it, then say that you are done."
         self._send_message(message, "rejected", self.counters.iterations, facts=check_result.rejection().plain())
 
-    def _why(self, *found: str, rounds: int = 0) -> str:
+    def _why(self, *findings: str, iterations: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""
-        return why(self._failure_message, *found, self._script_error, rounds=rounds)
+        return why(self._failure_message, *findings, self._script_error, rounds=iterations)
 
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""

@@ -89,11 +89,11 @@ class Pseudonyms:
             self._base.setdefault(pseudonym.casefold(), word)
         return self._of[word]
 
-    def _back(self, shown: str) -> str:
-        if (original := self._real.get(shown)) is not None:
+    def _back(self, pseudonym: str) -> str:
+        if (original := self._real.get(pseudonym)) is not None:
             return original
-        word = self._base.get(shown.casefold())
-        return shown if word is None else _match_case(shown, word)
+        word = self._base.get(pseudonym.casefold())
+        return pseudonym if word is None else _match_case(pseudonym, word)
 
     def _numbered(self, word: str) -> str:
         if word not in self._of:

@@ -26,13 +26,13 @@ class StuckDetector:
     malformed: int = 0
     warned: bool = False
 
-    def note(self, call: ToolCall, result: str, malformed: bool) -> str:
+    def note(self, call: ToolCall, result: str, is_malformed: bool) -> str:
         """Take in one call and its result.
 
         Returns:
             What repeats, as a sentence, when it has repeated too often; otherwise the empty string.
         """
-        self.malformed = self.malformed + 1 if malformed else 0
+        self.malformed = self.malformed + 1 if is_malformed else 0
         if self.malformed >= MALFORMED_LIMIT:
             self.malformed = 0
             return f"{MALFORMED_LIMIT} calls running could not be understood; the last was to `{call.name}`."

@@ -19,8 +19,8 @@ NOTE = (
 class Veiled:
     """An LLM that is shown invented names, and whose words come back with the real ones."""
 
-    def __init__(self, llm: LLM, names: Pseudonyms) -> None:
-        self.llm, self.names = llm, names
+    def __init__(self, llm: LLM, pseudonyms: Pseudonyms) -> None:
+        self.llm, self.names = llm, pseudonyms
         self._told: dict[str, str] = {}
         self._first = ""
 
@@ -37,9 +37,9 @@ class Veiled:
         """Whether the model can tell its words as they come; they are told with the invented names."""
         return bool(getattr(self.llm, "streams", False))
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
+    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> Reply:
         """See `LLM.ask`."""
-        reply = self.llm.ask([self._pseudonymize_message(item) for item in messages], tools, **more)
+        reply = self.llm.ask([self._pseudonymize_message(item) for item in messages], tools, **options)
         calls = tuple(replace(item, arguments=self._deep(item.arguments, self._shown)) for item in reply.calls)
         return replace(reply, text=self._shown(reply.text), calls=calls)
 
@@ -63,12 +63,12 @@ class Veiled:
             self._told[text] = self.names.hide(text)
         return self._told[text]
 
-    def _deep(self, value: Any, change: Callable[[str], str]) -> Any:
+    def _deep(self, value: Any, transform: Callable[[str], str]) -> Any:
         if isinstance(value, str):
-            return change(value)
+            return transform(value)
         if isinstance(value, dict):
             return {
-                change(name) if isinstance(name, str) else name: self._deep(item, change)
+                transform(name) if isinstance(name, str) else name: self._deep(item, transform)
                 for name, item in value.items()
             }
-        return [self._deep(item, change) for item in value] if isinstance(value, list) else value
+        return [self._deep(item, transform) for item in value] if isinstance(value, list) else value

@@ -78,11 +78,11 @@ class Local:
         finally:
             stop(running)
 
-    def _over(self, one: Running) -> bool:
-        if one.process.poll() is not None:
+    def _over(self, running_cell: Running) -> bool:
+        if running_cell.process.poll() is not None:
             return True
-        if self.limit_s is not None and time.monotonic() - one.began > self.limit_s:
-            stop([one])
+        if self.limit_s is not None and time.monotonic() - running_cell.began > self.limit_s:
+            stop([running_cell])
             return True
         return False
 

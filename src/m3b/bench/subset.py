@@ -50,14 +50,14 @@ class Removal:
     identity: Identity = field(default_factory=Identity)
 
     @classmethod
-    def of(cls, cases: Iterable[RawCase], patients: Iterable[str], identity: Identity) -> Removal:
+    def of(cls, cases: Iterable[RawCase], patients: Iterable[str], lookup: Identity) -> Removal:
         case_list = list(cases)
         files = {path for case in case_list for path in (*case.images, case.mask) if path}
         numbered_slices = {
             path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _is_slice(case_list, path)
         }
         tokens = {stem(path) for path in files - numbered_slices} | {case.name for case in case_list}
-        return cls(frozenset(files), tokens, frozenset(patients), identity)
+        return cls(frozenset(files), tokens, frozenset(patients), lookup)
 
     def takes(self, path: str) -> bool:
         """Whether a file is somebody's who is hidden; `path` is relative, or a bare name from a table."""

@@ -128,10 +128,10 @@ def run_sweep(
         count = 0
         running_keys: set[str] = set()
 
-        def begin(cell: Cell) -> int:
-            told("begun", {"key": cell.key})
-            running_keys.add(cell.key)
-            return store.claim(cell.key)
+        def begin(started_cell: Cell) -> int:
+            told("begun", {"key": started_cell.key})
+            running_keys.add(started_cell.key)
+            return store.claim(started_cell.key)
 
         def end(row: dict[str, Any]) -> None:
             nonlocal count

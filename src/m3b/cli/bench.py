@@ -237,8 +237,8 @@ class _ProgressPrinter:
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
 
-    def __call__(self, what: str, row: dict[str, Any]) -> None:
-        if what != "done":
+    def __call__(self, event: str, row: dict[str, Any]) -> None:
+        if event != "done":
             return
         self.done += 1
         metric = (row.get("score") or {}).get("primary") or {}

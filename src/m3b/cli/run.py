@@ -206,7 +206,7 @@ def _ask(live: Live) -> Callable[[str], str | None] | None:
 def _stoppable() -> Iterator[None]:
     """A polite kill ends a run as Ctrl-C does: processes stopped, journal closed, status `cancelled`."""
 
-    def stop(number: int, frame: object) -> None:
+    def stop(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     previous_handlers = {

@@ -37,8 +37,8 @@ def console(*, to_stderr: bool = False) -> Console:
     from rich.console import Console
 
     class Inert(Console):
-        def print(self, *objects: Any, **more: Any) -> None:
-            super().print(*(inert(item) if isinstance(item, str) else item for item in objects), **more)
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(inert(item) if isinstance(item, str) else item for item in objects), **options)
 
     default_console = Inert(stderr=to_stderr, highlight=False, emoji=False)
     return (
@@ -64,10 +64,10 @@ def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
     task_ids: dict[str, Any] = {}
     with Progress(*columns, console=stderr_console, disable=not stderr_console.is_terminal) as bar:
 
-        def told(name: str, done: int, total: int | None) -> None:
+        def told(name: str, received_bytes: int, total_bytes: int | None) -> None:
             if name not in task_ids:
                 task_ids[name] = bar.add_task(name)
-            bar.update(task_ids[name], completed=done, total=total)
+            bar.update(task_ids[name], completed=received_bytes, total=total_bytes)
 
         yield told
 

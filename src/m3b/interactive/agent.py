@@ -148,11 +148,11 @@ def run_episode(
     agent = Agent(
         llm=llm,
         tools=tools,
-        allowed=tuple(TOOLS),
+        allowed_tools=tuple(TOOLS),
         budget=budget,
         emit=record.emit,
         conversation=Conversation(opening(episode, asked)),
-        cancelled=cancelled,
+        is_cancelled=cancelled,
     )
     record.begin(episode, agent.conversation)
     status: Status = "failed"

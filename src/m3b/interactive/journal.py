@@ -61,10 +61,10 @@ class EpisodeFolder:
         for turn in episode.turns if self.folder is not None else ():
             (self.folder / f"turn_{turn.number}.png").write_bytes(draw(episode.image, turn.mask).data)  # type: ignore[operator]
 
-    def finish(self, found: SegmentationResult) -> SegmentationResult:
+    def finish(self, result: SegmentationResult) -> SegmentationResult:
         """Write down how it ended."""
-        self.emit(RunEnded(found.to_json()))
-        return found
+        self.emit(RunEnded(result.to_json()))
+        return result
 
     def __enter__(self) -> EpisodeFolder:
         return self

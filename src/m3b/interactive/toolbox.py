@@ -23,8 +23,8 @@ class PromptTools:
         look: how pictures are drawn.
     """
 
-    def __init__(self, episode: Episode, max_turns: int, look: Look = USUAL) -> None:
-        self.episode, self.max_turns, self.look, self.nudges = episode, max_turns, look, 0
+    def __init__(self, episode: Episode, max_turns: int, style: Look = USUAL) -> None:
+        self.episode, self.max_turns, self.look, self.nudges = episode, max_turns, style, 0
 
     @property
     def made(self) -> int:

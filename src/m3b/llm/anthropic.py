@@ -70,7 +70,7 @@ class Anthropic:
             key=key or keys.find(("ANTHROPIC_API_KEY",), base_url, provider),
             base_url=base_url,
             timeout_s=timeout_s,
-            dump={"mode": "json", "exclude_unset": True, "warnings": False},
+            dump_options={"mode": "json", "exclude_unset": True, "warnings": False},
         )
         self._thoughts: dict[str, list[wire_anthropic.Block]] = {}
 

@@ -47,7 +47,7 @@ class Facts:
     wire: str = ""
     known: bool = True
 
-    def usage(self, fresh: int, cached: int, output: int, written: int = 0, reasoning: int = 0) -> Usage:
+    def usage(self, uncached: int, cached: int, output: int, cache_written: int = 0, reasoning: int = 0) -> Usage:
         """The usage of one request, priced; `fresh`, `cached` and `written` are disjoint parts of its input, and
         `reasoning` is a part of its output.
 
@@ -55,12 +55,12 @@ class Facts:
         """
         cost = 0.0
         if self.price_in is not None:
-            cost += fresh * self.price_in
+            cost += uncached * self.price_in
             cost += cached * (self.price_in if self.price_cached is None else self.price_cached)
-            cost += written * (self.price_in if self.price_cache_write is None else self.price_cache_write)
+            cost += cache_written * (self.price_in if self.price_cache_write is None else self.price_cache_write)
         if self.price_out is not None:
             cost += output * self.price_out
-        return Usage(fresh + cached + written, cached, output, 1, cost / 1e6, min(reasoning, output), written)
+        return Usage(uncached + cached + cache_written, cached, output, 1, cost / 1e6, min(reasoning, output), cache_written)
 
 
 @runtime_checkable

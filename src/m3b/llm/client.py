@@ -34,18 +34,18 @@ class Sdk:
 
     def __init__(
         self,
-        package: Callable[[], ModuleType],
-        maker: str,
+        import_sdk: Callable[[], ModuleType],
+        client_class: str,
         *,
         name: str,
         key: keys.Key,
         base_url: str | None,
         timeout_s: float,
-        dump: Mapping[str, Any],
+        dump_options: Mapping[str, Any],
     ) -> None:
-        self._package, self._client_class, self._name = package, maker, name
+        self._package, self._client_class, self._name = import_sdk, client_class, name
         self._key, self._base_url, self._timeout_s = key, base_url, timeout_s
-        self._dump_options = dict(dump)
+        self._dump_options = dict(dump_options)
         self._client: Any = None
         self._lock = threading.Lock()
         self._has_answered = False
@@ -85,7 +85,7 @@ class Sdk:
         request: Mapping[str, Any],
         relay: TextStream,
         assemble: Assemble,
-        more: Mapping[str, Any] | None = None,
+        stream_options: Mapping[str, Any] | None = None,
     ) -> Any:
         """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
         along: its request holds the key.
@@ -99,7 +99,7 @@ class Sdk:
             if relay.wanted and self.streams:
                 relay.restart()
                 try:
-                    stream = create(stream=True, **request, **(more or {}))
+                    stream = create(stream=True, **request, **(stream_options or {}))
                     self._has_answered = True
                     return assemble(stream, relay, self._name)
                 except NotStreamed:

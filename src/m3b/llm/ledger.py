@@ -62,10 +62,10 @@ class Ledger:
         """The model, with everything that it is asked written down under the role's name."""
         return Metered(llm, self, role)
 
-    def write(self, what: str, role: str, line: dict[str, Any]) -> None:
+    def write(self, kind: str, role: str, line: dict[str, Any]) -> None:
         """Append a line. A failure is kept and not raised: this is called from within HTTP clients, which would take
         it for trouble of the network."""
-        text = json.dumps({"what": what, "at": round(time.time(), 3), "role": role, **line}, ensure_ascii=False)
+        text = json.dumps({"what": kind, "at": round(time.time(), 3), "role": role, **line}, ensure_ascii=False)
         try:
             with self._lock:
                 stream = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -105,32 +105,32 @@ class Metered:
         """Whether the model can tell its words as they come."""
         return bool(getattr(self.llm, "streams", False))
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **more: Any) -> Reply:
+    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> Reply:
         """See `LLM.ask`.
 
         Raises:
             Failed: the ledger cannot be written.
         """
-        sent = 0
+        request_count = 0
         start = time.monotonic()
 
-        def note(line: dict[str, Any]) -> None:
-            nonlocal sent
-            sent += 1
+        def record_request(line: dict[str, Any]) -> None:
+            nonlocal request_count
+            request_count += 1
             self.ledger.write("sent", self.role, line)
 
         try:
-            with _watching(note):
-                reply = self.llm.ask(messages, tools, **more)
+            with _watching(record_request):
+                reply = self.llm.ask(messages, tools, **options)
         except BaseException as error:  # written down whatever it was, and raised again
-            failure = {"model": self.name, "error": type(error).__name__, "requests": sent}
+            failure = {"model": self.name, "error": type(error).__name__, "requests": request_count}
             self.ledger.write("failed", self.role, {**failure, "seconds": round(time.monotonic() - start, 3)})
             raise
-        if not sent:
+        if not request_count:
             request = [*map(asdict, messages), *map(asdict, tools)]
             body = json.dumps(request, default=repr).encode("utf-8", "replace")
             self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_measure(body)})
-        self.ledger.write("answered", self.role, {**_answer(self.name, reply, start), "requests": max(sent, 1)})
+        self.ledger.write("answered", self.role, {**_answer(self.name, reply, start), "requests": max(request_count, 1)})
         self.ledger.check()
         return reply
 

@@ -77,7 +77,7 @@ class OpenAI:
             key=key or keys.find(("OPENAI_API_KEY",), base_url, provider),
             base_url=base_url,
             timeout_s=timeout_s,
-            dump={"mode": "python", "warnings": False},
+            dump_options={"mode": "python", "warnings": False},
         )
         self._stream_options: dict[str, Any] = {"stream_options": {"include_usage": True}}
         self._extras: wire_openai.Extras = {}

@@ -24,7 +24,7 @@ _NON_CHAT_MODELS = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect is an error: it would take the key to another host."""
 
-    def redirect_request(self, *given: Any) -> None:
+    def redirect_request(self, *arguments: Any) -> None:
         return None
 
 

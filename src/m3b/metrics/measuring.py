@@ -35,9 +35,9 @@ class PatientGroup:
         """Number of different patients."""
         return int(self.patient.max()) + 1
 
-    def patients_with(self, concerned: NDArray[np.bool_]) -> int:
+    def patients_with(self, is_counted: NDArray[np.bool_]) -> int:
         """Number of patients with a case that is concerned; `concerned` is (cases,)."""
-        return len(np.unique(self.patient[concerned]))
+        return len(np.unique(self.patient[is_counted]))
 
 
 def group(cases: Sequence[OfPatient]) -> PatientGroup:

@@ -143,8 +143,8 @@ class DiagnosisAnswers(AnswerKind):
     use = 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.'
     exported = "Classification of medical images"
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _parse_diagnosis(where, item, promise)
+    def parse(self, location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
+        return _parse_diagnosis(location, item, model_info)
 
 
 class GradingAnswers(AnswerKind):
@@ -157,8 +157,8 @@ class GradingAnswers(AnswerKind):
     blind = "the better of the training cases' median and commonest grade for every image"
     exported = "Grading of medical images"
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _parse_diagnosis(where, item, promise)
+    def parse(self, location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
+        return _parse_diagnosis(location, item, model_info)
 
 
 class SegmentationAnswers(AnswerKind):
@@ -174,10 +174,10 @@ class SegmentationAnswers(AnswerKind):
     exported = "Segmentation of medical images"
     patches = True
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _segmentation(where, item, promise, folder)
+    def parse(self, location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
+        return _segmentation(location, item, model_info, folder)
 
-    def writes_masks(self, promise: Promise) -> bool:
+    def writes_masks(self, model_info: Promise) -> bool:
         return True
 
 

@@ -228,8 +228,8 @@ class Inspector:
             return self._last[1]  # nothing was changed since it was accepted
         self.emit(StageBegun("running the model on cases that it has not seen"))
 
-        def keep(trial: MeasuredTest) -> None:
-            keep_trial(self.run, trial)
+        def keep(test_result: MeasuredTest) -> None:
+            keep_trial(self.run, test_result)
 
         index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
         root = self.run.locked

@@ -140,7 +140,7 @@ class Performer:
         agent = self._new(SINGLE if is_single else role, role)
         role_events = run.state.dialogue.get(role.name, [])
         past_events = self._told() if is_single else role_events
-        agent.conversation = Conversation.restore(past_events, still_open=bool(role_events))
+        agent.conversation = Conversation.restore(past_events, keep_open_calls=bool(role_events))
         if not past_events:
             self._brief_agent(agent, stage, system=self._system(self._list_agent_roles() if is_single else (role,)))
         elif not role_events:
@@ -167,11 +167,11 @@ class Performer:
         return Agent(
             llm=run.asked(role.name),
             tools=run.tools,
-            allowed=tuple(dict.fromkeys((*tools.tools, *run.own.tools, *tools_of(run.labelling, role.name)))),
+            allowed_tools=tuple(dict.fromkeys((*tools.tools, *run.own.tools, *tools_of(run.labelling, role.name)))),
             budget=run.budget,
             emit=run.emit,
             reflection=reflection,
-            cancelled=run.cancel.is_set,
+            is_cancelled=run.cancel.is_set,
             stream=run.options.stream,
         )
 

@@ -339,22 +339,22 @@ class Pipeline:
     ) -> RunHandle:
         from m3b.run.handle import RunHandle
 
-        def work(told: OnEvent, cancel: threading.Event) -> Result:
+        def work(publish: OnEvent, cancel_event: threading.Event) -> Result:
             # the agents, the tools and numpy: what a run needs and an import does not
             from m3b.run.context import RunContext
             from m3b.run.hooks import hooks_of
             from m3b.run.lifecycle import execute
             from m3b.run.state import History
 
-            hooks = hooks_of(self.ask, self.approve, on_event, told)
+            hooks = hooks_of(self.ask, self.approve, on_event, publish)
 
-            def opened(history: History) -> RunContext:
+            def open_context(run_state: History) -> RunContext:
                 return RunContext(
-                    run, record["request"], self.options, workspace, self.llms, sandbox, history, hooks, self.own,
-                    cancel, overrides, fresh(self.stages), self.external,
+                    run, record["request"], self.options, workspace, self.llms, sandbox, run_state, hooks, self.own,
+                    cancel_event, overrides, fresh(self.stages), self.external,
                 )  # fmt: skip
 
-            return execute(run, record, state or History(), opened, notes)
+            return execute(run, record, state or History(), open_context, notes)
 
         handle = RunHandle(run, work, self._over)
         with self._lock:

@@ -20,7 +20,7 @@ def within(minutes: float | None) -> list[Any]:
     deadline = time.monotonic() + 60 * minutes
 
     class _TimeLimit(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             control.should_training_stop = control.should_training_stop or time.monotonic() > deadline
 
     return [_TimeLimit()]

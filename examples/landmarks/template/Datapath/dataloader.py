@@ -37,8 +37,8 @@ class Cases(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
-        return self.items[place]
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return self.items[index]
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:

@@ -50,8 +50,8 @@ class SelectionCheck:
             where none seems to serve is asked until the answer names one.
     """
 
-    def __init__(self, cards: Mapping[str, Card], ask: Ask | None = None) -> None:
-        self.cards, self.ask = cards, ask
+    def __init__(self, cards: Mapping[str, Card], ask_user: Ask | None = None) -> None:
+        self.cards, self.ask = cards, ask_user
         self._put = 0
         self._chosen = False
 

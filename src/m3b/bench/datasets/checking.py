@@ -146,9 +146,9 @@ class Collected:
     dropped: dict[str, list[str]] = field(default_factory=dict)
     missing: int = 0
 
-    def drop(self, why: str, which: str, *, missing: bool = False) -> None:
+    def drop(self, reason: str, case_name: str, *, missing: bool = False) -> None:
         """Leave one out; `missing` says that its file is not there."""
-        self.dropped.setdefault(why, []).append(which)
+        self.dropped.setdefault(reason, []).append(case_name)
         self.missing += missing
 
     def close(self) -> RawReading:

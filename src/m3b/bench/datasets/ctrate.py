@@ -154,10 +154,10 @@ def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
     sides = {name: -1 if side == "left" else 1 for name, _, side in (fact.partition(":") for fact in facts)}
     image = np.full(SHAPE, -1000, dtype=np.float32)
 
-    def blob(at: tuple[float, float, float], radii: tuple[float, float, float], rough: float = 0.0) -> Blob:
+    def blob(offset: tuple[float, float, float], radii: tuple[float, float, float], rough: float = 0.0) -> Blob:
         """Positions count from the middle, in tenths of the half width."""
         size, middle = np.array(SHAPE) / 20, (np.array(SHAPE) - 1) / 2
-        return Blob(SHAPE, middle + np.array(at) * size, np.array(radii) * size, random=random, rough=rough)
+        return Blob(SHAPE, middle + np.array(offset) * size, np.array(radii) * size, random=random, rough=rough)
 
     blob((0, 0, 0), (9.4, 7.5, 30)).fill(image, 35)
     for side in (-1, 1):

@@ -18,9 +18,9 @@ class Ladder:
     means: tuple[float, ...]
     sd: float
 
-    def draw(self, random: np.random.Generator, rung: int) -> float:
+    def draw(self, random: np.random.Generator, class_index: int) -> float:
         """A size for a case of class number `rung`, at most 2.5 standard deviations away."""
-        return self.means[rung] + self.sd * float(np.clip(random.standard_normal(), -2.5, 2.5))
+        return self.means[class_index] + self.sd * float(np.clip(random.standard_normal(), -2.5, 2.5))
 
     def posterior(self, sizes: Sequence[float]) -> Floats:
         """(cases, classes): what an observer who measures the size exactly believes, all classes equally common."""
@@ -28,9 +28,9 @@ class Ladder:
         weights = np.exp(-0.5 * (distances**2 - (distances**2).min(axis=1, keepdims=True)))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
-    def ceiling(self, rungs: Sequence[int], sizes: Sequence[float]) -> float:
+    def ceiling(self, class_indices: Sequence[int], sizes: Sequence[float]) -> float:
         """Macro AUROC of that observer on these cases."""
-        return macro_auroc(rungs, self.posterior(sizes))
+        return macro_auroc(class_indices, self.posterior(sizes))
 
 
 def shuffle_some(random: np.random.Generator, rungs: Sequence[int], share: float, classes: int) -> list[int]:

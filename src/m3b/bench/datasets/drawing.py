@@ -78,11 +78,11 @@ class Blob:
         """1 inside, 0 outside, with a soft edge, over the box."""
         return np.asarray(1 / (1 + np.exp(np.clip((self.level - 1) * sharp, -30, 30))), dtype=np.float32)
 
-    def by_another_hand(self, random: Random, slip: float) -> Bools:
+    def by_another_hand(self, random: Random, outline_error: float) -> Bools:
         """The outline that a second reader would draw: the radius is off by a smooth error of sd `slip`."""
         if not self.level.size:
             return self.hard()
-        error = texture(random, self.level.shape, 2 * slip, cells=4)
+        error = texture(random, self.level.shape, 2 * outline_error, cells=4)
         return np.asarray(self.level * (1 + error) < 1, dtype=np.bool_)
 
     def add(self, image: Floats, amount: float, sharp: float = 6.0) -> None:

@@ -132,8 +132,8 @@ class Outline:
     error, so the agreement (`ceiling`) is the best Dice to be had.
     """
 
-    def __init__(self, shape: tuple[int, ...], random: Random, slip: float) -> None:
-        self.random, self.slip = random, slip
+    def __init__(self, shape: tuple[int, ...], random: Random, outline_error: float) -> None:
+        self.random, self.slip = random, outline_error
         self.true = np.zeros(shape, dtype=np.uint8)
         self.mask = np.zeros(shape, dtype=np.uint8)
 

@@ -148,7 +148,7 @@ class DatasetSpec:
     union: str = ""
 
     def make(
-        self, folder: Path, *, patients: int | None = None, seed: int = 0, layout: str = CARD, broken: bool = False
+        self, folder: Path, *, patients: int | None = None, seed: int = 0, layout: str = CARD, with_broken_image: bool = False
     ) -> GeneratedSet:
         """Write the stand-in into `folder`, which must not exist or be empty. The same seed gives the same files.
 
@@ -171,7 +171,7 @@ class DatasetSpec:
         if seed < 0:
             raise WrongUse(f"The seed (--seed) must not be negative; it is {seed}.")
         new_folder(folder)
-        return finish(self, self.maker(Order(folder, size, seed, layout)), folder, broken=broken)
+        return finish(self, self.maker(Order(folder, size, seed, layout)), folder, broken=with_broken_image)
 
     def read(self, folder: Path) -> RawReading:
         """The cases of a copy of the data set, real or made, in whichever layout it lies there.

@@ -133,10 +133,10 @@ class Command:
                     break
         return ending.code, ending.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
-    def _words(self, run: Run, job: CellJob, prompt: str, inside: Path) -> tuple[list[str], tuple[Path, ...]]:
+    def _words(self, run: Run, job: CellJob, prompt: str, programs_folder: Path) -> tuple[list[str], tuple[Path, ...]]:
         """The command line, and the folders that its program needs."""
         steps, model = int(job.options.get("max_actions", 100)), model_name(job)
-        placeholders = {"here": str(inside), "prompt": prompt, "prompt_file": PROMPT, "model": model,
+        placeholders = {"here": str(programs_folder), "prompt": prompt, "prompt_file": PROMPT, "model": model,
                 "routed_model": ROUTE + model, "python": sys.executable,
                 "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
                 "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
@@ -145,7 +145,7 @@ class Command:
         program_folders = program.folders(words[0])
         if self.lifted:
             python = str(program.interpreter(Path(words[0])))
-            words = [python, str(inside / "lifted.py"), self.name, str(steps), *words]
+            words = [python, str(programs_folder / "lifted.py"), self.name, str(steps), *words]
         return words, program_folders
 
 

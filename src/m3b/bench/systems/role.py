@@ -53,25 +53,25 @@ class OneRole:
             **options,
         )
 
-        def watch(event: Event) -> None:
+        def cancel_after_role(event: Event) -> None:
             if isinstance(event, HandedOver) and event.role == self.role:
                 pipeline.cancel()
 
-        pipeline.on_event = watch
+        pipeline.on_event = cancel_after_role
         return self._ended(outcome(pipeline.run(job.request), job))
 
-    def _ended(self, ran: CellOutcome) -> CellOutcome:
-        role_result = ran.roles.get(self.role)
+    def _ended(self, pipeline_outcome: CellOutcome) -> CellOutcome:
+        role_result = pipeline_outcome.roles.get(self.role)
         if role_result is None:
             return replace(
-                ran, kind="no_handover", reason=f"The roles before it did not get there: {ran.reason}", model=""
+                pipeline_outcome, kind="no_handover", reason=f"The roles before it did not get there: {pipeline_outcome.reason}", model=""
             )
         roles = {self.role: role_result}
         if role_result["status"] == "done":
             return replace(
-                ran, status="completed", reason="Its hand-over was accepted.", kind="role", roles=roles, model=""
+                pipeline_outcome, status="completed", reason="Its hand-over was accepted.", kind="role", roles=roles, model=""
             )
-        return replace(ran, kind=ran.kind or "role", roles=roles, model="")
+        return replace(pipeline_outcome, kind=pipeline_outcome.kind or "role", roles=roles, model="")
 
 
 def one_role(name: str) -> OneRole:
