@@ -228,10 +228,10 @@ _KNOWN: TypeAdapter[Brief | Said | ScriptOutcome] = TypeAdapter(Known)
 
 def known(facts: Iterable[Mapping[str, Any]]) -> list[Brief | Said | ScriptOutcome]:
     """The typed facts of a message; what is of no known kind is passed over."""
-    found = []
-    for one in facts:
+    parsed = []
+    for raw in facts:
         try:
-            found.append(_KNOWN.validate_python(one))
+            parsed.append(_KNOWN.validate_python(raw))
         except ValidationError:
             continue
-    return found
+    return parsed

@@ -49,12 +49,14 @@ class Event:
         """The same event, of a role."""
         if not role:
             return self
-        other = object.__new__(type(self))  # `replace` takes twice as long, and every event of a run comes by here
+        labelled_event = object.__new__(
+            type(self)
+        )  # `replace` takes twice as long, and every event of a run comes by here
         for name in OWN_FIELDS[self.kind]:
-            object.__setattr__(other, name, getattr(self, name))
-        object.__setattr__(other, "at", self.at)
-        object.__setattr__(other, "role", role)
-        return other
+            object.__setattr__(labelled_event, name, getattr(self, name))
+        object.__setattr__(labelled_event, "at", self.at)
+        object.__setattr__(labelled_event, "role", role)
+        return labelled_event
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ FORMAT = 2
 MAX_NAMED = 8
 """Damaged lines that a warning names."""
 
-_ENCODE = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_encode_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 class JournalError(WrongUse):
@@ -64,19 +64,19 @@ class Journal:
         Raises:
             OSError: the disk is full, for instance; nothing of the event is kept then.
         """
-        block = line_of(event, self.lines + 1, self.head)
-        end = self._end
+        line = line_of(event, self.lines + 1, self.head)
+        previous_size = self._end
         try:
-            written = os.write(self._stream, block)
-            while written < len(block):
-                written += os.write(self._stream, block[written:])
+            written_bytes = os.write(self._stream, line)
+            while written_bytes < len(line):
+                written_bytes += os.write(self._stream, line[written_bytes:])
             if self.fsync and not (isinstance(event, Replied) and event.calls):
                 os.fdatasync(self._stream)
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._stream, end)
+                os.ftruncate(self._stream, previous_size)
             raise
-        self._end, self.lines, self.head = end + len(block), self.lines + 1, digest(block)
+        self._end, self.lines, self.head = previous_size + len(line), self.lines + 1, digest(line)
 
     def close(self) -> None:
         if self._stream >= 0:
@@ -99,7 +99,7 @@ def line_of(event: Event, number: int, before: str = "") -> bytes:
         "at": round(event.at, 3),
         "data": event.data,
     }
-    return _ENCODE(line).encode("utf-8", "replace") + b"\n"
+    return _encode_json(line).encode("utf-8", "replace") + b"\n"
 
 
 def read_journal(file: Path) -> Iterator[Event]:
@@ -108,10 +108,10 @@ def read_journal(file: Path) -> Iterator[Event]:
     Raises:
         JournalError: another line is damaged, missing or unknown.
     """
-    for _, found in _lines(file):
-        if isinstance(found, JournalError):
-            raise found
-        yield found
+    for _, event_or_error in _lines(file):
+        if isinstance(event_or_error, JournalError):
+            raise event_or_error
+        yield event_or_error
 
 
 @dataclass(frozen=True)
@@ -126,29 +126,31 @@ class Salvaged:
         """Which lines are missing, in a sentence; empty where all could be read."""
         if not self.damaged:
             return ""
-        many = len(self.damaged)
-        named = ", ".join(map(str, self.damaged[:MAX_NAMED])) + (", ..." if many > MAX_NAMED else "")
-        lines = f"Line {named} of journal.jsonl is" if many == 1 else f"{many} lines of journal.jsonl ({named}) are"
-        return f"{lines} damaged and left out here."
+        count = len(self.damaged)
+        numbers = ", ".join(map(str, self.damaged[:MAX_NAMED])) + (", ..." if count > MAX_NAMED else "")
+        subject = (
+            f"Line {numbers} of journal.jsonl is" if count == 1 else f"{count} lines of journal.jsonl ({numbers}) are"
+        )
+        return f"{subject} damaged and left out here."
 
 
 def salvage(file: Path) -> Salvaged:
     """All that can be read of a journal, for showing it; a last line that is torn or being written is no damage."""
     lines = list(_lines(file))
     return Salvaged(
-        tuple(found for _, found in lines if isinstance(found, Event)),
-        tuple(number for number, found in lines if isinstance(found, JournalError)),
+        tuple(event_or_error for _, event_or_error in lines if isinstance(event_or_error, Event)),
+        tuple(number for number, event_or_error in lines if isinstance(event_or_error, JournalError)),
     )
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
-    old, before = FormatOne(), ""
+    upgrader, previous_digest = FormatOne(), ""
     for number, line in enumerate(whole_lines(file), start=1):
         try:
-            yield number, _event(line, number, before, old)
+            yield number, _event(line, number, previous_digest, upgrader)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             yield number, JournalError(_told(file, number, error))
-        before = digest(line)
+        previous_digest = digest(line)
 
 
 def _event(line: bytes, number: int, before: str, old: FormatOne) -> Event:
@@ -182,8 +184,8 @@ def event_of(kind: str, data: dict[str, Any], *, role: str = "", at: float = 0.0
         data = {"result": data}
     elif kind == "result":
         data = {("facts" if key == "data" else key): value for key, value in data.items()}
-    found: Event = _reader(kind).validate_python({**data, "role": role, "at": at})
-    return found
+    event: Event = _reader(kind).validate_python({**data, "role": role, "at": at})
+    return event
 
 
 @cache
@@ -194,9 +196,9 @@ def _reader(kind: str) -> Any:
 
 
 def _told(file: Path, number: int, error: Exception) -> str:
-    why = " ".join(str(error).split())[:300] if not isinstance(error, KeyError) else f"it has no {error}"
+    cause = " ".join(str(error).split())[:300] if not isinstance(error, KeyError) else f"it has no {error}"
     return (
-        f"{file}, line {number}, is no event that this m3b can read: {why}. The run cannot be told from here on. If another "
+        f"{file}, line {number}, is no event that this m3b can read: {cause}. The run cannot be told from here on. If another "
         "version wrote it (`versions` in run.json), go on with that one; else put the file back from a copy, or keep "
         f"the {number - 1} lines before it (head -n {number - 1}) and resume: what came after is then done again."
     )
@@ -212,11 +214,11 @@ class FormatOne:
 
     def raised(self, kind: str, role: str, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a line as format 2 has it."""
-        before = self._last.get(role, ("", {}))
+        previous = self._last.get(role, ("", {}))
         if kind != "note":
             self._last[role] = (kind, data)
         if kind == "check":
             return {"reasons": data.get("faults", []), **data}  # early versions wrote one voice
-        if kind == "message" and before[0] == "check":
-            return {**data, "reason": "reflection" if before[1].get("accepted") else "rejected"}
+        if kind == "message" and previous[0] == "check":
+            return {**data, "reason": "reflection" if previous[1].get("accepted") else "rejected"}
         return data

@@ -27,13 +27,13 @@ def objects(file: Path) -> Iterator[dict[str, Any]]:
     """The object of each whole line; what is none is left out."""
     for line in whole_lines(file):
         with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found
+            value = json.loads(line)
+            if isinstance(value, dict):
+                yield value
 
 
 def cut_torn(file: Path) -> None:
     """Cut off what a crash left of a last line, so that the next one begins on a line of its own."""
-    whole = sum(map(len, whole_lines(file)))
-    if file.stat().st_size > whole:
-        os.truncate(file, whole)
+    complete_size = sum(map(len, whole_lines(file)))
+    if file.stat().st_size > complete_size:
+        os.truncate(file, complete_size)

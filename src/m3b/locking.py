@@ -43,9 +43,9 @@ def held(file: Path) -> bool:
     except OSError:  # never locked, or another user's: nothing can be known
         return False
     try:
-        asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-        found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, asked)
-        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+        request = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, request)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
     except OSError:
         return False
     finally:

@@ -39,10 +39,10 @@ def figure(measure: Mapping[str, Any] | None, *, baseline: bool = False) -> str:
     value = number((measure or {}).get("value"))
     if measure is None or value is None:
         return ""
-    low, high, floor = (number(measure.get(key)) for key in ("low", "high", "baseline"))
-    span = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
-    blind = f"; image-blind baseline {floor:.3f}" if baseline and floor is not None else ""
-    return f"{measure.get('name', '')} {value:.3f} ({span}, n = {measure.get('n', '?')}{blind})"
+    low, high, baseline_value = (number(measure.get(key)) for key in ("low", "high", "baseline"))
+    interval_text = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
+    baseline_text = f"; image-blind baseline {baseline_value:.3f}" if baseline and baseline_value is not None else ""
+    return f"{measure.get('name', '')} {value:.3f} ({interval_text}, n = {measure.get('n', '?')}{baseline_text})"
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Measure:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Measure:
         """Undoes `to_dict`; keys of other versions are left out."""
-        known = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
-        known["value"] = math.nan if known.get("value") is None else float(known["value"])
-        gain = known.get("gain")
-        known["gain"] = (float(gain[0]), float(gain[1])) if gain and None not in gain else None
-        return cls(**{"low": None, "high": None, "n": 0, **known})
+        values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
+        values["value"] = math.nan if values.get("value") is None else float(values["value"])
+        gain = values.get("gain")
+        values["gain"] = (float(gain[0]), float(gain[1])) if gain and None not in gain else None
+        return cls(**{"low": None, "high": None, "n": 0, **values})

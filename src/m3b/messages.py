@@ -43,7 +43,7 @@ class Picture:
 
     def __post_init__(self) -> None:
         if not self.media_type:
-            object.__setattr__(self, "media_type", _media_type(self.data))
+            object.__setattr__(self, "media_type", _detect_media_type(self.data))
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Picture:
@@ -55,9 +55,9 @@ class Picture:
         return cls(Path(file).read_bytes())
 
 
-def _media_type(data: bytes) -> str:
-    for start, name in ((b"\x89PNG\r\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif")):
-        if data.startswith(start):
+def _detect_media_type(data: bytes) -> str:
+    for magic_bytes, name in ((b"\x89PNG\r\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif")):
+        if data.startswith(magic_bytes):
             return f"image/{name}"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"

@@ -18,8 +18,8 @@ def short(text: object, most: int = LETTERS) -> str:
 
 def file_name(image: tuple[str, ...]) -> str:
     """The file's name, or that of the first of several and how many follow."""
-    first, more = (image or ("",))[0], len(image) - 1
-    return short(Path(first).name or first) + (f" and {more} more" if more > 0 else "")
+    first, further_count = (image or ("",))[0], len(image) - 1
+    return short(Path(first).name or first) + (f" and {further_count} more" if further_count > 0 else "")
 
 
 def as_html(title: str, rows: Iterable[tuple[str, object]]) -> str:

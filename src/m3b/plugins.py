@@ -58,16 +58,16 @@ class Registry(Generic[T]):
 def load() -> None:
     """Register what is installed under the entry points of `GROUPS`, once a process. What cannot be loaded is warned of."""
     with _lock:
-        for point, what in _points(tuple(sys.path)):
+        for point, item_kind in _points(tuple(sys.path)):
             if point.value not in _loaded:
                 _loaded.add(point.value)
-                _register(point, what)
+                _register(point, item_kind)
 
 
 @cache
 def _points(path: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
     """What is installed below the folders of a Python path. Looking takes 10 ms and more where much is installed."""
-    return tuple((point, what) for group, what in GROUPS.items() for point in entry_points(group=group))
+    return tuple((point, item_kind) for group, item_kind in GROUPS.items() for point in entry_points(group=group))
 
 
 def installed(item: object) -> bool:
@@ -81,5 +81,5 @@ def _register(point: EntryPoint, what: str) -> None:
     try:
         point.load().register()
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # one broken plug-in does not stop the others
-        said = f"The {what} {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
-        warnings.warn(said, RuntimeWarning, stacklevel=3)
+        message = f"The {what} {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)

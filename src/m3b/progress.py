@@ -141,8 +141,8 @@ class NotebookLine:
     def _draw(self) -> None:
         display = importlib.import_module("IPython.display").display  # there in every notebook, and no need of ours
 
-        shown = {"text/plain": self.text()}
+        mime_bundle = {"text/plain": self.text()}
         if self._place is None:
-            self._place = display(shown, raw=True, display_id=True)
+            self._place = display(mime_bundle, raw=True, display_id=True)
         else:
-            self._place.update(shown, raw=True)
+            self._place.update(mime_bundle, raw=True)

@@ -13,8 +13,8 @@ def resources_dir() -> Path:
     Raises:
         FileNotFoundError: neither is there; the installation is broken.
     """
-    here = Path(__file__).resolve().parent
-    for folder in (here / "resources", here.parents[1] / "resources"):
+    package_folder = Path(__file__).resolve().parent
+    for folder in (package_folder / "resources", package_folder.parents[1] / "resources"):
         if (folder / "prompts").is_dir():
             return folder
-    raise FileNotFoundError(f"m3b's resources are missing beside {here}; install m3b again.")
+    raise FileNotFoundError(f"m3b's resources are missing beside {package_folder}; install m3b again.")

@@ -52,12 +52,12 @@ class Workspace:
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
-        own = [_checked(card) for card in gather(sources(data))]
-        names = {card.root for card in own}
-        cards = [card for card in self._shipped() if card.root not in names] if shipped else []
-        self.cards = {card.name: card for card in (*own, *cards)}
+        user_cards = [_checked(card) for card in gather(sources(data))]
+        user_roots = {card.root for card in user_cards}
+        shipped_cards = [card for card in self._shipped() if card.root not in user_roots] if shipped else []
+        self.cards = {card.name: card for card in (*user_cards, *shipped_cards)}
         self.prompts = _prompts(prompts)
-        self._own = _own_templates(templates)
+        self._own = _find_user_templates(templates)
         self._places = {"root": root, "templates": templates, "prompts": prompts}
         self._with_shipped = shipped
 
@@ -67,20 +67,18 @@ class Workspace:
         from m3b.tasks import families
         from m3b.tasks.templates import of_families
 
-        return {**of_families({one.name: one for one in families()}), **self._own}
+        return {**of_families({task_family.name: task_family for task_family in families()}), **self._own}
 
     def to_json(self) -> dict[str, Any]:
         """Where it was made from, for making it again beside its data."""
-        places = {
-            name: str(Path(place).expanduser().absolute()) if place else None for name, place in self._places.items()
-        }
-        return {**places, "shipped": self._with_shipped}
+        paths = {name: str(Path(path).expanduser().absolute()) if path else None for name, path in self._places.items()}
+        return {**paths, "shipped": self._with_shipped}
 
     def with_cards(self, cards: Mapping[str, Card]) -> Workspace:
         """The same with other data cards."""
-        other = copy.copy(self)
-        other.cards = dict(cards)
-        return other
+        changed = copy.copy(self)
+        changed.cards = dict(cards)
+        return changed
 
     @classmethod
     def default(cls) -> Workspace:
@@ -93,11 +91,11 @@ class Workspace:
         Raises:
             DataError: one is not; the message names the roles.
         """
-        known = ("common", *roles)
+        known_names = ("common", *roles)
         files = sorted(self.prompts.glob("*.md")) if self.prompts else []
-        if unknown := [file.name for file in files if file.stem not in known]:
+        if unknown := [file.name for file in files if file.stem not in known_names]:
             raise DataError(
-                f"{self.prompts} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known))} (.md)."
+                f"{self.prompts} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known_names))} (.md)."
             )
 
     def _shipped(self) -> list[Card]:
@@ -105,12 +103,12 @@ class Workspace:
         return [card for file in sorted(folder.glob("*.json")) for card in load_cards(file, own=False)]
 
 
-def _own_templates(place: str | Path | None) -> dict[str, Path]:
-    if place is None:
+def _find_user_templates(folder: str | Path | None) -> dict[str, Path]:
+    if folder is None:
         return {}
     from m3b.tasks.templates import own_templates
 
-    return own_templates(Path(place))
+    return own_templates(Path(folder))
 
 
 def _prompts(place: str | Path | None) -> Path | None:

@@ -19,16 +19,16 @@ def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool
         errors: what becomes of characters that UTF-8 does not have, as for `open`.
         private: readable for its owner alone, whatever the umask is.
     """
-    part = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
-        with os.fdopen(made, "w", encoding="utf-8", errors=errors) as stream:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors=errors) as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        part.replace(file)
+        temporary.replace(file)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     sync_folder(file.parent)
 
 
@@ -73,12 +73,12 @@ def inert(text: str) -> str:
     return text.translate(_CODES)
 
 
-_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+_LINE_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def one_line(text: str) -> str:
     """As `inert`, and what would begin a new line or is no character is spelled out too: a name stays within its line."""
-    return inert(text).translate(_BREAKS)
+    return inert(text).translate(_LINE_BREAKS)
 
 
 def is_text(name: str) -> bool:
@@ -121,5 +121,5 @@ def from_one_line(text: str) -> str:
     """The name that `one_line` spelled."""
     text = text.replace("\\n", "\n").replace("\\t", "\t")
     return re.sub(
-        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})", lambda found: chr(int(found.group(1) or found.group(2), 16)), text
+        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})", lambda match: chr(int(match.group(1) or match.group(2), 16)), text
     )

@@ -104,7 +104,11 @@ class Budget:
     def training_minutes(self, requested: float) -> float:
         """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
         seconds_left = self.seconds_left()
-        return requested if seconds_left is None else min(requested, max(round(seconds_left / 60 * TRAINING_SHARE, 2), 0.01))
+        return (
+            requested
+            if seconds_left is None
+            else min(requested, max(round(seconds_left / 60 * TRAINING_SHARE, 2), 0.01))
+        )
 
     def check_time(self) -> None:
         """To be called before and during every wait.

@@ -97,7 +97,9 @@ class Agent:
         self._failure_message = Duty()
         self._running_jobs: set[int] = set()
 
-    def take_up(self, state: Standing, describe_interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED) -> None:
+    def take_up(
+        self, state: Standing, describe_interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED
+    ) -> None:
         """Go on from where the agent stood in another process.
 
         Args:

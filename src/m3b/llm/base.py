@@ -60,7 +60,9 @@ class Facts:
             cost += cache_written * (self.price_in if self.price_cache_write is None else self.price_cache_write)
         if self.price_out is not None:
             cost += output * self.price_out
-        return Usage(uncached + cached + cache_written, cached, output, 1, cost / 1e6, min(reasoning, output), cache_written)
+        return Usage(
+            uncached + cached + cache_written, cached, output, 1, cost / 1e6, min(reasoning, output), cache_written
+        )
 
 
 @runtime_checkable

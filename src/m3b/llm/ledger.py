@@ -130,7 +130,9 @@ class Metered:
             request = [*map(asdict, messages), *map(asdict, tools)]
             body = json.dumps(request, default=repr).encode("utf-8", "replace")
             self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_measure(body)})
-        self.ledger.write("answered", self.role, {**_answer(self.name, reply, start), "requests": max(request_count, 1)})
+        self.ledger.write(
+            "answered", self.role, {**_answer(self.name, reply, start), "requests": max(request_count, 1)}
+        )
         self.ledger.check()
         return reply
 

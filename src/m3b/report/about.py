@@ -12,8 +12,8 @@ from .gather import RunFiles, as_dict, as_list, number
 from .markup import Child, Html, facts, join, section, table, tag
 from .words import brief, count, duration, size
 
-_NOT_DRAWN = {"fold", "epoch", "step", "lr", "learning_rate", "seconds", "time"}
-_WEIGHTS = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "warn"), "warn": ("Note", "calm")}
+_UNDRAWN_COLUMNS = {"fold", "epoch", "step", "lr", "learning_rate", "seconds", "time"}
+_SEVERITY_BADGES = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "warn"), "warn": ("Note", "calm")}
 
 LIMITS = (
     "This is a research model and no medical device: no decision about a patient may rest on it.",
@@ -30,52 +30,54 @@ def request_section(files: RunFiles) -> Html:
     """What was asked for, and what m3b took it to mean."""
     request = files.run.get("request") or files.result.get("request")
     pairs = [("Task", files.result.get("task")), ("Data card", files.result.get("data_card"))]
-    known: list[tuple[str, Child]] = [(name, brief(value)) for name, value in pairs if value]
-    return section("request", "Request", tag("blockquote", brief(request, 4000)) if request else None, facts(known))
+    fact_rows: list[tuple[str, Child]] = [(name, brief(value)) for name, value in pairs if value]
+    return section("request", "Request", tag("blockquote", brief(request, 4000)) if request else None, facts(fact_rows))
 
 
 def data_section(files: RunFiles) -> Html:
     """Class counts by split, patients, and what the audit found."""
     audit = files.audit
-    counts = {split: as_dict(table_) for split, table_ in as_dict(audit.get("counts")).items()}
-    names = list(dict.fromkeys(name for table_ in counts.values() for name in table_))
+    counts = {split: as_dict(split_counts) for split, split_counts in as_dict(audit.get("counts")).items()}
+    names = list(dict.fromkeys(name for split_counts in counts.values() for name in split_counts))
     patients = as_dict(audit.get("patients"))
-    rows = [[name, *(count(table_.get(name, 0)) for table_ in counts.values())] for name in names]
+    rows = [[name, *(count(split_counts.get(name, 0)) for split_counts in counts.values())] for name in names]
     if rows and patients:
-        known = audit.get("patients_known", True)
-        rows.append(["patients", *(count(patients.get(split)) if known else "unknown" for split in counts)])
-    shown = table(("Cases", *counts), rows) if rows else None
+        patients_known = audit.get("patients_known", True)
+        rows.append(["patients", *(count(patients.get(split)) if patients_known else "unknown" for split in counts)])
+    count_table = table(("Cases", *counts), rows) if rows else None
     shapes = ", ".join(f"{shape} ({count(n)} cases)" for shape, n in as_dict(audit.get("shapes")).items())
-    opened = None
+    opened_text = None
     if number(audit.get("cases")) is not None:
-        opened = f"{count(audit.get('opened'))} of {count(audit.get('cases'))} images"
+        opened_text = f"{count(audit.get('opened'))} of {count(audit.get('cases'))} images"
     return section(
         "data",
         "Data",
-        shown,
-        facts([("Opened by the audit", opened), ("Shapes", shapes)]),
+        count_table,
+        facts([("Opened by the audit", opened_text), ("Shapes", shapes)]),
         _read(files),
-        _findings(audit),
+        _render_findings(audit),
     )
 
 
 def _read(files: RunFiles) -> Html:
     """How the index came about, and what of the data folder was used and left out."""
-    handed = [as_dict(event.get("data")) for event in files.events if event.get("kind") == "artifact"]
-    made = [as_dict(one.get("value")) for one in handed if one.get("artifact") == "index"]
-    lines = as_list(made[-1].get("read")) if made else []
+    artifacts = [as_dict(event.get("data")) for event in files.events if event.get("kind") == "artifact"]
+    indexes = [as_dict(artifact.get("value")) for artifact in artifacts if artifact.get("artifact") == "index"]
+    lines = as_list(indexes[-1].get("read")) if indexes else []
     return tag("ul", *(tag("li", brief(line, 400)) for line in lines)) if lines else Html("")
 
 
-def _findings(audit: dict[str, Any]) -> Html:
+def _render_findings(audit: dict[str, Any]) -> Html:
     items = []
     for item in map(as_dict, as_list(audit.get("findings"))):
         weight = item.get("weight")
-        words, tone = _WEIGHTS.get(weight, (str(weight), "calm")) if isinstance(weight, str) else ("Note", "calm")
+        label, tone = (
+            _SEVERITY_BADGES.get(weight, (str(weight), "calm")) if isinstance(weight, str) else ("Note", "calm")
+        )
         cases = ", ".join(brief(case, 60) for case in as_list(item.get("cases"))[:6])
-        about = tag("span", f" {cases}", class_="quiet") if cases else None
+        cases_note = tag("span", f" {cases}", class_="quiet") if cases else None
         items.append(
-            tag("li", tag("span", words, class_=f"badge {tone}"), " ", brief(item.get("message", ""), 600), about)
+            tag("li", tag("span", label, class_=f"badge {tone}"), " ", brief(item.get("message", ""), 600), cases_note)
         )
     if not items:
         return tag("p", "The data audit found nothing to object to.") if audit else Html("")
@@ -84,13 +86,15 @@ def _findings(audit: dict[str, Any]) -> Html:
 
 def training_section(files: RunFiles) -> Html:
     """Curves of the training log: losses in one chart, validation figures in another, one line a fold."""
-    columns = [name for name in (files.log[0] if files.log else {}) if name.lower() not in _NOT_DRAWN]
-    losses = {_spaced(name): _runs(files.log, name) for name in columns if "loss" in name.lower()}
-    others = {_spaced(name): _runs(files.log, name) for name in columns if "loss" not in name.lower()}
-    x = _x_name(files.log)
+    columns = [name for name in (files.log[0] if files.log else {}) if name.lower() not in _UNDRAWN_COLUMNS]
+    losses = {_to_display_name(name): _runs(files.log, name) for name in columns if "loss" in name.lower()}
+    validation_metrics = {
+        _to_display_name(name): _runs(files.log, name) for name in columns if "loss" not in name.lower()
+    }
+    x_name = _find_x_column(files.log)
     charts = [
-        line_chart(title, x, dict([(name, runs) for name, runs in group.items() if runs][:SERIES]))
-        for title, group in (("loss", losses), ("validation", others))
+        line_chart(title, x_name, dict([(name, runs) for name, runs in group.items() if runs][:SERIES]))
+        for title, group in (("loss", losses), ("validation", validation_metrics))
         if any(group.values())
     ]
     if not charts:
@@ -99,11 +103,11 @@ def training_section(files: RunFiles) -> Html:
     return section("training", "Training", tag("p", note, class_="quiet"), tag("div", *charts, class_="charts"))
 
 
-def _spaced(column: str) -> str:
+def _to_display_name(column: str) -> str:
     return column.replace("_", " ")
 
 
-def _x_name(log: list[dict[str, str]]) -> str:
+def _find_x_column(log: list[dict[str, str]]) -> str:
     return next((name for name in ("epoch", "step") if log and name in log[0]), "row")
 
 
@@ -115,9 +119,9 @@ def _parsed(text: str | None) -> float | None:
 
 
 def _runs(log: list[dict[str, str]], name: str) -> list[list[tuple[float, float]]]:
-    axis, runs = _x_name(log), defaultdict(list)
-    for place, row in enumerate(log):
-        x, y = _parsed(row.get(axis)) if axis != "row" else float(place), _parsed(row.get(name))
+    axis, runs = _find_x_column(log), defaultdict(list)
+    for row_number, row in enumerate(log):
+        x, y = _parsed(row.get(axis)) if axis != "row" else float(row_number), _parsed(row.get(name))
         if x is not None and y is not None and abs(y) < 1e12:
             runs[row.get("fold", "")].append((x, y))
     return list(runs.values())
@@ -130,7 +134,7 @@ def roles_section(files: RunFiles) -> Html:
         (
             files.title(role),
             brief(as_dict(item).get("status") or "–", 40),
-            *(count(as_dict(item).get(key)) for key in _ROLE_KEYS),
+            *(count(as_dict(item).get(key)) for key in _ROLE_USAGE_KEYS),
         )
         for role, item in roles.items()
     ]
@@ -138,7 +142,7 @@ def roles_section(files: RunFiles) -> Html:
     return section("roles", "Agents", table(head, rows) if rows else None)
 
 
-_ROLE_KEYS = ("actions", "iterations", "input_tokens", "output_tokens")
+_ROLE_USAGE_KEYS = ("actions", "iterations", "input_tokens", "output_tokens")
 
 
 def _counted(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -156,17 +160,17 @@ def _counted(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def integrity_section(files: RunFiles) -> Html:
     """The integrity label, and how it is found."""
-    found = files.result.get("integrity")
-    if not found:
+    integrity = files.result.get("integrity")
+    if not integrity:
         return Html("")
-    clean = found == "clean"
-    words = (
+    is_clean = integrity == "clean"
+    explanation = (
         "The test index and the raw data are unchanged, and no test case was part of the training split."
-        if clean
-        else brief(found, 2000)
+        if is_clean
+        else brief(integrity, 2000)
     )
-    badge = tag("span", "Clean" if clean else "Look at this", class_=f"badge {'good' if clean else 'bad'}")
-    return section("integrity", "Integrity", tag("p", badge, " ", words))
+    badge = tag("span", "Clean" if is_clean else "Look at this", class_=f"badge {'good' if is_clean else 'bad'}")
+    return section("integrity", "Integrity", tag("p", badge, " ", explanation))
 
 
 def usage_section(files: RunFiles) -> Html:
@@ -188,7 +192,7 @@ def usage_section(files: RunFiles) -> Html:
 
 def delivered_section(files: RunFiles) -> Html:
     """The files of the deliverable."""
-    rows = [(name, size(bytes_)) for name, bytes_ in files.delivered]
+    rows = [(name, size(byte_count)) for name, byte_count in files.delivered]
     return section("delivered", "Delivered model", table(("File", "Size"), rows) if rows else None)
 
 
@@ -197,39 +201,45 @@ def _models(files: RunFiles) -> str:
     llm = files.run.get("llm")
     if not isinstance(llm, dict):
         return brief(llm, 300)
-    named = [
+    model_names = [
         brief(model, 100) if role == "default" else f"{files.title(role)}: {brief(model, 100)}"
         for role, model in llm.items()
     ]
-    return brief(", ".join(named), 300)
+    return brief(", ".join(model_names), 300)
 
 
 def made_section(files: RunFiles) -> Html:
     """What it takes to run this again: model, seed, options, versions, sandbox."""
     run = files.run
     sandbox = as_dict(run.get("sandbox"))
-    boxed = brief(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
+    sandbox_text = brief(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
     if isinstance(names := run.get("sandboxes"), list) and len(names) > 1:
-        boxed = brief(", then ".join(map(str, names)), 300)
+        sandbox_text = brief(", then ".join(map(str, names)), 300)
     pairs: list[tuple[str, Child]] = [
         ("Language model", _models(files) if run.get("llm") else None),
         ("Seed", brief(run["seed"], 40) if run.get("seed") is not None else None),
-        ("Sandbox", boxed or (brief(run["sandbox"], 300) if run.get("sandbox") else None)),
+        ("Sandbox", sandbox_text or (brief(run["sandbox"], 300) if run.get("sandbox") else None)),
     ]
-    folds = []
+    foldable_tables = []
     for key, title in (("options", "Options"), ("versions", "Versions")):
         rows = [(name, brief(value, 400)) for name, value in as_dict(run.get(key)).items()]
         if rows:
-            folds.append(tag("details", tag("summary", title), table(("Name", "Value"), rows, numbers=False)))
-    return section("made", "How it was made", facts(pairs), *folds)
+            foldable_tables.append(tag("details", tag("summary", title), table(("Name", "Value"), rows, numbers=False)))
+    return section("made", "How it was made", facts(pairs), *foldable_tables)
 
 
 def limits_section(files: RunFiles) -> Html:
     """What the figures do not say; nothing where there is neither a figure nor a model."""
-    known = files.audit.get("patients_known", True)
-    trained = number(as_dict(files.audit.get("patients")).get("train")) if known else None
-    few = worth(files.scores, None if trained is None else int(trained))
-    limits = [*few, *LIMITS, KEPT_APART if known else NOT_KEPT_APART] if files.delivered or files.scores else []
+    patients_known = files.audit.get("patients_known", True)
+    training_patients = number(as_dict(files.audit.get("patients")).get("train")) if patients_known else None
+    small_set_notes = worth(files.scores, None if training_patients is None else int(training_patients))
+    limitations = (
+        [*small_set_notes, *LIMITS, KEPT_APART if patients_known else NOT_KEPT_APART]
+        if files.delivered or files.scores
+        else []
+    )
     if files.damage:
-        limits.append(files.damage)
-    return section("limits", "Limits", tag("ul", *(tag("li", limit) for limit in limits)) if limits else None)
+        limitations.append(files.damage)
+    return section(
+        "limits", "Limits", tag("ul", *(tag("li", limitation) for limitation in limitations)) if limitations else None
+    )

@@ -13,12 +13,12 @@ MAX_POINTS = 400
 
 def pairs_of(scores: dict[str, Any]) -> list[Point]:
     """(true, predicted) of the test cases, as far as they are kept."""
-    found = []
+    pairs = []
     for pair in as_list(as_dict(scores.get("details")).get("pairs"))[:MAX_POINTS]:
-        both = [number(value) for value in as_list(pair)[:2]]
-        if len(both) == 2 and both[0] is not None and both[1] is not None:
-            found.append((both[0], both[1]))
-    return found
+        values = [number(value) for value in as_list(pair)[:2]]
+        if len(values) == 2 and values[0] is not None and values[1] is not None:
+            pairs.append((values[0], values[1]))
+    return pairs
 
 
 def agreement_charts(scores: dict[str, Any]) -> list[Html]:
@@ -27,35 +27,37 @@ def agreement_charts(scores: dict[str, Any]) -> list[Html]:
     if len(pairs) < 2:
         return []
     details = as_dict(scores.get("details"))
-    limits = [one for one in map(number, as_list(details.get("limits_of_agreement"))) if one is not None]
+    limits = [limit for limit in map(number, as_list(details.get("limits_of_agreement"))) if limit is not None]
     quantity = str(details.get("quantity", "number"))
-    difference = tag(
+    difference_caption = tag(
         "figcaption", "Difference against the mean of both (Bland-Altman); dashed: bias and limits of agreement"
     )
     return [
         tag("figure", tag("figcaption", "Predicted against true"), scatter(pairs, quantity)),
-        tag("figure", difference, bland_altman(pairs, number(details.get("bias")), limits, quantity)),
+        tag("figure", difference_caption, bland_altman(pairs, number(details.get("bias")), limits, quantity)),
     ]
 
 
 def agreement_words(scores: dict[str, Any]) -> list[str]:
     """Sentences on bias and intervals."""
-    details, told = as_dict(scores.get("details")), []
+    details, sentences = as_dict(scores.get("details")), []
     bias = number(details.get("bias"))
-    limits = [one for one in map(number, as_list(details.get("limits_of_agreement"))) if one is not None]
+    limits = [limit for limit in map(number, as_list(details.get("limits_of_agreement"))) if limit is not None]
     if bias is not None and len(limits) == 2:
-        told.append(
+        sentences.append(
             f"Bias (mean of predicted minus true): {bias:.4g}; limits of agreement (1.96 standard deviations): {limits[0]:.4g} "
             f"to {limits[1]:.4g}."
         )
-    spans = as_dict(details.get("intervals"))
-    held, promised, wide = (number(spans.get(key)) for key in ("held", "promised", "mean_width"))
-    if held is not None and promised is not None and wide is not None:
-        told.append(
-            f"The model's {promised:.0%} intervals hold the true number in {held:.0%} of the test cases; they are {wide:.4g} wide "
+    intervals = as_dict(details.get("intervals"))
+    covered_share, nominal_share, mean_width = (
+        number(intervals.get(key)) for key in ("held", "promised", "mean_width")
+    )
+    if covered_share is not None and nominal_share is not None and mean_width is not None:
+        sentences.append(
+            f"The model's {nominal_share:.0%} intervals hold the true number in {covered_share:.0%} of the test cases; they are {mean_width:.4g} wide "
             "on average."
         )
-    return told
+    return sentences
 
 
 def _span(values: list[float]) -> tuple[float, float]:
@@ -63,7 +65,7 @@ def _span(values: list[float]) -> tuple[float, float]:
     return rounded(low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _dots(frame: Frame, points: list[Point]) -> list[Child]:
+def _draw_dots(frame: Frame, points: list[Point]) -> list[Child]:
     return [
         tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="3", class_="fill0 dot")
         for x, y in (frame.at(*point) for point in points)
@@ -72,20 +74,24 @@ def _dots(frame: Frame, points: list[Point]) -> list[Child]:
 
 def scatter(pairs: list[Point], quantity: str) -> Html:
     """A dot a case, with the diagonal of perfect answers."""
-    both = _span([value for pair in pairs for value in pair])
-    frame = Frame(both, both, 340, 330)
-    drawn: list[Child] = [*frame.axes(f"true {quantity}", "predicted")]
-    drawn.append(path([frame.at(both[0], both[0]), frame.at(both[1], both[1])], "reference"))
-    return svg(frame.width, frame.height, f"Predicted against true {quantity}", *drawn, *_dots(frame, pairs))
+    value_range = _span([value for pair in pairs for value in pair])
+    frame = Frame(value_range, value_range, 340, 330)
+    elements: list[Child] = [*frame.axes(f"true {quantity}", "predicted")]
+    elements.append(
+        path([frame.at(value_range[0], value_range[0]), frame.at(value_range[1], value_range[1])], "reference")
+    )
+    return svg(frame.width, frame.height, f"Predicted against true {quantity}", *elements, *_draw_dots(frame, pairs))
 
 
 def bland_altman(pairs: list[Point], bias: float | None, limits: list[float], quantity: str) -> Html:
     """Predicted minus true over the mean of both."""
-    points = [((true + found) / 2, found - true) for true, found in pairs]
-    lines = [*limits, *([bias] if bias is not None else [])]
-    frame = Frame(_span([x for x, _ in points]), _span([*(y for _, y in points), *lines]), 340, 330)
-    drawn: list[Child] = [*frame.axes(f"mean of both, {quantity}", "predicted minus true")]
-    for value in lines:
-        drawn.append(path([frame.at(frame.x[0], value), frame.at(frame.x[1], value)], "reference"))
-        drawn.append(text(frame.right - 2, frame.at(frame.x[1], value)[1] - 4, f"{value:.3g}", "end"))
-    return svg(frame.width, frame.height, f"Difference of predicted and true {quantity}", *drawn, *_dots(frame, points))
+    points = [((true + predicted) / 2, predicted - true) for true, predicted in pairs]
+    reference_values = [*limits, *([bias] if bias is not None else [])]
+    frame = Frame(_span([x for x, _ in points]), _span([*(y for _, y in points), *reference_values]), 340, 330)
+    elements: list[Child] = [*frame.axes(f"mean of both, {quantity}", "predicted minus true")]
+    for value in reference_values:
+        elements.append(path([frame.at(frame.x[0], value), frame.at(frame.x[1], value)], "reference"))
+        elements.append(text(frame.right - 2, frame.at(frame.x[1], value)[1] - 4, f"{value:.3g}", "end"))
+    return svg(
+        frame.width, frame.height, f"Difference of predicted and true {quantity}", *elements, *_draw_dots(frame, points)
+    )

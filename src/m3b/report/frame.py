@@ -11,8 +11,8 @@ Point = tuple[float, float]
 
 
 def svg(width: int, height: int, title: str, *children: Child) -> Html:
-    box = f"0 0 {width} {height}"
-    return tag("svg", tag("title", title), *children, viewBox=box, role="img", aria_label=title, class_="chart")
+    view_box = f"0 0 {width} {height}"
+    return tag("svg", tag("title", title), *children, viewBox=view_box, role="img", aria_label=title, class_="chart")
 
 
 def text(x: float, y: float, words: object, anchor: str = "middle", class_: str = "tick") -> Html:
@@ -37,7 +37,7 @@ def _step(low: float, high: float) -> float:
     return next((power * nice for nice in (1, 2, 2.5, 5) if power * nice >= rough * 0.999), power * 10)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def _tick_values(low: float, high: float) -> list[float]:
     step = _step(low, high)
     first = math.ceil(low / step - 1e-6)
     values = [(first + i) * step for i in range(8)]
@@ -58,21 +58,23 @@ class Frame:
         self.left, self.right, self.top, self.bottom = 58, width - 14, 14, height - 44
 
     def at(self, x: float, y: float) -> Point:
-        across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
-        up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
-        return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
+        x_share = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
+        y_share = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
+        return self.left + x_share * (self.right - self.left), self.bottom - y_share * (self.bottom - self.top)
 
     def axes(self, x_name: str, y_name: str) -> list[Html]:
-        drawn = []
-        for value in _ticks(*self.y):
+        elements = []
+        for value in _tick_values(*self.y):
             y = self.at(self.x[0], value)[1]
-            drawn.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
-            drawn.append(text(self.left - 6, y + 4, _short(value), "end"))
-        for value in _ticks(*self.x):
-            drawn.append(text(self.at(value, self.y[0])[0], self.bottom + 16, _short(value)))
-        drawn.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
-        drawn.append(text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
+            elements.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
+            elements.append(text(self.left - 6, y + 4, _short(value), "end"))
+        for value in _tick_values(*self.x):
+            elements.append(text(self.at(value, self.y[0])[0], self.bottom + 16, _short(value)))
+        elements.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
+        elements.append(text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
         middle = (self.top + self.bottom) / 2
-        turn = f"rotate(-90 12 {middle:.0f})"
-        drawn.append(tag("text", y_name, x=12, y=f"{middle:.0f}", transform=turn, text_anchor="middle", class_="label"))
-        return drawn
+        rotation = f"rotate(-90 12 {middle:.0f})"
+        elements.append(
+            tag("text", y_name, x=12, y=f"{middle:.0f}", transform=rotation, text_anchor="middle", class_="label")
+        )
+        return elements

@@ -46,10 +46,13 @@ class RunFiles:
     @cached_property
     def titles(self) -> dict[str, str]:
         """Roles as people read them, by name: m3b's own, and those that the run had besides."""
-        own = {role.name: role.title for role in (*STAGES, SINGLE)}
-        began = [event for event in self.events if event.get("kind") == "role_started"]
-        told = {str(event.get("role")): as_dict(event.get("data")).get("title") for event in began}
-        return {**{name: title for name, title in told.items() if isinstance(title, str) and title}, **own}
+        builtin_titles = {role.name: role.title for role in (*STAGES, SINGLE)}
+        start_events = [event for event in self.events if event.get("kind") == "role_started"]
+        event_titles = {str(event.get("role")): as_dict(event.get("data")).get("title") for event in start_events}
+        return {
+            **{name: title for name, title in event_titles.items() if isinstance(title, str) and title},
+            **builtin_titles,
+        }
 
     def title(self, role: Any) -> str:
         """A role as people read it."""
@@ -83,7 +86,9 @@ def gather(folder: Path) -> RunFiles:
     return RunFiles(
         folder=folder,
         run=_json(folder, "run.json"),
-        events=[{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in journal.events],
+        events=[
+            {"kind": event.kind, "role": event.role, "at": event.at, "data": event.data} for event in journal.events
+        ],
         audit=_json(folder, "work/data_audit.json") or _json(folder, "data_audit.json"),
         scores=scores,
         log=_log(folder, "work/Logout/log.csv"),

@@ -29,21 +29,23 @@ def labels_part(scores: dict[str, Any]) -> Html:
 
 
 def _cell(measure: dict[str, Any]) -> Html:
-    interval, floor = span(measure.get("low"), measure.get("high")), number(measure.get("baseline"))
-    below = [
-        part for part in (interval if interval != "–" else "", f"({floor:.3f})" if floor is not None else "") if part
+    interval, baseline = span(measure.get("low"), measure.get("high")), number(measure.get("baseline"))
+    annotations = [
+        part
+        for part in (interval if interval != "–" else "", f"({baseline:.3f})" if baseline is not None else "")
+        if part
     ]
-    return join(figure(measure.get("value")), tag("small", " ", " ".join(below)) if below else None)
+    return join(figure(measure.get("value")), tag("small", " ", " ".join(annotations)) if annotations else None)
 
 
 def subgroups_part(scores: dict[str, Any]) -> Html:
     """The primary metric by sex, age and what else the data says of its cases."""
     rows: list[list[Child]] = []
     for name, groups in as_dict(as_dict(scores.get("details")).get("subgroups")).items():
-        for one in map(as_dict, as_list(groups)):
-            measure = as_dict(one.get("measure"))
-            told = _cell(measure) if measure else "too few, or not defined"
-            rows.append([brief(name, 60), brief(one.get("group", ""), 60), count(one.get("n")), told])
+        for group in map(as_dict, as_list(groups)):
+            measure = as_dict(group.get("measure"))
+            cell = _cell(measure) if measure else "too few, or not defined"
+            rows.append([brief(name, 60), brief(group.get("group", ""), 60), count(group.get("n")), cell])
     if not rows:
         return Html("")
     head = ("Attribute", "Group", "Test cases", metric_name(as_dict(scores.get("primary")).get("name", "")))
@@ -56,14 +58,20 @@ def subgroups_part(scores: dict[str, Any]) -> Html:
 def external_part(result: dict[str, Any]) -> Html:
     """The run's metric on test sets of other places, or why one was not measured."""
     rows: list[list[Child]] = []
-    for name, one in as_dict(result.get("external")).items():
-        made = as_dict(one)
-        measure = as_dict(made.get("primary"))
-        whom = "unknown" if made.get("patients") is None else count(made.get("patients"))
-        told = _cell(measure) if measure else f"not measured: {brief(made.get('reason'), 400)}"
-        notes = brief(" ".join(map(str, as_list(made.get("notes")))), 600)
+    for name, raw_result in as_dict(result.get("external")).items():
+        external_result = as_dict(raw_result)
+        measure = as_dict(external_result.get("primary"))
+        patients_text = "unknown" if external_result.get("patients") is None else count(external_result.get("patients"))
+        cell = _cell(measure) if measure else f"not measured: {brief(external_result.get('reason'), 400)}"
+        notes = brief(" ".join(map(str, as_list(external_result.get("notes")))), 600)
         rows.append(
-            [brief(name, 60), count(made.get("cases")) if measure else "–", whom if measure else "–", told, notes]
+            [
+                brief(name, 60),
+                count(external_result.get("cases")) if measure else "–",
+                patients_text if measure else "–",
+                cell,
+                notes,
+            ]
         )
     if not rows:
         return Html("")
@@ -77,13 +85,13 @@ def external_part(result: dict[str, Any]) -> Html:
 def details_part(scores: dict[str, Any]) -> Html:
     """Lesions found and missed, labels missed or invented, sensitivities of the FROC, different texts."""
     details = as_dict(scores.get("details"))
-    parts = [_lesions(details), _froc(as_dict(details.get("froc")))]
+    parts = [_lesions(details), _render_froc_table(as_dict(details.get("froc")))]
     lines = []
-    for key, words in (("missed", "missed altogether"), ("invented", "marked where there is none")):
-        found = [(name, number(value)) for name, value in as_dict(details.get(key)).items()]
-        told = ", ".join(f"{brief(name, 60)} in {value:.0f}" for name, value in found if value)
-        if told:
-            lines.append(f"Test cases with a label {words}: {told}.")
+    for key, meaning in (("missed", "missed altogether"), ("invented", "marked where there is none")):
+        label_counts = [(name, number(value)) for name, value in as_dict(details.get(key)).items()]
+        listing = ", ".join(f"{brief(name, 60)} in {value:.0f}" for name, value in label_counts if value)
+        if listing:
+            lines.append(f"Test cases with a label {meaning}: {listing}.")
     if number(details.get("distinct")) is not None:
         lines.append(f"{count(details.get('distinct'))} different texts on {count(scores.get('n_cases'))} cases.")
     texts = [brief(text, 300) for text in as_list(details.get("constant")) if isinstance(text, str)][:2]
@@ -98,19 +106,23 @@ def _lesions(details: dict[str, Any]) -> Html:
     if not keys:
         return Html("")
     head = ("Regions", *(brief(key.replace("_", " "), 40) for key in keys))
-    inside = table(head, [[brief(name, 80), *(count(row.get(key)) for key in keys)] for name, row in rows.items()])
+    lesion_table = table(
+        head, [[brief(name, 80), *(count(row.get(key)) for key in keys)] for name, row in rows.items()]
+    )
     rule = details.get("rule")
-    about = (
+    rule_note = (
         tag("p", f"A region counts as found by this rule: {rule}.", class_="quiet") if isinstance(rule, str) else None
     )
-    return section_part("Regions found and missed", about, inside)
+    return section_part("Regions found and missed", rule_note, lesion_table)
 
 
-def _froc(froc: dict[str, Any]) -> Html:
+def _render_froc_table(froc: dict[str, Any]) -> Html:
     rates = [rate for rate in map(number, as_list(froc.get("rates"))) if rate is not None]
-    lines = {name: as_list(values) for name, values in as_dict(froc.get("sensitivity")).items()}
-    if not rates or not lines:
+    sensitivities = {name: as_list(values) for name, values in as_dict(froc.get("sensitivity")).items()}
+    if not rates or not sensitivities:
         return Html("")
     head = ("False finds an image", *(f"{rate:g}" for rate in rates))
-    rows = [[brief(name, 80), *(figure(value) for value in values[: len(rates)])] for name, values in lines.items()]
+    rows = [
+        [brief(name, 80), *(figure(value) for value in values[: len(rates)])] for name, values in sensitivities.items()
+    ]
     return section_part("Share of objects found (FROC)", table(head, rows))

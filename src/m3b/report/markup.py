@@ -6,10 +6,10 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\ud800-\udfff\ufffe\uffff]")
+_CONTROL_PATTERN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\ud800-\udfff\ufffe\uffff]")
 # Marks that reorder text could make a reader see something else than what was written.
-_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_VOID = {"meta", "br", "hr", "path", "circle", "rect", "line", "polyline"}
+_DIRECTION_PATTERN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_VOID_ELEMENTS = {"meta", "br", "hr", "path", "circle", "rect", "line", "polyline"}
 
 
 class Html(str):
@@ -23,7 +23,7 @@ Child = object
 def escape(value: object) -> Html:
     """Any value as text: control characters shown as a replacement mark, everything special escaped."""
     text = str(value).replace("\r\n", "\n").replace("\r", "\n")
-    text = _CONTROL.sub("\ufffd", _DIRECTION.sub("\ufffd", text))
+    text = _CONTROL_PATTERN.sub("\ufffd", _DIRECTION_PATTERN.sub("\ufffd", text))
     return Html(html.escape(text, quote=True))
 
 
@@ -44,14 +44,14 @@ def join(*children: Child) -> Html:
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
     """One element. `class_` is `class`, and `_` in other attribute names becomes `-`; None leaves an attribute out."""
-    written = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    if name in _VOID and not children:
-        return Html(f"<{name}{written}/>" if name not in ("meta", "br", "hr") else f"<{name}{written}>")
-    return Html(f"<{name}{written}>{join(*children)}</{name}>")
+    if name in _VOID_ELEMENTS and not children:
+        return Html(f"<{name}{attribute_text}/>" if name not in ("meta", "br", "hr") else f"<{name}{attribute_text}>")
+    return Html(f"<{name}{attribute_text}>{join(*children)}</{name}>")
 
 
 def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str = "", numbers: bool = True) -> Html:
@@ -62,8 +62,8 @@ def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str =
         if row
     ]
     header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
-    inside = join(tag("caption", caption) if caption else None, header, tag("tbody", *body))
-    return tag("div", tag("table", inside, class_="numbers" if numbers else None), class_="scroll")
+    content = join(tag("caption", caption) if caption else None, header, tag("tbody", *body))
+    return tag("div", tag("table", content, class_="numbers" if numbers else None), class_="scroll")
 
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
@@ -74,10 +74,10 @@ def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
 
 def section(anchor: str, title: str, *children: Child) -> Html:
     """A headed part of the page, or nothing where there is nothing to show."""
-    inside = join(*children)
-    if not inside.strip():
+    content = join(*children)
+    if not content.strip():
         return Html("")
-    return tag("section", tag("h2", title, id=anchor), inside, aria_labelledby=anchor)
+    return tag("section", tag("h2", title, id=anchor), content, aria_labelledby=anchor)
 
 
 def section_part(title: str, *children: Child) -> Html:

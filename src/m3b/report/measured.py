@@ -19,14 +19,14 @@ MAX_CLASSES = 24
 
 def primary(files: RunFiles) -> dict[str, Any]:
     """The primary measure: of the trusted scores, else of the Result; with `acceptable` where the Result has it."""
-    stated = as_dict(files.result.get("primary"))
-    return {**stated, **as_dict(files.scores.get("primary"))}
+    result_measure = as_dict(files.result.get("primary"))
+    return {**result_measure, **as_dict(files.scores.get("primary"))}
 
 
-def _acceptable(measure: dict[str, Any]) -> tuple[float, float | None] | None:
-    both = as_list(measure.get("acceptable"))
-    low = number(both[0]) if both else None
-    return None if low is None else (low, number(both[1]) if len(both) > 1 else None)
+def _parse_acceptable_range(measure: dict[str, Any]) -> tuple[float, float | None] | None:
+    bounds = as_list(measure.get("acceptable"))
+    low = number(bounds[0]) if bounds else None
+    return None if low is None else (low, number(bounds[1]) if len(bounds) > 1 else None)
 
 
 def headline(files: RunFiles) -> Html:
@@ -35,16 +35,16 @@ def headline(files: RunFiles) -> Html:
     value, low, high = (number(measure.get(key)) for key in ("value", "low", "high"))
     if value is None:
         return Html("")
-    acceptable = _acceptable(measure)
-    known = (low, high) if low is not None and high is not None else None
-    words = [f"95 % interval {span(low, high)}" if known else "no interval can be given"]
+    acceptable = _parse_acceptable_range(measure)
+    interval = (low, high) if low is not None and high is not None else None
+    parts = [f"95 % interval {span(low, high)}" if interval else "no interval can be given"]
     if number(measure.get("n")) is not None:
-        words.append(f"{count(measure.get('n'))} test cases")
+        parts.append(f"{count(measure.get('n'))} test cases")
     if acceptable:
-        below, above = acceptable
-        words.append(f"acceptable from {below:g}" + (f" to {above:g}" if above is not None else ""))
+        lowest, highest = acceptable
+        parts.append(f"acceptable from {lowest:g}" + (f" to {highest:g}" if highest is not None else ""))
     unit = as_dict(files.scores.get("details")).get("distance_unit")
-    shown = (acceptable[0], acceptable[1] if acceptable[1] is not None else 1.0) if acceptable else None
+    gauge_range = (acceptable[0], acceptable[1] if acceptable[1] is not None else 1.0) if acceptable else None
     return tag(
         "div",
         tag(
@@ -53,8 +53,8 @@ def headline(files: RunFiles) -> Html:
             tag("strong", figure(value)),
             class_="figure",
         ),
-        tag("p", " · ".join(words), class_="quiet"),
-        _scale(measure, value, known, shown),
+        tag("p", " · ".join(parts), class_="quiet"),
+        _scale(measure, value, interval, gauge_range),
         class_="headline",
     )
 
@@ -82,17 +82,22 @@ def measured_section(files: RunFiles) -> Html:
             continue  # a metric that these cases do not have
         interval = span(item.get("low"), item.get("high"))
         rows.append((metric_name(name, unit), figure(item.get("value")), interval, figure(item.get("baseline"))))
-    about = None
+    test_set_note = None
     if number(scores.get("n_cases")) is not None:
-        about = tag("p", _tested_on(scores), class_="quiet")
-    figures = table(("Metric", "Value", "95 % interval", "Image-blind baseline"), rows) if rows else None
-    drawn = [_roc(scores), _calibration(scores), _confusion(scores), *agreement_charts(scores)]
-    charts = tag("div", *drawn, class_="charts") if any(drawn) else None
+        test_set_note = tag("p", _describe_test_set(scores), class_="quiet")
+    metric_table = table(("Metric", "Value", "95 % interval", "Image-blind baseline"), rows) if rows else None
+    chart_list = [
+        _render_roc(scores),
+        _render_calibration(scores),
+        _render_confusion_matrix(scores),
+        *agreement_charts(scores),
+    ]
+    charts = tag("div", *chart_list, class_="charts") if any(chart_list) else None
     return section(
         "measured",
         "Measured on the test cases",
-        about,
-        figures,
+        test_set_note,
+        metric_table,
         charts,
         *(tag("p", line) for line in agreement_words(scores)),
         labels_part(scores) or _classes(scores),
@@ -102,55 +107,55 @@ def measured_section(files: RunFiles) -> Html:
     )
 
 
-def _tested_on(scores: dict[str, Any]) -> str:
+def _describe_test_set(scores: dict[str, Any]) -> str:
     """How many cases of whom the figures rest on."""
-    what = f"Computed by m3b from predictions on {count(scores.get('n_cases'))} locked test cases"
+    sentence = f"Computed by m3b from predictions on {count(scores.get('n_cases'))} locked test cases"
     if scores.get("patients_known", True):
-        return f"{what} of {count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients."
-    return f"{what}; {UNKNOWN_PATIENTS}. Intervals: bootstrap over cases."
+        return f"{sentence} of {count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients."
+    return f"{sentence}; {UNKNOWN_PATIENTS}. Intervals: bootstrap over cases."
 
 
 def _points(raw: Any) -> list[tuple[float, float]]:
-    found = []
+    points = []
     for pair in as_list(raw):
-        both = [number(value) for value in as_list(pair)[:2]]
-        if len(both) == 2 and both[0] is not None and both[1] is not None:
-            found.append((min(max(both[0], 0.0), 1.0), min(max(both[1], 0.0), 1.0)))
-    return found
+        values = [number(value) for value in as_list(pair)[:2]]
+        if len(values) == 2 and values[0] is not None and values[1] is not None:
+            points.append((min(max(values[0], 0.0), 1.0), min(max(values[1], 0.0), 1.0)))
+    return points
 
 
-def _roc(scores: dict[str, Any]) -> Html:
+def _render_roc(scores: dict[str, Any]) -> Html:
     items = [as_dict(item) for item in as_list(scores.get("per_class"))]
     if len(items) == 2 and not scores.get("multi_label"):
         items = items[1:]  # the other class's curve is the mirror image
-    curves = [(_with_area(item), _points(item.get("roc"))) for item in items]
+    curves = [(_format_class_auroc(item), _points(item.get("roc"))) for item in items]
     curves = [curve for curve in curves if len(curve[1]) > 1][:SERIES]
     if not curves:
         return Html("")
-    more = tag("p", f"The first {SERIES} classes.", class_="quiet") if len(items) > SERIES else None
+    truncation_note = tag("p", f"The first {SERIES} classes.", class_="quiet") if len(items) > SERIES else None
     names = legend([name for name, _ in curves])
-    return tag("figure", tag("figcaption", "ROC curve"), roc_chart(curves), names, more)
+    return tag("figure", tag("figcaption", "ROC curve"), roc_chart(curves), names, truncation_note)
 
 
-def _with_area(item: dict[str, Any]) -> str:
+def _format_class_auroc(item: dict[str, Any]) -> str:
     """The class and its AUROC, by which a curve of many is found."""
-    area = number(as_dict(item.get("auroc")).get("value"))
-    return f"{item.get('name', '')}{'' if area is None else f' {area:.3f}'}"
+    auroc = number(as_dict(item.get("auroc")).get("value"))
+    return f"{item.get('name', '')}{'' if auroc is None else f' {auroc:.3f}'}"
 
 
-def _calibration(scores: dict[str, Any]) -> Html:
+def _render_calibration(scores: dict[str, Any]) -> Html:
     bins = []
     for item in map(as_dict, as_list(scores.get("calibration"))):
         values = [number(item.get(key)) for key in ("confidence", "correct", "n")]
-        known = [value for value in values if value is not None and value >= 0]
-        if len(known) == 3:
-            bins.append((min(known[0], 1.0), min(known[1], 1.0), known[2]))
+        valid_values = [value for value in values if value is not None and value >= 0]
+        if len(valid_values) == 3:
+            bins.append((min(valid_values[0], 1.0), min(valid_values[1], 1.0), valid_values[2]))
     if not bins:
         return Html("")
     return tag("figure", tag("figcaption", "Calibration (area of a dot: number of decisions)"), calibration_chart(bins))
 
 
-def _confusion(scores: dict[str, Any]) -> Html:
+def _render_confusion_matrix(scores: dict[str, Any]) -> Html:
     names = [str(name) for name in as_list(scores.get("classes"))][:MAX_CLASSES]
     matrix = [as_list(row) for row in as_list(scores.get("confusion"))][:MAX_CLASSES]
     if not names or not matrix:
@@ -173,7 +178,7 @@ def _confusion(scores: dict[str, Any]) -> Html:
 
 
 def _cell(value: Any, row: list[Any], right: bool) -> Html:
-    total = sum(known for known in map(number, row) if known is not None)
+    total = sum(cell_count for cell_count in map(number, row) if cell_count is not None)
     share = (number(value) or 0) / total if total > 0 else 0.0
     shade = min(max(round(share * 5), 0), 5)
     kind = "hit" if right else "miss"
@@ -186,14 +191,14 @@ def _classes(scores: dict[str, Any]) -> Html:
         return Html("")
     rows = []
     for item in items:
-        area = as_dict(item.get("auroc"))
+        auroc = as_dict(item.get("auroc"))
         rows.append(
             (
                 item.get("name", ""),
                 count(item.get("n")),
-                figure(area.get("value")),
-                span(area.get("low"), area.get("high")),
+                figure(auroc.get("value")),
+                span(auroc.get("low"), auroc.get("high")),
             )
         )
-    inside = table(("Class", "Test cases", "AUROC against the rest", "95 % interval"), rows) if rows else None
-    return join(tag("h3", "Each class"), inside) if inside else Html("")
+    class_table = table(("Class", "Test cases", "AUROC against the rest", "95 % interval"), rows) if rows else None
+    return join(tag("h3", "Each class"), class_table) if class_table else Html("")

@@ -66,17 +66,17 @@ def render(files: RunFiles) -> str:
 def _header(files: RunFiles, title: str) -> Html:
     result = files.result
     status = result.get("status") or files.run.get("status")
-    words, tone = status_words(status)
+    label, tone = status_words(status)
     reason = result.get("reason") or files.run.get("reason")
     times = [moment(event.get("at")) for event in files.events[:1] + files.events[-1:]]
-    when = " – ".join(dict.fromkeys(time for time in times if time))
-    run = f"run {brief(files.run.get('id') or files.folder.name, 80)}"
+    period = " – ".join(dict.fromkeys(time for time in times if time))
+    run_name = f"run {brief(files.run.get('id') or files.folder.name, 80)}"
     return tag(
         "header",
         tag(
             "p",
-            tag("span", words, class_=f"badge large {tone}"),
-            tag("span", " · ".join(part for part in (run, when) if part), class_="quiet"),
+            tag("span", label, class_=f"badge large {tone}"),
+            tag("span", " · ".join(part for part in (run_name, period) if part), class_="quiet"),
             class_="status",
         ),
         tag("h1", title),

@@ -44,14 +44,14 @@ def plan_page(request: str, plan: Mapping[str, Any], drawn: Examples | None = No
         tag("title", "How the data is read - m3b"),
         Html(f"<style>{css}</style>"),
     ]
-    readings = list(plan.get("readings") or ())
-    best = readings[0] if readings else {}
+    proposals = list(plan.get("readings") or ())
+    best = proposals[0] if proposals else {}
     main = tag(
         "main",
         _reading(plan, best),
         _examples(drawn) if drawn else None,
-        _left_out(plan.get("counted") or {}),
-        _others(readings[1:]),
+        _render_accounting(plan.get("counted") or {}),
+        _others(proposals[1:]),
         _spec(best),
     )
     title = tag("header", tag("h1", "How the data is read"), tag("blockquote", brief(request, 2000)))
@@ -59,60 +59,67 @@ def plan_page(request: str, plan: Mapping[str, Any], drawn: Examples | None = No
 
 
 def _reading(plan: Mapping[str, Any], best: Mapping[str, Any]) -> Html:
-    counted = plan.get("counted") or {}
-    known = counted.get("patients") == "known"
-    by = str(counted.get("grouped_by") or "")
-    who = (
-        (f"known{f', by {by}' if by else ''}" if known else "unknown: images of one person may be on both sides")
-        if counted
+    counts = plan.get("counted") or {}
+    patients_known = counts.get("patients") == "known"
+    grouped_by = str(counts.get("grouped_by") or "")
+    patients_text = (
+        (
+            f"known{f', by {grouped_by}' if grouped_by else ''}"
+            if patients_known
+            else "unknown: images of one person may be on both sides"
+        )
+        if counts
         else ""
     )
-    if counted and not known and by:
-        who += f" (kept together by {by})"
+    if counts and not patients_known and grouped_by:
+        patients_text += f" (kept together by {grouped_by})"
     pairs = [
         ("Task", plan.get("task")), ("Score", best.get("score")),
-        ("Cases for training", counted.get("train")), ("Cases for testing", counted.get("test")), ("Patients", who),
+        ("Cases for training", counts.get("train")), ("Cases for testing", counts.get("test")), ("Patients", patients_text),
     ]  # fmt: skip
-    shown = [(name, brief(value, 400)) for name, value in pairs if value not in (None, "")]
-    items = [tag("li", brief(one, 400)) for one in best.get("evidence") or ()]
+    fact_rows = [(name, brief(value, 400)) for name, value in pairs if value not in (None, "")]
+    items = [tag("li", brief(sentence, 400)) for sentence in best.get("evidence") or ()]
     doubts = [
-        tag("li", tag("span", "doubt", class_="badge warn"), " ", brief(one, 400)) for one in best.get("doubts") or ()
+        tag("li", tag("span", "doubt", class_="badge warn"), " ", brief(sentence, 400))
+        for sentence in best.get("doubts") or ()
     ]
     question = plan.get("insufficient")
-    asked = tag("p", tag("span", "To be decided", class_="badge bad"), " ", brief(question, 1000)) if question else None
-    listed = tag("ul", *items, *doubts) if items or doubts else None
+    open_question = (
+        tag("p", tag("span", "To be decided", class_="badge bad"), " ", brief(question, 1000)) if question else None
+    )
+    evidence_list = tag("ul", *items, *doubts) if items or doubts else None
     title = tag("p", tag("strong", brief(best["title"], 400))) if best.get("title") else None
-    return section("reading", "Reading", asked, title, facts(shown), listed)
+    return section("reading", "Reading", open_question, title, facts(fact_rows), evidence_list)
 
 
 def _examples(drawn: Examples) -> Html:
-    figures = [_figure(one) for one in drawn.cases]
+    figures = [_figure(example) for example in drawn.cases]
     note = tag("p", "Pictures of patients: this page is for the machine on which it was made.", class_="quiet")
-    shown = tag("div", *figures, class_="cases")
-    return section("examples", "Examples", note, _legend(drawn.legend), shown) if figures else Html("")
+    grid = tag("div", *figures, class_="cases")
+    return section("examples", "Examples", note, _legend(drawn.legend), grid) if figures else Html("")
 
 
 def _legend(colours: Sequence[tuple[str, str]]) -> Html | None:
     """What colour each class is drawn in; of very many the first."""
-    named = [
-        tag("li", _square(colour), " ", brief(name, 80))
+    entries = [
+        tag("li", _draw_swatch(colour), " ", brief(name, 80))
         for name, colour in colours[:MOST_COLOURS] if re.fullmatch("#[0-9a-f]{6}", colour)
     ]  # fmt: skip
-    more = [tag("li", f"and {len(colours) - MOST_COLOURS} more")] if len(colours) > MOST_COLOURS else []
-    return tag("ul", *named, *more, class_="legend") if named else None
+    truncation_note = [tag("li", f"and {len(colours) - MOST_COLOURS} more")] if len(colours) > MOST_COLOURS else []
+    return tag("ul", *entries, *truncation_note, class_="legend") if entries else None
 
 
-def _square(colour: str) -> Html:
+def _draw_swatch(colour: str) -> Html:
     return tag("svg", tag("rect", width=12, height=12, fill=colour), width=12, height=12, aria_hidden="true")
 
 
 def _figure(one: Example) -> Html:
-    said = " · ".join(brief(text, 200) for text in (one.side, one.labels, one.name) if text)
+    caption = " · ".join(brief(text, 200) for text in (one.side, one.labels, one.name) if text)
     if is_png(one.png):
-        shown = tag("img", src=f"data:image/png;base64,{one.png}", alt=said)
+        picture = tag("img", src=f"data:image/png;base64,{one.png}", alt=caption)
     else:
-        shown = tag("p", brief(one.error or "not drawn", 300), class_="quiet")
-    return tag("figure", shown, tag("figcaption", said), tag("pre", brief(one.text, 700)) if one.text else None)
+        picture = tag("p", brief(one.error or "not drawn", 300), class_="quiet")
+    return tag("figure", picture, tag("figcaption", caption), tag("pre", brief(one.text, 700)) if one.text else None)
 
 
 def is_png(text: Any) -> bool:
@@ -125,33 +132,36 @@ def is_png(text: Any) -> bool:
         return False
 
 
-def _left_out(counted: Mapping[str, Any]) -> Html:
-    accounting = counted.get("accounting") or {}
-    used = [(f"{count:,}", f"used as {what}") for what, count in (accounting.get("used") or {}).items()]
-    left = [
+def _render_accounting(counts: Mapping[str, Any]) -> Html:
+    accounting = counts.get("accounting") or {}
+    used_rows = [(f"{count:,}", f"used as {use}") for use, count in (accounting.get("used") or {}).items()]
+    excluded_rows = [
         (
-            f"{one['files']:,}",
-            f"left out: {brief(one['reason'], 300)}",
-            ", ".join(brief(e, 80) for e in one["examples"][:3]),
+            f"{entry['files']:,}",
+            f"left out: {brief(entry['reason'], 300)}",
+            ", ".join(brief(example, 80) for example in entry["examples"][:3]),
         )
-        for one in accounting.get("left_out") or ()
+        for entry in accounting.get("left_out") or ()
     ]
-    rows = [*((*one, "") for one in used), *left]
-    notes = tag("ul", *(tag("li", brief(note, 400)) for note in counted["notes"])) if counted.get("notes") else None
-    shown = table(("Files", "What became of them", "Such as"), rows, numbers=False) if rows else None
-    return section("files", "Every file", shown, notes)
+    rows = [*((*entry, "") for entry in used_rows), *excluded_rows]
+    notes = tag("ul", *(tag("li", brief(note, 400)) for note in counts["notes"])) if counts.get("notes") else None
+    file_table = table(("Files", "What became of them", "Such as"), rows, numbers=False) if rows else None
+    return section("files", "Every file", file_table, notes)
 
 
 def _others(readings: Sequence[Mapping[str, Any]]) -> Html:
     items = [
         join(
-            tag("h3", f"{brief(one.get('title'), 300)} (score {one.get('score')})"),
+            tag("h3", f"{brief(proposal.get('title'), 300)} (score {proposal.get('score')})"),
             tag(
                 "ul",
-                *(tag("li", brief(text, 300)) for text in (*(one.get("evidence") or ()), *(one.get("doubts") or ()))),
+                *(
+                    tag("li", brief(text, 300))
+                    for text in (*(proposal.get("evidence") or ()), *(proposal.get("doubts") or ()))
+                ),
             ),
         )
-        for one in readings
+        for proposal in readings
     ]
     return section("others", "Readings that were not taken", *items) if items else Html("")
 
@@ -160,7 +170,7 @@ def _spec(best: Mapping[str, Any]) -> Html:
     if not best.get("spec"):
         return Html("")
     text = json.dumps(best["spec"], indent=1, ensure_ascii=False)
-    how = "To change it, save this as JSON, edit it, and give it back with --index FILE."
+    instructions = "To change it, save this as JSON, edit it, and give it back with --index FILE."
     return section(
-        "spec", "The reading as JSON", tag("p", how), tag("details", tag("summary", "JSON"), tag("pre", text))
+        "spec", "The reading as JSON", tag("p", instructions), tag("details", tag("summary", "JSON"), tag("pre", text))
     )

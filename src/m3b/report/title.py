@@ -15,11 +15,11 @@ def page_title(files: RunFiles) -> str:
     if not files.delivered or not isinstance(task, str):
         request = files.run.get("request") or files.result.get("request")
         return f"Asked for: {brief(request, 160)}" if request else "A run of m3b"
-    built, last = _words(task)
-    names = _named(classes(files), last) if built.endswith(" of") else ""
+    prefix, last_separator = _words(task)
+    class_list = _named(classes(files), last_separator) if prefix.endswith(" of") else ""
     data = files.result.get("data_card")
-    what = f"{built} {names}" if names else built.removesuffix(" of")
-    return f"{what}, made from {brief(data, 60)}" if data else what
+    subject = f"{prefix} {class_list}" if class_list else prefix.removesuffix(" of")
+    return f"{subject}, made from {brief(data, 60)}" if data else subject
 
 
 def _words(task: str) -> tuple[str, str]:
@@ -28,15 +28,15 @@ def _words(task: str) -> tuple[str, str]:
 
     if task not in names():
         return "Model of", " and "
-    of_task = family(task)
-    return of_task.built, of_task.classes_joined
+    task_family = family(task)
+    return task_family.built, task_family.classes_joined
 
 
 def classes(files: RunFiles) -> list[str]:
     """The class names: of the figures, else of the audit's counts."""
-    known = as_list(files.scores.get("classes"))
-    counted = as_dict(as_dict(files.audit.get("counts")).get("train"))
-    return [brief(name, 40) for name in known or counted]
+    scored_classes = as_list(files.scores.get("classes"))
+    class_counts = as_dict(as_dict(files.audit.get("counts")).get("train"))
+    return [brief(name, 40) for name in scored_classes or class_counts]
 
 
 def _named(names: list[str], last: str) -> str:

@@ -90,8 +90,8 @@ def metric_name(name: Any, unit: Any = None) -> str:
 
 def figure(value: Any) -> str:
     """Three decimals, or a dash."""
-    known = number(value)
-    return "–" if known is None else f"{known:.3f}"
+    finite = number(value)
+    return "–" if finite is None else f"{finite:.3f}"
 
 
 def span(low: Any, high: Any) -> str:
@@ -101,19 +101,19 @@ def span(low: Any, high: Any) -> str:
 
 def count(value: Any) -> str:
     """A whole number with separators, or a dash."""
-    known = number(value)
-    return "–" if known is None else f"{known:,.0f}"
+    finite = number(value)
+    return "–" if finite is None else f"{finite:,.0f}"
 
 
 def duration(seconds: Any) -> str:
     """`4.2 s`, `3 min 12 s`, `2 h 5 min`; a dash where unknown."""
-    known = number(seconds)
-    if known is None or known < 0:
+    finite = number(seconds)
+    if finite is None or finite < 0:
         return "–"
-    if known < 60:
-        return f"{known:.1f} s"
-    minutes, rest = divmod(round(known), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if finite < 60:
+        return f"{finite:.1f} s"
+    minutes, remaining_seconds = divmod(round(finite), 60)
+    return f"{minutes} min {remaining_seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def size(number_of_bytes: int) -> str:
@@ -128,10 +128,10 @@ def size(number_of_bytes: int) -> str:
 
 def moment(at: Any) -> str:
     """Seconds since the epoch as a UTC time; empty where unknown."""
-    known = number(at)
-    if known is None or not 0 < known < 32_503_680_000:
+    finite = number(at)
+    if finite is None or not 0 < finite < 32_503_680_000:
         return ""
-    return datetime.fromtimestamp(known, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(finite, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def brief(value: Any, limit: int = 160) -> str:

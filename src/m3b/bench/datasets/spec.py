@@ -148,7 +148,13 @@ class DatasetSpec:
     union: str = ""
 
     def make(
-        self, folder: Path, *, patients: int | None = None, seed: int = 0, layout: str = CARD, with_broken_image: bool = False
+        self,
+        folder: Path,
+        *,
+        patients: int | None = None,
+        seed: int = 0,
+        layout: str = CARD,
+        with_broken_image: bool = False,
     ) -> GeneratedSet:
         """Write the stand-in into `folder`, which must not exist or be empty. The same seed gives the same files.
 

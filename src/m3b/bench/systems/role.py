@@ -64,12 +64,20 @@ class OneRole:
         role_result = pipeline_outcome.roles.get(self.role)
         if role_result is None:
             return replace(
-                pipeline_outcome, kind="no_handover", reason=f"The roles before it did not get there: {pipeline_outcome.reason}", model=""
+                pipeline_outcome,
+                kind="no_handover",
+                reason=f"The roles before it did not get there: {pipeline_outcome.reason}",
+                model="",
             )
         roles = {self.role: role_result}
         if role_result["status"] == "done":
             return replace(
-                pipeline_outcome, status="completed", reason="Its hand-over was accepted.", kind="role", roles=roles, model=""
+                pipeline_outcome,
+                status="completed",
+                reason="Its hand-over was accepted.",
+                kind="role",
+                roles=roles,
+                model="",
             )
         return replace(pipeline_outcome, kind=pipeline_outcome.kind or "role", roles=roles, model="")
 
