@@ -116,22 +116,34 @@ def _dicom_pixels(header: Any, full: str) -> np.ndarray:
     slope, offset = float(header.get("RescaleSlope") or 1), float(header.get("RescaleIntercept") or 0)
     array: np.ndarray
     try:
-        array = header.pixel_array
+        array = _bright_is_high(header.pixel_array, header)
         if (slope, offset) != (1.0, 0.0):
             array = array.astype(np.float32) * np.float32(slope) + np.float32(offset)
     except (RuntimeError, AttributeError, ValueError):
-        # a compressed transfer syntax for which pydicom has no plugin: GDCM, inside SimpleITK, knows them all
+        # a compressed transfer syntax for which pydicom has no plugin: GDCM, inside SimpleITK, knows them all; it
+        # turns MONOCHROME1 and rescales by itself
         import SimpleITK as sitk
 
         array = sitk.GetArrayFromImage(sitk.ReadImage(full, imageIO="GDCMImageIO"))
         array = array[0] if array.shape[0] == 1 and array.ndim > 2 else array
     colour = int(header.get("SamplesPerPixel", 1)) > 1
-    if str(header.get("PhotometricInterpretation", "")) == "MONOCHROME1":
-        array = array.max() + array.min() - array
     if colour:
         array = np.moveaxis(array, -1, 0)
         return np.moveaxis(array, 1, -1) if array.ndim == 4 else array
     return np.moveaxis(array, 0, -1)[None] if array.ndim == 3 else array[None]
+
+
+def _bright_is_high(stored: np.ndarray, header: Any) -> np.ndarray:
+    """Stored values with MONOCHROME1, in which the lowest value is white, turned within the range of its stored bits.
+
+    The range is that of BitsStored and PixelRepresentation (DICOM PS3.3 C.7.6.3.1.2), never the image's own: an image of
+    few values would otherwise come out brighter or darker than its MONOCHROME2 twin.
+    """
+    if str(header.get("PhotometricInterpretation", "")) != "MONOCHROME1" or stored.dtype.kind not in "iu":
+        return stored
+    bits = int(header.get("BitsStored") or 8 * stored.dtype.itemsize)
+    ends = -1 if int(header.get("PixelRepresentation") or 0) else (1 << bits) - 1  # of the lowest and the highest value
+    return np.asarray((ends - stored.astype(np.int64)).astype(stored.dtype))
 
 
 # --- volumes ------------------------------------------------------------------------------------------------------
