@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,8 +77,38 @@ def read_picture(full: str) -> Image:
     return Image(np.stack(frames, axis=-1), None, 3)
 
 
+def exif_orientation(picture: Any) -> int:
+    """How a picture is to be turned for display, 1 (as it is stored) to 8 (EXIF 2.32, tag 0x0112).
+
+    1 too for TIFF, which Pillow turns by itself, and where the tag is missing or damaged.
+    """
+    if picture.format == "TIFF":
+        return 1
+    try:
+        value = picture.getexif().get(0x0112, 1)
+    except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):  # the pixels may be whole
+        return 1
+    return int(value) if value in range(1, 9) else 1
+
+
+def turn_upright(array: np.ndarray, orientation: int) -> np.ndarray:
+    """(..., rows, columns) as stored, turned for display by an EXIF orientation."""
+    turned = np.swapaxes(array, -1, -2) if orientation >= 5 else array
+    if orientation in (3, 4, 7, 8):
+        turned = turned[..., ::-1, :]
+    if orientation in (2, 3, 6, 7):
+        turned = turned[..., ::-1]
+    return np.ascontiguousarray(turned)
+
+
 def picture_array(picture: Any) -> np.ndarray:
-    """(C, H, W); transparency is dropped, palettes are looked up, and colour with three equal channels is grey."""
+    """(C, H, W), turned as EXIF says; transparency is dropped, palettes are looked up, and colour with three equal
+    channels is grey."""
+    orientation = exif_orientation(picture)
+    return turn_upright(_stored_array(picture), orientation)
+
+
+def _stored_array(picture: Any) -> np.ndarray:
     mode = picture.mode
     if mode in ("1", "LA", "La"):
         picture = picture.convert("L")
