@@ -132,7 +132,7 @@ def mark(asked: ToMark) -> MarkedCase:
     opened = read_image(plain(asked.record.image), base)
     picture = shown(opened.array, opened.modality)
     named: Any = given if isinstance(given, str | Mapping) or given is None else list(given)
-    masks = np.asarray(read_masks(named, asked.values, base, picture.shape[:-1]))
+    masks = np.asarray(read_masks(named, asked.values, base, picture.shape[:-1], plain(asked.record.image)))
     if masks.shape[1:] != picture.shape[:-1]:
         return MarkedCase(fault="the mask is of another shape than the image")
     found = MarkedCase((int(picture.shape[0]), int(picture.shape[1])))
