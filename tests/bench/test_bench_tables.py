@@ -19,6 +19,7 @@ from m3b.bench.render import as_csv, as_html, as_text, write_files, write_report
 from m3b.bench.store import Store
 from m3b.bench.tables import tables
 from m3b.bench.tasks import choose
+from m3b.writing import csv_cell
 
 M3B = str(Path(sys.executable).with_name("m3b"))
 
@@ -104,7 +105,8 @@ def test_a_sweep_of_declined_requests_alone_has_its_tables() -> None:
 def test_a_table_survives_csv(tmp_path: Path) -> None:
     for table in tables(sweep()):
         read = list(csv.reader(as_csv(table).splitlines()))
-        assert read == [list(table.head), *(list(one) for one in table.rows)]
+        assert read == [[csv_cell(text) for text in row] for row in (table.head, *table.rows)]
+        assert [row[0] for row in read[1:]] == [row[0] for row in table.rows]
     written = write_files(tables(sweep()), tmp_path)
     assert (tmp_path / "bench.html") in written
 

@@ -108,7 +108,7 @@ def test_fields_that_are_named_twice_or_spelled_otherwise(tmp_path: Path) -> Non
     (tmp_path / "b.nrrd").write_bytes(nrrd({"Sizes": "1 1 1"}))
     refused(tmp_path / "b.nrrd", "sizes")
     (tmp_path / "c.nrrd").write_bytes(nrrd({"content": "x\rsizes: 9 9 9"}))
-    refused(tmp_path / "c.nrrd", "content")
+    refused(tmp_path / "c.nrrd", "sizes")
 
 
 NIFTI_FAULTS = {"dim[0]": (40, "h", 9), "dim[2]": (44, "h", -5), "datatype": (70, "h", 999), "vox_offset": (108, "f", 1e30),

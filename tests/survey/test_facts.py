@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from m3b.data.survey.facts import FileGroup, PathPart, SurveyLimits, Value
 from m3b.data.survey.relations import End, Join, Survey
+from m3b.data.survey.templates import _inner
 
 
 def example() -> Survey:
@@ -46,3 +47,11 @@ def test_facts_cannot_be_changed_and_refuse_what_they_do_not_know() -> None:
 def test_an_unknown_group_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         example().group("g9")
+
+
+def test_numbered_words_as_frequent_as_each_other_are_told_in_one_order() -> None:
+    """Of more words than are told, another process told others."""
+    words = [f"{letter}x" for letter in "hgfedcba"]
+    stems = ["_".join(f"{word}{at}" for word in words) for at in range(10, 30)]
+    told = [slot for slot, _ in _inner(stems) if slot.removeprefix("name.") in words]
+    assert told == [f"name.{letter}x" for letter in "abcdef"]

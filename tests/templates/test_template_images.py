@@ -149,9 +149,55 @@ def test_dicom_files_and_series(tmp_path: Path) -> None:
     assert np.array_equal(image.array[0], volume * 2.0 - 1024)
     assert image.spacing == pytest.approx((0.6, 0.8, 2.5))
     assert (image.modality, image.dims) == ("ct", 3)
-    _dicom(tmp_path / "inverted.dcm", volume[..., 0], 0, 1, "MONOCHROME1")
-    inverted = read("inverted.dcm", tmp_path).array[0]
-    assert np.argmin(inverted) == np.argmax(volume[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("allocated", "stored", "signed"), [(8, 8, 0), (16, 12, 0), (16, 16, 0), (16, 12, 1), (16, 16, 1)]
+)
+@pytest.mark.parametrize("rescale", [None, (2.5, -1024)])
+@pytest.mark.parametrize("packed", ["", "RLE", "JPEG 2000"])
+def test_monochrome1_equals_its_monochrome2_twin(
+    tmp_path: Path, allocated: int, stored: int, signed: int, rescale: tuple[float, float] | None, packed: str
+) -> None:
+    """Turned by the bits stored, whatever range the image's own values have, and whoever decodes them."""
+    import pydicom
+
+    low = -(1 << (stored - 1)) if signed else 0
+    top = low + (1 << stored) - 1
+    values = rng.integers(low + 3, low + 200, (12, 10))
+    for name, photometric, pixels in (("two", "MONOCHROME2", values), ("one", "MONOCHROME1", low + top - values)):
+        file = tmp_path / f"{name}.dcm"
+        _dicom(file, pixels, 0, 1, photometric)
+        item = pydicom.dcmread(file)
+        item.BitsAllocated, item.BitsStored, item.HighBit, item.PixelRepresentation = (
+            allocated,
+            stored,
+            stored - 1,
+            signed,
+        )
+        kind = np.dtype(f"{'i' if signed else 'u'}{allocated // 8}")
+        item.PixelData = pixels.astype(kind).tobytes()
+        item["PixelData"].VR = "OW"
+        item.WindowCenter, item.WindowWidth = 100, 50
+        if rescale:
+            item.RescaleSlope, item.RescaleIntercept = rescale
+        else:
+            del item.RescaleSlope, item.RescaleIntercept
+        if packed == "RLE":
+            item.compress(pydicom.uid.RLELossless, generate_instance_uid=False)
+        if packed == "JPEG 2000":  # pydicom has no decoder for it here, so that GDCM reads it
+            if signed:
+                pytest.skip("the encoder takes no signed values")
+            codecs = pytest.importorskip("imagecodecs")
+            code = codecs.jpeg2k_encode(pixels.astype(kind), reversible=True, level=0, codecformat="j2k")
+            item.PixelData = pydicom.encaps.encapsulate([code])
+            item["PixelData"].VR, item["PixelData"].is_undefined_length = "OB", True
+            item.file_meta.TransferSyntaxUID = pydicom.uid.JPEG2000Lossless
+        item.save_as(file)
+    first, second = read("two.dcm", tmp_path).array[0], read("one.dcm", tmp_path).array[0]
+    slope, offset = rescale or (1, 0)
+    assert np.array_equal(first, values * slope + offset)
+    assert np.array_equal(first, second)
 
 
 @settings(max_examples=15, deadline=None)

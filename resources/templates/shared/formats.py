@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,8 +77,38 @@ def read_picture(full: str) -> Image:
     return Image(np.stack(frames, axis=-1), None, 3)
 
 
+def exif_orientation(picture: Any) -> int:
+    """How a picture is to be turned for display, 1 (as it is stored) to 8 (EXIF 2.32, tag 0x0112).
+
+    1 too for TIFF, which Pillow turns by itself, and where the tag is missing or damaged.
+    """
+    if picture.format == "TIFF":
+        return 1
+    try:
+        value = picture.getexif().get(0x0112, 1)
+    except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):  # the pixels may be whole
+        return 1
+    return int(value) if value in range(1, 9) else 1
+
+
+def turn_upright(array: np.ndarray, orientation: int) -> np.ndarray:
+    """(..., rows, columns) as stored, turned for display by an EXIF orientation."""
+    turned = np.swapaxes(array, -1, -2) if orientation >= 5 else array
+    if orientation in (3, 4, 7, 8):
+        turned = turned[..., ::-1, :]
+    if orientation in (2, 3, 6, 7):
+        turned = turned[..., ::-1]
+    return np.ascontiguousarray(turned)
+
+
 def picture_array(picture: Any) -> np.ndarray:
-    """(C, H, W); transparency is dropped, palettes are looked up, and colour with three equal channels is grey."""
+    """(C, H, W), turned as EXIF says; transparency is dropped, palettes are looked up, and colour with three equal
+    channels is grey."""
+    orientation = exif_orientation(picture)
+    return turn_upright(_stored_array(picture), orientation)
+
+
+def _stored_array(picture: Any) -> np.ndarray:
     mode = picture.mode
     if mode in ("1", "LA", "La"):
         picture = picture.convert("L")
@@ -116,22 +147,34 @@ def _dicom_pixels(header: Any, full: str) -> np.ndarray:
     slope, offset = float(header.get("RescaleSlope") or 1), float(header.get("RescaleIntercept") or 0)
     array: np.ndarray
     try:
-        array = header.pixel_array
+        array = _bright_is_high(header.pixel_array, header)
         if (slope, offset) != (1.0, 0.0):
             array = array.astype(np.float32) * np.float32(slope) + np.float32(offset)
     except (RuntimeError, AttributeError, ValueError):
-        # a compressed transfer syntax for which pydicom has no plugin: GDCM, inside SimpleITK, knows them all
+        # a compressed transfer syntax for which pydicom has no plugin: GDCM, inside SimpleITK, knows them all; it
+        # turns MONOCHROME1 and rescales by itself
         import SimpleITK as sitk
 
         array = sitk.GetArrayFromImage(sitk.ReadImage(full, imageIO="GDCMImageIO"))
         array = array[0] if array.shape[0] == 1 and array.ndim > 2 else array
     colour = int(header.get("SamplesPerPixel", 1)) > 1
-    if str(header.get("PhotometricInterpretation", "")) == "MONOCHROME1":
-        array = array.max() + array.min() - array
     if colour:
         array = np.moveaxis(array, -1, 0)
         return np.moveaxis(array, 1, -1) if array.ndim == 4 else array
     return np.moveaxis(array, 0, -1)[None] if array.ndim == 3 else array[None]
+
+
+def _bright_is_high(stored: np.ndarray, header: Any) -> np.ndarray:
+    """Stored values with MONOCHROME1, in which the lowest value is white, turned within the range of its stored bits.
+
+    The range is that of BitsStored and PixelRepresentation (DICOM PS3.3 C.7.6.3.1.2), never the image's own: an image of
+    few values would otherwise come out brighter or darker than its MONOCHROME2 twin.
+    """
+    if str(header.get("PhotometricInterpretation", "")) != "MONOCHROME1" or stored.dtype.kind not in "iu":
+        return stored
+    bits = int(header.get("BitsStored") or 8 * stored.dtype.itemsize)
+    ends = -1 if int(header.get("PixelRepresentation") or 0) else (1 << bits) - 1  # of the lowest and the highest value
+    return np.asarray((ends - stored.astype(np.int64)).astype(stored.dtype))
 
 
 # --- volumes ------------------------------------------------------------------------------------------------------

@@ -18,11 +18,15 @@ CANONICAL = (1, 0, 2)
 
 @dataclass(frozen=True)
 class Geometry:
-    """The grid of an image: spatial shape (H, W) or (H, W, D), spacing in mm of these axes, affine; None if unknown."""
+    """The grid of an image: spatial shape (H, W) or (H, W, D), spacing in mm of these axes, affine; None if unknown.
+
+    `orientation` is the EXIF orientation by which a picture was turned from its file to this grid.
+    """
 
     shape: tuple[int, ...]
     spacing: tuple[float, ...] | None
     affine: np.ndarray | None
+    orientation: int = 1
 
 
 def closest(affine: np.ndarray) -> tuple[tuple[int, ...], tuple[bool, ...]]:

@@ -46,7 +46,7 @@ def grid_of(path: ImagePath, base: str | Path = ".") -> Geometry:
             spacing = geometry.spacing_of(turned)
             return Geometry(sizes[:2] if flat else sizes, spacing[:2] if flat else spacing, turned)
     image = images.read_image(path, base)
-    return Geometry(tuple(image.array.shape[1:]), image.spacing, None)
+    return Geometry(tuple(image.array.shape[1:]), image.spacing, None, images.orientation_of(path, base))
 
 
 def image_affine(path: ImagePath, base: str | Path = ".") -> tuple[np.ndarray, tuple[int, ...]] | None:

@@ -264,6 +264,17 @@ def _slice_position(header: Any) -> float:
     return float(header.get("SliceLocation") or header.get("InstanceNumber") or 0)
 
 
+def orientation_of(path: str | Sequence[str] | Mapping[str, str], base: str | Path = ".") -> int:
+    """The EXIF orientation by which `read_image` turns a picture, 1 where it turns nothing."""
+    full = str(Path(base) / path) if isinstance(path, str) else ""
+    if not full or kind_of(full) != "picture" or not Path(full).is_file():
+        return 1
+    from PIL import Image as Pillow
+
+    with formats.opening(full), Pillow.open(full, formats=formats.PICTURES) as picture:
+        return int(formats.exif_orientation(picture))
+
+
 # --- shapes -------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +291,9 @@ def probe(path: str | Sequence[str] | Mapping[str, str], base: str | Path = ".")
 
                 with Pillow.open(full, formats=formats.PICTURES) as picture:
                     pages = getattr(picture, "n_frames", 1)
-                    return (picture.height, picture.width, *((pages,) if pages > 1 else ()))
+                    sides = (picture.height, picture.width)
+                    sides = sides[::-1] if formats.exif_orientation(picture) >= 5 else sides
+                    return (*sides, *((pages,) if pages > 1 else ()))
             if kind == "nifti":
                 import nibabel as nib
 

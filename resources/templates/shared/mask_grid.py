@@ -54,9 +54,11 @@ def fit(mask: Mask, image_path: ImagePath, shape: tuple[int, ...], name: Any, ba
     if mask.affine is None and mask.array.shape == shape:
         return mask.array
     grid = grid_of(image_path, base)
-    grid = Geometry(shape, grid.spacing, grid.affine)
+    grid = Geometry(shape, grid.spacing, grid.affine, grid.orientation)
     fitted = align(mask, grid, f"{name} (image {image_path})")
-    if mask.array.shape != shape:
+    if mask.array.shape == shape[::-1] and grid.orientation >= 5:
+        _say("exif", f"masks of the size of the stored picture (first {name}) are turned by EXIF, as their image is")
+    elif mask.array.shape != shape:
         _say("grid", f"masks on another grid than their image (first {name}, {mask.array.shape}) are resampled to it")
     elif grid.affine is not None and mask.affine is not None and fitted is not mask.array:
         gap = apart(mask.affine, grid.affine, shape)

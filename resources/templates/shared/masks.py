@@ -101,19 +101,29 @@ def _palette(name: str) -> np.ndarray:
     from PIL import Image as Pillow
 
     with Pillow.open(name, formats=images.formats.PICTURES) as picture:
-        return np.array(picture)
+        orientation = images.formats.exif_orientation(picture)
+        turned: np.ndarray = images.formats.turn_upright(np.array(picture), orientation)
+        return turned
 
 
 def read_masks(
-    mask_path: MaskPath, classes: Mapping[str, int], base: str | Path = ".", shape: tuple[int, ...] | None = None
+    mask_path: MaskPath,
+    classes: Mapping[str, int],
+    base: str | Path = ".",
+    shape: tuple[int, ...] | None = None,
+    image: ImagePath | None = None,
 ) -> np.ndarray:
     """(K, H, W[, D]) bool, one channel for each class in the order of `classes` (name -> number in the file).
 
     `mask_path` is one mask with label numbers, an object class -> file in which anything but 0 is the class, or None
-    where nothing is marked (then `shape` is needed). Raises ImageError.
+    where nothing is marked (then `shape` is needed). Masks on an `image` as it is stored are turned as it is, see
+    `upright`. Raises ImageError.
     """
+    turned = image is not None and images.orientation_of(image, base) >= 5
+    grid = grid_of(image, base) if turned and image is not None else Geometry((), None, None)
     if isinstance(mask_path, Mapping):
-        found = {name: read_mask(path, base).array != 0 for name, path in mask_path.items() if name in classes}
+        masks = {name: upright(read_mask(path, base), grid) for name, path in mask_path.items() if name in classes}
+        found = {name: mask.array != 0 for name, mask in masks.items()}
         sizes = {mask.shape for mask in found.values()} | ({shape} if shape else set())
         if len(sizes) != 1:
             raise ImageError(f"{dict(mask_path)}: masks of one case must have one shape, found {sorted(sizes)}")
@@ -123,7 +133,7 @@ def read_masks(
         if shape is None:
             raise ImageError("a case without a mask needs the shape of its image")
         return np.zeros((len(classes), *shape), bool)
-    array = read_mask(mask_path, base).array
+    array = upright(read_mask(mask_path, base), grid).array
     return np.stack([array == value for value in classes.values()])
 
 
@@ -220,11 +230,24 @@ def _write_itk(array: np.ndarray, like: str, file: Path) -> Path:
     return file
 
 
+def upright(mask: Mask, grid: Geometry) -> Mask:
+    """A mask that was drawn on a picture as it is stored, turned for display as its image was.
+
+    Its size tells it: that of the stored pixels, and not that of the picture on display. Of a square picture, or one that
+    EXIF turns upside down, the size tells nothing, and the mask is taken to lie on the picture on display.
+    """
+    if grid.orientation < 5 or mask.array.shape == grid.shape or mask.array.shape != grid.shape[::-1]:
+        return mask
+    turned = images.formats.turn_upright(mask.array, grid.orientation)
+    return Mask(turned, mask.spacing, mask.affine)
+
+
 def align(mask: Mask, grid: Geometry, name: str = "mask") -> np.ndarray:
     """The mask on an image's grid, by nearest neighbour where the two differ. Raises ImageError where they cannot meet.
 
     Masks of the same shape are taken as they are if either side has no affine, or if the grids lie within half a voxel.
     """
+    mask = upright(mask, grid)
     same = mask.array.shape == grid.shape
     if mask.affine is None or grid.affine is None:
         if same:

@@ -28,6 +28,7 @@ class BoxGrid:
         extent: (columns, rows), or the sizes of the file's own three axes.
         affine: from (row, column, slice) of the array that is read to LPS mm; None where no header says it.
         spacing: mm of the array's axes; None where unknown.
+        orientation: the EXIF orientation by which a picture is turned when it is read; `extent` is that of the turned one.
     """
 
     image: Source
@@ -35,6 +36,7 @@ class BoxGrid:
     extent: Numbers
     affine: Any = None
     spacing: Numbers | None = None
+    orientation: int = 1
 
     @property
     def volume(self) -> bool:
@@ -51,7 +53,8 @@ def grid_for(image: Source, root: Path) -> BoxGrid:
     try:
         if full and "#" not in image and shared().kind_of(full) == "picture":
             shape = tuple(shared().probe(full))
-            return BoxGrid(image, root, (*(float(side) for side in (shape[1], shape[0])), *map(float, shape[2:])))
+            extent = (*(float(side) for side in (shape[1], shape[0])), *map(float, shape[2:]))
+            return BoxGrid(image, root, extent, orientation=shared().orientation_of(full))
     except (shared().ImageError, OSError) as error:
         raise DataError(str(error)) from error
     grid = geometry(image, str(root))
@@ -80,6 +83,32 @@ def to_voxels(
     if space in IN_MM:
         return _from_mm(box, grid, ball=ball, ras=space == "ras")
     return _sized(box, grid) if sizes_mm else box
+
+
+def upright(boxes: Sequence[Numbers], grid: BoxGrid) -> list[Numbers]:
+    """The boxes (x0, y0, x1, y1) of one picture in pixels of the picture on display.
+
+    Boxes that reach beyond the picture on display, and lie within the picture as it is stored, were drawn on that one:
+    EXIF turns them as it turns the picture.
+    """
+    width, height = grid.extent[:2]
+    flat = all(len(box) == 4 for box in boxes) and not grid.volume
+    beyond = any(box[2] > width + 1 or box[3] > height + 1 for box in boxes)
+    within = all(min(box) >= -1 and box[2] <= height + 1 and box[3] <= width + 1 for box in boxes)
+    if grid.orientation < 5 or not (flat and beyond and within):
+        return list(boxes)
+    return [_turned(box, grid) for box in boxes]
+
+
+def _turned(box: Numbers, grid: BoxGrid) -> Numbers:
+    """A box in stored pixels, with rows and columns exchanged (orientations 5 to 8) and reversed as EXIF says."""
+    width, height = grid.extent[:2]
+    x0, y0, x1, y1 = box[1], box[0], box[3], box[2]
+    if grid.orientation in (6, 7):
+        x0, x1 = width - x1, width - x0
+    if grid.orientation in (7, 8):
+        y0, y1 = height - y1, height - y0
+    return (x0, y0, x1, y1)
 
 
 def _from_mm(box: Numbers, grid: BoxGrid, *, ball: bool, ras: bool) -> Numbers:

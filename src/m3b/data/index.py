@@ -248,5 +248,7 @@ def _json(file: Path) -> Any:
     """Scripts write index files: a pipe is not waited for, and none is read without end."""
     try:
         return untrusted.read_json(file.parent, file.name, MAX_BYTES)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read as JSON: {error.strerror or error}.") from error
+    except ValueError as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.mask_sense import Sense, joined, sense_of
-from m3b.data.reading import geometry, read_mask, shared
+from m3b.data.reading import geometry, read_mask, shared, upright
 from m3b.data.records import Mask, Record, Reference
 from m3b.errors import DataError
 
@@ -84,7 +84,7 @@ class _Opened:
         self.image = image
         self.name = path if isinstance(path, str) else path[0]
         try:
-            self.mask = read_mask(path, self.work)
+            self.mask = upright(read_mask(path, self.work), self.image_path, self.work)
         except DataError as error:
             said = str(error).replace(f"{self.work}/", "")
             raise DataError(said if self.name in said else f"{self.name}: {said}") from error

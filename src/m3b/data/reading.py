@@ -99,16 +99,18 @@ def read_masks(
     classes: Mapping[str, int],
     base: str = ".",
     shape: tuple[int, ...] | None = None,
+    image: Path | None = None,
 ) -> Any:
     """All masks of a case, `(K, H, W[, D])` bool in the order of `classes` (name to value in the file).
 
     Args:
         shape: of the image, needed where `mask_path` is None.
+        image: whose masks they are; those drawn on a picture before EXIF turned it are turned alike.
 
     Raises:
         DataError: as `read_mask`, or masks of different shapes.
     """
-    return _read(lambda: shared_masks().read_masks(mask_path, classes, base, shape), mask_path, base)
+    return _read(lambda: shared_masks().read_masks(mask_path, classes, base, shape, image), mask_path, base)
 
 
 def write_mask(array: Any, like: Path, stem: object, base: str = ".") -> str:
@@ -155,6 +157,27 @@ def align_mask(mask_path: Path, image: Path, base: str = ".") -> Any:
         return masks.align(masks.read_mask(mask_path, base), masks.grid_of(image, base), str(mask_path))
 
     return _read(aligned, mask_path, base)
+
+
+def upright(mask: Any, image: Path, base: str = ".") -> Any:
+    """A mask of `read_mask` that was drawn on a picture as it is stored, turned for display as `read_image` turns it."""
+    turned = shared().orientation_of(image, base) >= 5
+    return shared_masks().upright(mask, geometry(image, base)) if turned else mask
+
+
+def stored_shape(image: Path, base: str = ".") -> tuple[int, ...]:
+    """Rows and columns of a picture as its file stores them, before EXIF turns it; of other images the shape as read.
+
+    Raises:
+        DataError: it cannot be opened.
+    """
+
+    def shape() -> tuple[int, ...]:
+        read = tuple(shared().probe(image, base))
+        return (*read[1::-1], *read[2:]) if shared().orientation_of(image, base) >= 5 else read
+
+    stored: tuple[int, ...] = _read(shape, image, base)
+    return stored
 
 
 def corners_apart(mask: Any, grid: Any) -> float | None:

@@ -87,7 +87,9 @@ def _panels(record: Record, index: Index, base: str) -> list[Panel]:
     picture = shown(image.array, image.modality)
     mask = record.mask if isinstance(record.mask, str | dict) or record.mask is None else tuple(record.mask)
     if index.masked and mask is not None:
-        masks = np.asarray(read_masks(mask, index.values, base, picture.shape[:-1]))
+        masks = np.asarray(
+            read_masks(mask, index.values, base, picture.shape[:-1], path if isinstance(path, str) else list(path))
+        )
     else:
         masks = np.zeros((0, *picture.shape[:-1]), bool)
     boxes = [

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b import untrusted
 from m3b.errors import DataError, WrongUse
 from m3b.resources import resources_dir
 from m3b.run.looking import look
@@ -97,10 +96,11 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
             last_line = text.splitlines()[-1] if text else ""
             if "--device" in last_line or "--gpus" in last_line or "--set" in last_line:
                 raise WrongUse(last_line)
-            raise DataError(
-                f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}"
-            )
-        return DryPlan(_drop_written_line(text), dict(json.loads(plan_file.read_text(encoding="utf-8"))))
+            raise DataError(f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}")
+        try:
+            return DryPlan(_drop_written_line(text), dict(untrusted.read_json(work, plan_file.name)))
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(f"plan.py wrote a plan.json that cannot be read: {error}.") from error
 
 
 def _drop_written_line(text: str) -> str:
@@ -109,17 +109,17 @@ def _drop_written_line(text: str) -> str:
 
 
 def _copy(project: Path, work: Path) -> None:
-    """The project's code and index, as files of the copy's own; its data as links."""
+    """Copy the project's code and index; its other folders become links. Links to files are left out."""
     work.mkdir()
     for item in sorted(project.iterdir()):
         if item.name in LEFT_OUT:
             continue
-        if item.is_dir() and item.name in CODE:
-            shutil.copytree(item, work / item.name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        if item.name in CODE and untrusted.is_folder(project, item.name):
+            untrusted.copy_tree(project, item.name, work / item.name, leave=LEFT_OUT, strict=False)
         elif item.is_dir():
             (work / item.name).symlink_to(item.resolve(), target_is_directory=True)
-        elif item.is_file():
-            shutil.copyfile(item, work / item.name)
+        elif untrusted.is_file(project, item.name):
+            untrusted.copy_file(project, item.name, work, item.name)
 
 
 def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task: tuple[str, str]) -> None:

@@ -23,7 +23,7 @@ from m3b.untrusted.paths import (
 )
 from m3b.untrusted.removing import remove_tree
 from m3b.untrusted.temporary import TemporaryFolder
-from m3b.untrusted.trees import TreeEntry, copy_file, copy_tree, digest, entries, walk
+from m3b.untrusted.trees import TreeEntry, clone_file, copy_file, copy_tree, digest, entries, walk
 from m3b.untrusted.writing import make_folder, write_whole
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "TooDeep",
     "TreeEntry",
     "Unsafe",
+    "clone_file",
     "copy_file",
     "copy_tree",
     "digest",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import io
 import os
@@ -16,6 +17,7 @@ from typing import Literal
 from m3b.untrusted.paths import Unsafe, open_below, open_file, sha256
 from m3b.untrusted.writing import make_folder
 
+FICLONE = 0x40049409
 DEEPEST = 64
 MOST = 1_000_000
 Kind = Literal["file", "folder", "link", "other"]
@@ -147,20 +149,51 @@ def copy_file(root: Path, name: str | Path, target: Path, to: str | Path, *, mos
             os.close(folder)
 
 
-def _copy_into(source: io.FileIO, folder: int, file_name: str, target_name: str) -> int:
-    status = os.fstat(source.fileno())
+def clone_file(root: Path, name: str | Path, target: Path, to: str) -> bool:
+    """Make `to` in the folder `target` a copy that shares its blocks with a regular file.
+
+    Whatever stands at `to` is replaced, so that a link there is never written through. Returns False, and leaves an empty
+    file, if the file system cannot share blocks.
+
+    Raises:
+        Unsafe, OSError: as `open_file` and `write_whole`.
+    """
+    with open_file(root, name) as source:
+        folder = make_folder(target, "")
+        try:
+            with _fresh_file(folder, to, 0o644) as copy:
+                return _shares_blocks(copy, source)
+        finally:
+            os.close(folder)
+
+
+def _shares_blocks(copy: io.BufferedWriter, source: io.FileIO) -> bool:
     try:
-        os.unlink(file_name, dir_fd=folder)
+        fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
+    except OSError:
+        return False
+    return True
+
+
+def _copy_into(source: io.FileIO, folder: int, file_name: str, target_name: str) -> int:
+    with _fresh_file(folder, file_name, 0o644 | (os.fstat(source.fileno()).st_mode & 0o111), target_name) as out:
+        shutil.copyfileobj(source, out, 1 << 20)
+        return out.tell()
+
+
+@contextlib.contextmanager
+def _fresh_file(folder: int, name: str, mode: int, shown: str = "") -> Iterator[io.BufferedWriter]:
+    """A new file in a folder, open for writing, in place of what stands there."""
+    try:
+        os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         pass
     except IsADirectoryError:
-        raise Unsafe(target_name, "a folder; a file cannot be copied over it") from None
+        raise Unsafe(shown or name, "a folder; a file cannot be copied over it") from None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    mode = 0o644 | (status.st_mode & 0o111)
-    with os.fdopen(os.open(file_name, flags, mode, dir_fd=folder), "wb") as out:
+    with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as out:
         os.fchmod(out.fileno(), mode)
-        shutil.copyfileobj(source, out, 1 << 20)
-        return out.tell()
+        yield out
 
 
 def digest(root: Path, name: str | Path, *, leave: Collection[str] = ("__pycache__",)) -> str:

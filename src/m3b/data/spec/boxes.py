@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from m3b.data.box_places import BoxGrid, Source, clipped, grid_for, to_voxels
+from m3b.data.box_places import BoxGrid, Source, clipped, grid_for, to_voxels, upright
 from m3b.data.records import BoxLabel
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.box_files import read_marks
@@ -89,6 +89,9 @@ class BoxSource:
         found: dict[BoxLabel, None] = {}
         marks = self._of(case)
         grid = _grid(case, self.folder) if marks else None
+        if grid is not None and self.spec.format != "yolo" and self.spec.space == "pixels":
+            boxes = upright([box for _, box in marks], grid)
+            marks = [(name, box) for (name, _), box in zip(marks, boxes, strict=True)]
         for name, box in marks:
             wanted = named.get(normal("exact", name))
             if wanted is None:

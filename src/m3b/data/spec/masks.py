@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.data.reading import read_image, read_mask, shared, shared_masks
+from m3b.data.reading import read_image, read_mask, shared, shared_masks, stored_shape
 from m3b.data.spec import aperio
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.cases import CaseDraft, by_keys, by_names
@@ -202,7 +202,7 @@ class MaskSource:
             if self._runs is not None:
                 layers = self._runs.drawn(case, shape)
             elif masks.format == "labelme":
-                layers = labelme(file, shape, masks.classes, masks.names)
+                layers = labelme(file, shape, masks.classes, masks.names, stored_shape(path, str(root)))
             elif masks.format == "aperio":
                 layers = aperio.drawn(file, shape, masks.classes, masks.names)
             else:
@@ -246,7 +246,7 @@ class MaskSource:
         for item in items:
             file = root / item.path
             if masks.format == "coco":
-                found = coco(file, path, shape, masks.classes, masks.names)
+                found = coco(file, path, shape, masks.classes, masks.names, stored_shape(path, str(root)))
             elif masks.format in ("yolo", "cvat", "via"):
                 found = drawn_outlines(masks.format, file, path, shape, wanted)
             else:
@@ -321,7 +321,8 @@ def _same_shape(root: Path, case: CaseDraft, shape: tuple[int, ...]) -> None:
         image = tuple(shared().probe(paths[0] if len(paths) == 1 else paths))
     except shared().ImageError as error:
         raise LeaveOut(UNREADABLE) from error
-    if _bare(image) != _bare(tuple(shape)):
+    stored = stored_shape(case.items[0].reference, str(root)) if len(paths) == 1 and case.folder is None else image
+    if _bare(tuple(shape)) not in (_bare(image), _bare(stored)):
         raise DataError(f"it is {'x'.join(map(str, shape))}, its image {'x'.join(map(str, image))}")
 
 

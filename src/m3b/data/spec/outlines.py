@@ -42,8 +42,13 @@ def _parsed(file: Path, changed: int, size: int) -> Any:
         raise DataError(f"it is no JSON: {error}") from error
 
 
-def labelme(file: Path, shape: tuple[int, ...], classes: Mapping[str, int], names: Names) -> dict[str, Any]:
+def labelme(
+    file: Path, shape: tuple[int, ...], classes: Mapping[str, int], names: Names, stored: tuple[int, ...] = ()
+) -> dict[str, Any]:
     """The polygons, rectangles and circles of one LabelMe file.
+
+    Args:
+        stored: rows and columns of the image before EXIF turns it, on which outlines may be drawn as well.
 
     Raises:
         DataError: no such file, a shape that bounds no area, or an image of another size.
@@ -51,7 +56,7 @@ def labelme(file: Path, shape: tuple[int, ...], classes: Mapping[str, int], name
     raw, wanted = _document(file), wanted_names(classes, names)
     try:
         size = (int(raw.get("imageHeight") or shape[0]), int(raw.get("imageWidth") or shape[1]))
-        if size != tuple(shape[:2]):
+        if size not in (tuple(shape[:2]), stored[:2]):
             raise DataError(f"it was drawn on {size[0]}x{size[1]}, its image is {shape[0]}x{shape[1]}")
         found: dict[str, Any] = {}
         for one in raw["shapes"]:
@@ -81,12 +86,18 @@ def _area(points: list[tuple[float, float]], kind: str, size: tuple[int, int]) -
 
 
 def coco(
-    file: Path, image: str, shape: tuple[int, ...], classes: Mapping[str, int], names: Names
+    file: Path,
+    image: str,
+    shape: tuple[int, ...],
+    classes: Mapping[str, int],
+    names: Names,
+    stored: tuple[int, ...] = (),
 ) -> dict[str, Any] | None:
     """The polygons and run lengths of one image of a COCO file; None where the file does not list the image.
 
     Args:
         image: its path; COCO's `file_name` is the path or its end.
+        stored: as of `labelme`.
     """
     raw, wanted = _document(file), wanted_names(classes, names)
     try:
@@ -96,7 +107,7 @@ def coco(
             return None
         listed = max(own, key=lambda one: len(str(one["file_name"])))
         size = (int(listed["height"]), int(listed["width"]))
-        if size != tuple(shape[:2]):
+        if size not in (tuple(shape[:2]), stored[:2]):
             raise DataError(f"it was drawn on {size[0]}x{size[1]}, its image is {shape[0]}x{shape[1]}")
         found: dict[str, Any] = {}
         for one in raw["annotations"]:

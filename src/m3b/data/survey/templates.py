@@ -185,7 +185,8 @@ def _inner(stems: list[str]) -> list[tuple[str, str]]:
         rows.append(("name.lead", r"(?P<name_lead>\d+)[^/]*$"))
     least = max(0.1 * len(stems), 2)
     common = sorted(
-        (word for word, count in numbered.items() if count >= least and word.isascii()), key=lambda w: -numbered[w]
+        (word for word, count in numbered.items() if count >= least and word.isascii()),
+        key=lambda word: (-numbered[word], word),
     )
     rows += [
         (f"name.{word}", rf"[^/]*(?i:{word})[\W_]?(?P<name_{word}>\d+)[^/]*$") for word in sorted(common[:6])

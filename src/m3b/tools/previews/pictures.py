@@ -54,6 +54,9 @@ def _describe(image: Any) -> Lines:
     width, height = image.size
     frames = int(getattr(image, "n_frames", 1))
     line = f"{image.format} picture, width {width} x height {height} px, {_MODES.get(image.mode, image.mode)}"
+    if (orientation := shared().formats.exif_orientation(image)) > 1:
+        width, height = (height, width) if orientation >= 5 else (width, height)
+        line += f", EXIF orientation {orientation}: turned when read, to width {width} x height {height} px"
     if frames > 1:
         line += f", {plural(frames, 'frame')}"
     summary = PictureSummary(width=width, height=height, frames=frames, mode=str(image.mode))

@@ -1,0 +1,128 @@
+"""Pictures that EXIF turns: read, measured, marked and previewed as they are shown, whichever way their marks were drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from m3b.data.box_places import grid_for, upright
+from m3b.data.mask_probe import look_at_masks
+from m3b.data.reading import align_mask, geometry, read_image, read_mask, read_masks, shared, stored_shape
+from m3b.data.records import Record
+from m3b.data.spec.outlines import coco, labelme
+
+ORIENTATIONS = range(1, 9)
+WRITERS = ("png", "jpg", "webp", "tif")
+
+
+def save(array: np.ndarray, file: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = (
+        {"lossless": True}
+        if file.suffix == ".webp"
+        else {"quality": 100, "subsampling": 0}
+        if file.suffix == ".jpg"
+        else {}
+    )
+    Image.fromarray(array).save(file, exif=exif, **options)
+
+
+@pytest.fixture
+def stored() -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 255, (20, 14, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_read_as_pillow_shows_it(tmp_path: Path, stored: np.ndarray, writer: str, orientation: int) -> None:
+    file = tmp_path / f"a.{writer}"
+    save(stored, file, orientation)
+    with Image.open(file) as picture:
+        shown = np.array(ImageOps.exif_transpose(picture))
+    assert np.array_equal(read_image(str(file)).array, np.moveaxis(shown, -1, 0))
+    assert shared().probe(str(file)) == shown.shape[:2] == geometry(str(file)).shape
+
+
+@pytest.mark.parametrize("value", [0, 9])
+def test_a_damaged_orientation_turns_nothing(tmp_path: Path, stored: np.ndarray, value: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = value
+    Image.fromarray(stored).save(tmp_path / "a.png", exif=exif)
+    assert read_image("a.png", str(tmp_path)).array.shape == (3, 20, 14)
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("drawn", ["stored", "shown"])
+def test_masks_follow_their_picture(tmp_path: Path, stored: np.ndarray, orientation: int, drawn: str) -> None:
+    """A mask of the stored size is turned; one of the size on display, or that could be either, is not."""
+    save(stored, tmp_path / "a.png", orientation)
+    bright = (stored[..., 0] > 127).astype(np.uint8)
+    shown = shared().formats.turn_upright(bright, orientation)
+    turned = orientation >= 5
+    Image.fromarray(bright if drawn == "stored" and turned else shown).save(tmp_path / "m.png")
+    base = str(tmp_path)
+    expected = read_image("a.png", base).array[0] > 127
+    assert np.array_equal(align_mask("m.png", "a.png", base) == 1, expected)
+    assert np.array_equal(read_masks("m.png", {"bright": 1}, base, expected.shape, "a.png")[0], expected)
+    look = look_at_masks(
+        Record("a.png", mask="m.png", patient="p"), {"bright": 1}, tmp_path, read_image("a.png", base).array
+    )
+    assert look is not None
+    assert look.same_shape
+    assert look.found == {"bright": int(bright.sum())}
+
+
+def test_a_mask_with_the_same_exif_as_its_picture(tmp_path: Path, stored: np.ndarray) -> None:
+    save(stored, tmp_path / "a.png", 6)
+    palette = Image.fromarray((stored[..., 0] > 127).astype(np.uint8)).convert("P")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    palette.save(tmp_path / "m.png", exif=exif)
+    assert read_mask("m.png", str(tmp_path)).array.shape == (14, 20)
+    shown = read_image("a.png", str(tmp_path)).array[0] > 127
+    assert np.array_equal(align_mask("m.png", "a.png", str(tmp_path)) == 1, shown)
+
+
+@pytest.mark.parametrize("orientation", range(5, 9))
+def test_boxes_that_were_drawn_on_the_stored_picture(tmp_path: Path, orientation: int) -> None:
+    array = np.zeros((40, 16, 3), np.uint8)
+    array[30:38, 2:7] = 255
+    save(array, tmp_path / "a.png", orientation)
+    grid = grid_for("a.png", tmp_path)
+    (box,) = upright([(2.0, 30.0, 7.0, 38.0)], grid)
+    shown = read_image("a.png", str(tmp_path)).array[0] > 0
+    rows, columns = np.nonzero(shown)
+    around = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+    assert box == pytest.approx(around)
+    assert upright([tuple(map(float, around))], grid) == [tuple(map(float, around))]
+
+
+def test_outlines_that_were_drawn_on_the_stored_picture(tmp_path: Path, stored: np.ndarray) -> None:
+    save(stored, tmp_path / "a.jpg", 6)
+    shape, before = shared().probe(str(tmp_path / "a.jpg")), stored_shape("a.jpg", str(tmp_path))
+    assert (shape, before) == ((14, 20), (20, 14))
+    points = [[2, 3], [9, 3], [9, 15], [2, 15]]
+    (tmp_path / "a.json").write_text(
+        json.dumps(
+            {"imageHeight": 20, "imageWidth": 14, "shapes": [{"label": "x", "points": points, "shape_type": "polygon"}]}
+        )
+    )
+    layers = labelme(tmp_path / "a.json", shape, {"x": 1}, {}, before)
+    assert layers["x"].shape == (20, 14)
+    (tmp_path / "coco.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "a.jpg", "height": 20, "width": 14}],
+                "categories": [{"id": 1, "name": "x"}],
+                "annotations": [{"image_id": 1, "category_id": 1, "segmentation": [[2, 3, 9, 3, 9, 15, 2, 15]]}],
+            }
+        )
+    )
+    listed = coco(tmp_path / "coco.json", "a.jpg", shape, {"x": 1}, {}, before)
+    assert listed is not None
+    assert np.array_equal(listed["x"], layers["x"])
