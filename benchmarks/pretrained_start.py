@@ -203,7 +203,8 @@ def main() -> int:
         pretrained_text, other_text = (
             f"{np.mean(row[entry]):.3f} +- {np.std(row[entry]):.3f}" for entry in ("pretrained", "ordinary")
         )
-        print(f"AUROC pretrained {pretrained_text}, {other_arm} {other_text}: difference {gain:+.3f} (95 % {low:+.3f} to {high:+.3f}), better in {wins} "
+        print(f"AUROC pretrained {pretrained_text}, {other_arm} {other_text}: difference {gain:+.3f} (95 % "
+              f"{low:+.3f} to {high:+.3f}), better in {wins} "
               f"of {len(scores_by_draw)} draws, {len(test.images)} test pictures")  # fmt: skip
     return 0
 

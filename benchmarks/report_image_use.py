@@ -151,7 +151,8 @@ def judge(
         criteria,
         (
             f"label F1 {use.value:.3f}, with images shuffled {use.shuffled:.3f}: {use.lost:.0%} is lost (at least 50%)",
-            f"different texts: {distinct_predictions} on {len(sampled_cases)} cases (at least 10 of 20), whose true reports state {distinct_truths} different "
+            f"different texts: {distinct_predictions} on {len(sampled_cases)} cases (at least 10 of 20), whose true "
+            f"reports state {distinct_truths} different "
             f"sets of findings; on the first 20 as they come {distinct_texts(cases[:20])} (true sets {first_20}), on all {use.n} "
             f"{use.distinct}",
             f"BLEU-4 {bleu.value:.3f}, best constant report {bleu.baseline:.3f}"

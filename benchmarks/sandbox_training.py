@@ -125,7 +125,8 @@ def main() -> int:
             for way in runners:
                 times = least_processor_s[way] / least_processor_s["bare"]
                 print(
-                    f"{name:14} {way:12} {best_rates[way]:9.2f} {best_rates[way] / best_rates['bare']:8.1%} {1000 * least_processor_s[way]:18.1f} {times:11.3f}",
+                    f"{name:14} {way:12} {best_rates[way]:9.2f} {best_rates[way] / best_rates['bare']:8.1%} "
+                    f"{1000 * least_processor_s[way]:18.1f} {times:11.3f}",
                     flush=True,
                 )
                 status |= times > options.most

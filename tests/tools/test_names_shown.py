@@ -59,7 +59,8 @@ def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> N
         say("done"),
     ]
     model = Scripted(steps)
-    agent = Agent(llm=Veiled(model, Pseudonyms()), tools=desk.box, allowed_tools=tuple(TOOLS), budget=Budget(), emit=lambda event: None,
+    agent = Agent(llm=Veiled(model, Pseudonyms()), tools=desk.box, allowed_tools=tuple(TOOLS), budget=Budget(),
+    emit=lambda event: None,
                   conversation=Conversation([Message("system", "s"), Message("user", "look at data/chest")]))  # fmt: skip
     agent.run(lambda text: accepted(None))
     answers = [one.text for one in model.seen[-1][0] if one.role == "tool"]

@@ -227,7 +227,8 @@ def module_briefing(
             f"## Template resources/{template}\n{guide}",
             *(
                 [
-                    f"Other templates for this task: {', '.join(f'resources/templates/{other_template}' for other_template in other_templates)}."
+                    f"Other templates for this task: "
+                    f"{', '.join(f'resources/templates/{other_template}' for other_template in other_templates)}."
                 ]
                 if other_templates
                 else []

@@ -333,7 +333,10 @@ class Agent:
             raise end_error(self._why(*check_result.reasons, iterations=self.budget.iterations))
         self.counters.iterations += 1
         notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
-        message = f"The check does not accept this yet:\n{_bullet_list(check_result.faults)}{notes}\nMend it, then say that you are done."
+        message = (
+            f"The check does not accept this yet:\n{_bullet_list(check_result.faults)}{notes}\nMend it, then "
+            f"say that you are done."
+        )
         self._send_message(message, "rejected", self.counters.iterations, facts=check_result.rejection().plain())
 
     def _why(self, *findings: str, iterations: int = 0) -> str:

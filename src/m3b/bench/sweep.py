@@ -187,7 +187,8 @@ def _write_plan(folder: Path, plan: Plan) -> None:
         ]
         if changed_fields:
             raise WrongUse(
-                f"{folder} holds a sweep with other {' and '.join(changed_fields)} ({', '.join(str(previous.get(n)) for n in changed_fields)}); its"
+                f"{folder} holds a sweep with other {' and '.join(changed_fields)} "
+                f"({', '.join(str(previous.get(n)) for n in changed_fields)}); its"
                 " cells could not be compared with these. Give another --out."
             )
         for name in ("tasks", "models", "systems"):

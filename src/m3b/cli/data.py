@@ -159,7 +159,8 @@ def card(
         spare([out], force=force)
     data_card = card_for_folder(folder)
     text = js.dumps(
-        {"name": data_card.name, "description": data_card.description, "path": str(data_card.path), "task": "diagnosis", "modality": "",
+        {"name": data_card.name, "description": data_card.description, "path": str(data_card.path),
+        "task": "diagnosis", "modality": "",
          "anatomy": "", "dimension": 2, "metric": "auroc", "acceptable": None, "patient_key": "", "classes": []},
         indent=1, ensure_ascii=False,
     )  # fmt: skip

@@ -149,7 +149,8 @@ def result_lines(result: Result) -> list[str]:
         lines.append(f"integrity: {result.integrity}")
     lines.append(
         f"{usage.get('actions', 0)} actions, {usage.get('iterations', 0)} iterations, "
-        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_format_cached_share(usage)}, ${usage.get('cost_usd', 0):.2f}, "
+        f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_format_cached_share(usage)}, "
+        f"${usage.get('cost_usd', 0):.2f}, "
         f"{usage.get('wall_s', 0):.0f} s"
     )
     output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))

@@ -145,7 +145,8 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
             raise WrongUse(f"{OVERRIDE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}.")
         if invalid_keys := [key for key in facts if not _number(key, facts[key])]:
             raise WrongUse(
-                f"{OVERRIDE}={path}: {name!r}: {invalid_keys[0]} is {facts[invalid_keys[0]]!r}. window and max_output are whole numbers"
+                f"{OVERRIDE}={path}: {name!r}: {invalid_keys[0]} is {facts[invalid_keys[0]]!r}. window and "
+                f"max_output are whole numbers"
                 " above 0, prices are numbers, tools and vision are true or false."
             )
     return {name.lower(): facts for name, facts in models.items()}

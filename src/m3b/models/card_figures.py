@@ -70,7 +70,8 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     ]
     patients_known = scores.get("patients_known", True)
     introduction = (
-        f"{scores.get('n_cases', '?')} test cases{_patient_count_phrase(scores) if patients_known else ''} that training never saw, measured by "
+        f"{scores.get('n_cases', '?')} test cases{_patient_count_phrase(scores) if patients_known else ''} that "
+        f"training never saw, measured by "
         f"m3b on the predictions of this folder{'' if patients_known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
         f"{'patients' if patients_known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}"
         f"{_COVARIATES_BASELINE_NOTE if (scores.get('details') or {}).get('covariates_alone') else ''}."
@@ -145,7 +146,8 @@ def external_sets(sets: Sequence[Mapping[str, Any]]) -> list[str]:
         for test_set in sets
     ]  # fmt: skip
     notes = [f"- {escaped(test_set['name'])}: {escaped(' '.join(remarks))}" for test_set in sets
-             if (remarks := [text for text in (test_set["reason"] and f"not measured: {test_set['reason']}", *test_set["notes"]) if text])]  # fmt: skip
+             if (remarks := [text
+                             for text in (test_set["reason"] and f"not measured: {test_set['reason']}", *test_set["notes"]) if text])]  # fmt: skip
     introduction = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
     head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
     return ["### External test sets", "", introduction, "", *table(head, rows), *([*notes, ""] if notes else [])]
@@ -198,8 +200,10 @@ def _doubts(details: Mapping[str, Any]) -> list[str]:
         lines.append(f"{ood['flagged']} of {ood['n']} test images are flagged as unlike the training images")
     if isinstance(prediction_sets, Mapping) and prediction_sets.get("held") is not None:
         lines.append(
-            f"{prediction_sets['promised']:.0%} prediction sets hold {prediction_sets['held']:.0%} of the true labels of the test cases, with "
-            f"{prediction_sets['mean_size']:.2f} classes on average; the model abstains from {prediction_sets['abstained']} of {prediction_sets['n']}"
+            f"{prediction_sets['promised']:.0%} prediction sets hold {prediction_sets['held']:.0%} of the true "
+            f"labels of the test cases, with "
+            f"{prediction_sets['mean_size']:.2f} classes on average; the model abstains from "
+            f"{prediction_sets['abstained']} of {prediction_sets['n']}"
         )
     return lines
 

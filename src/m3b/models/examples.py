@@ -47,7 +47,8 @@ def chosen(index: Index) -> list[tuple[str, Record]]:
         for record in records:
             records_by_group.setdefault((_kind(record), split), []).append(record)
     n_per_group = max(1, MAX_EXAMPLES // max(1, len(records_by_group)))
-    examples = [(split, group_records[position * len(group_records) // min(n_per_group, len(group_records))]) for (_, split), group_records in records_by_group.items()
+    examples = [(split, group_records[position * len(group_records) // min(n_per_group, len(group_records))]) for (_,
+    split), group_records in records_by_group.items()
              for position in range(min(n_per_group, len(group_records)))]  # fmt: skip
     return examples[:MAX_EXAMPLES]
 

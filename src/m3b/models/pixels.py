@@ -131,7 +131,9 @@ def mark(asked: ToMark) -> MarkedCase:
     base, mask_reference = str(asked.base), asked.record.mask
     image = read_image(plain(asked.record.image), base)
     picture = shown(image.array, image.modality)
-    mask_files: Any = mask_reference if isinstance(mask_reference, str | Mapping) or mask_reference is None else list(mask_reference)
+    mask_files: Any = (
+        mask_reference if isinstance(mask_reference, str | Mapping) or mask_reference is None else list(mask_reference)
+    )
     masks = np.asarray(read_masks(mask_files, asked.values, base, picture.shape[:-1], plain(asked.record.image)))
     if masks.shape[1:] != picture.shape[:-1]:
         return MarkedCase(fault="the mask is of another shape than the image")

@@ -54,7 +54,8 @@ def agreement_words(scores: dict[str, Any]) -> list[str]:
     )
     if covered_share is not None and nominal_share is not None and mean_width is not None:
         sentences.append(
-            f"The model's {nominal_share:.0%} intervals hold the true number in {covered_share:.0%} of the test cases; they are {mean_width:.4g} wide "
+            f"The model's {nominal_share:.0%} intervals hold the true number in {covered_share:.0%} of the test "
+            f"cases; they are {mean_width:.4g} wide "
             "on average."
         )
     return sentences

@@ -96,7 +96,9 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
             last_line = text.splitlines()[-1] if text else ""
             if "--device" in last_line or "--gpus" in last_line or "--set" in last_line:
                 raise WrongUse(last_line)
-            raise DataError(f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}")
+            raise DataError(
+                f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}"
+            )
         try:
             return DryPlan(_drop_written_line(text), dict(untrusted.read_json(work, plan_file.name)))
         except (OSError, ValueError, TypeError) as error:

@@ -113,10 +113,14 @@ class Labelling:
         row = {
             "image": image, "target": target, "file": name, "sha256": hashlib.sha256(content).hexdigest(),
             "segmenter": segmentation.segmenter,
-            "llm": segmentation.llm, "expected_iou": round(segmentation.score, 4), "turns": len(segmentation.turns), "status": segmentation.status,
+            "llm": segmentation.llm, "expected_iou": round(segmentation.score, 4), "turns": len(segmentation.turns),
+            "status": segmentation.status,
         }  # fmt: skip
         self._keep([*rows, row])
-        return f"mask of {segmentation.mask.mean():.1%} of the image, expected IoU {segmentation.score:.2f}, {len(segmentation.turns)} turns"
+        return (
+            f"mask of {segmentation.mask.mean():.1%} of the image, expected IoU {segmentation.score:.2f}, "
+            f"{len(segmentation.turns)} turns"
+        )
 
     def _episode(self, file: Path, target: str, out: Path) -> SegmentationResult:
         from m3b.interactive import open_segmenter, segment

@@ -30,7 +30,8 @@ def objection(compared: Mapping[str, Any], said: str) -> Verdict | None:
     issues = []
     if compared["expected"] and not compared["fits"] and not reason(said, LABELS_FROM):
         differ, targets = compared["compared"] - compared["agreeing"], compared["what"]
-        user_message = (f"{differ:,} of {compared['compared']:,} cases of the index have other {targets} than {compared['source']}, e.g. "
+        user_message = (f"{differ:,} of {compared['compared']:,} cases of the index have other {targets} than "
+                        f"{compared['source']}, e.g. "
                 f"{'; '.join(compared['differing'])}.")  # fmt: skip
         issues.append(
             Fault(
@@ -64,7 +65,8 @@ def told(origin: str, compared: Mapping[str, Any], said: str) -> list[str]:
     if compared.get("compared") and origin == SCRIPT:
         qualifier = "" if compared["fits"] else "only "
         lines.append(
-            f"Its {targets_word} agree with {compared['source']} in {qualifier}{compared['agreeing']:,} of {compared['compared']:,} cases."
+            f"Its {targets_word} agree with {compared['source']} in {qualifier}{compared['agreeing']:,} of "
+            f"{compared['compared']:,} cases."
         )
     elif origin == SCRIPT:
         lines.append(f"Its {targets_word} were not compared with the archive: nothing there could be joined with it.")

@@ -42,7 +42,8 @@ def quality(rows: Sequence[Row]) -> ResultTable:
         patients_mark = "" if _has_known_patients(str(group[0].get("dataset") or "")) else UNKNOWN
         has_unknown_patients = has_unknown_patients or bool(patients_mark)
         table_rows.append((f"{task} / {system} / {model}{patients_mark}", first_score["name"], str(len(values)),
-                     f"{sum(values) / len(values):.3f}{interval_text}", f"{min(values):.3f}-{max(values):.3f}", range_text, baseline_text,
+                     f"{sum(values) / len(values):.3f}{interval_text}", f"{min(values):.3f}-{max(values):.3f}", range_text,
+                     baseline_text,
                      f"{sum(shuffled_values) / len(shuffled_values):.3f}" if shuffled_values else ""))  # fmt: skip
     header = (
         "task / system / model",

@@ -69,7 +69,8 @@ def _make_role_execution_table(rows: Sequence[Row], family: str) -> ResultTable:
     table_rows = [(f"{row['task']} {row['run']} ({row['system']} / {row['model']})",
              *(_ours(row["roles"].get(role.name)) for role in STAGES)) for row in family_rows]  # fmt: skip
     if family_rows:
-        table_rows += [(f"M3Builder, published, execution {number}", *(_format_published_role(published_run.get(role.name)) for role in STAGES))
+        table_rows += [(f"M3Builder, published, execution "
+                        f"{number}", *(_format_published_role(published_run.get(role.name)) for role in STAGES))
                  for number, published_run in enumerate(published_runs, start=1)]  # fmt: skip
     header = ("execution", *(role.title for role in STAGES))
     note = "Handed over (1) or not (0): actions / iterations / tokens."

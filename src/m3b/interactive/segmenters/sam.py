@@ -137,7 +137,8 @@ def _load(folder: Path, kind: str) -> Any:
     unfit_keys = [*missing, *(str(item[0]) for item in loading_info.get("mismatched_keys", ()))]
     if unfit_keys:
         raise WrongUse(
-            f"{folder}: {len(unfit_keys)} weights of {CLASSES[kind]} are missing or of another shape, e.g. {sorted(unfit_keys)[0]}: the "
+            f"{folder}: {len(unfit_keys)} weights of {CLASSES[kind]} are missing or of another shape, e.g. "
+            f"{sorted(unfit_keys)[0]}: the "
             "weights are of another model or size than config.json says. Fetch the whole folder again."
         )
     return model

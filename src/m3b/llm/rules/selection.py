@@ -87,7 +87,8 @@ def _differs(request: str, card: CardOffer) -> str:
         requested, available = find_terms(request), _told(find_terms, card)
         if requested and available and not requested & available:
             return (
-                f"{card.name} shows images {preposition} {' and '.join(sorted(available))} by its names and notes, and the request asks for "
+                f"{card.name} shows images {preposition} {' and '.join(sorted(available))} by its names and notes, "
+                f"and the request asks for "
                 f"{' and '.join(sorted(requested))}"
             )
     return ""
