@@ -147,7 +147,8 @@ def external_sets(sets: Sequence[Mapping[str, Any]]) -> list[str]:
     ]  # fmt: skip
     notes = [f"- {escaped(test_set['name'])}: {escaped(' '.join(remarks))}" for test_set in sets
              if (remarks := [text
-                             for text in (test_set["reason"] and f"not measured: {test_set['reason']}", *test_set["notes"]) if text])]  # fmt: skip
+                             for text in (test_set["reason"] and f"not measured: {test_set['reason']}",
+                                          *test_set["notes"]) if text])]  # fmt: skip
     introduction = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
     head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
     return ["### External test sets", "", introduction, "", *table(head, rows), *([*notes, ""] if notes else [])]
