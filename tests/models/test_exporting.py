@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from export_kit import make_deliverable, make_images
+from PIL import Image
 from typer.testing import CliRunner
 
 import m3b
 from m3b.cli.app import app
-from m3b.errors import ModelError, WrongUse
+from m3b.errors import DataError, ModelError, WrongUse
 from m3b.models import load_model
-from m3b.models.exporting.parity import largest_difference
+from m3b.models.exporting.parity import COMPARE, OutputsToCompare, largest_difference
+from m3b.reader.outside import reading
 
 pytest.importorskip("onnxruntime")
 
@@ -198,3 +200,22 @@ def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
     for other in ([one[0] | {"image": "y"}], [], [one[0] | {"volumes_ml": {"k": 1.0}}], [one[0] | {"boxes": []}]):
         with pytest.raises(ModelError, match="predictions differ"):
             apart(one, other)
+
+
+def test_outputs_are_compared_where_only_their_own_folders_are_seen(tmp_path: Path) -> None:
+    """A model's code writes the paths of masks: one that leads elsewhere opens nothing."""
+    outputs = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(folder / "mask.png")
+        (folder / "predictions.json").write_text(json.dumps([{"image": "a.png", "mask": "mask.png"}]))
+        outputs.append(folder / "predictions.json")
+    with reading(outputs) as reader:
+        assert reader.ask(COMPARE, OutputsToCompare(*outputs)) == 0.0
+        secret = tmp_path / "secret.png"
+        Image.fromarray(np.ones((4, 4), np.uint8)).save(secret)
+        for output in outputs:
+            output.write_text(json.dumps([{"image": "a.png", "mask": str(secret)}]))
+        with pytest.raises((DataError, ModelError)):
+            reader.ask(COMPARE, OutputsToCompare(*outputs))

@@ -13,13 +13,13 @@ from m3b import untrusted
 from m3b.errors import ModelError
 from m3b.models.card_figures import escaped
 from m3b.models.loading import MAX_CARD_BYTES
-from m3b.models.output import read_output
+from m3b.reader.outside import reading
 from m3b.resources import resources_dir
 from m3b.untrusted import copy_file
 
 from .child import TOLERANCE, ChildProcesses, Exported, accept, need, versions, write_json
 from .metadata import metadata
-from .parity import largest_difference
+from .parity import COMPARE, OutputsToCompare
 
 _LEFT_OUT = (
     "*.safetensors",
@@ -123,7 +123,8 @@ def _compare_predictions(source: Path, children: ChildProcesses, bundle_output: 
         raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")
     if not bundle_output.is_file():
         raise ModelError("the bundle ran without writing predictions")
-    return largest_difference(read_output(model_output), read_output(bundle_output), model_output, bundle_output)
+    with reading([model_output, bundle_output]) as reader:
+        return reader.ask(COMPARE, OutputsToCompare(model_output.resolve(), bundle_output.resolve()))
 
 
 def _copy_code(source: Path, target: Path) -> None:

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
+from m3b.models.output import read_output
+from m3b.reader import Request
 
 _MASKS = ("mask", "masks")
 _IMAGE_ONLY_KEYS = ("out_of_distribution", "why")
 """What predict.py says of an image and not of the network's answer; the bundle of a classifier is the network alone."""
+
+
+@dataclass(frozen=True)
+class OutputsToCompare:
+    """Two predictions.json at absolute paths, both written by a model's own code."""
+
+    first: Path
+    second: Path
+
+
+COMPARE = Request("m3b.models.exporting.parity:compare_outputs", OutputsToCompare, float, 600.0)
+
+
+def compare_outputs(outputs: OutputsToCompare) -> float:
+    """Inside the reader, since the files name masks to open: `largest_difference` of two outputs. Raises ModelError."""
+    first, second = outputs.first, outputs.second
+    return largest_difference(read_output(first), read_output(second), first, second)
 
 
 def largest_difference(first: Any, second: Any, first_file: Path, second_file: Path, where: str = "") -> float:
