@@ -91,13 +91,15 @@ def is_text(name: str) -> bool:
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]")
+_ONE_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = re.compile(rf"{_ONE_NUMBER}(?: to {_ONE_NUMBER})?|[+-]")
+"""A number, the two ends of an interval, or a mark for no number."""
 
 
 def csv_cell(value: Any) -> Any:
     """Return a value for a cell of a CSV file: no spreadsheet takes a text for a formula, and control codes are escaped.
 
-    Numbers stay as they are, negative ones too, whether they come as numbers or as text.
+    Numbers and intervals (`-0.5 to -0.1`) stay as they are, whether they come as numbers or as text.
     """
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -138,7 +138,9 @@ def test_no_cell_of_predictions_is_a_formula(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "cell"),
-    [(-3.5, -3.5), (0, 0), (True, True), (None, None), ("-3.5", "-3.5"), ("+1e-3", "+1e-3"), ("-", "-"), ("1-2", "1-2"),
+    [(-3.5, -3.5), (0, 0), (True, True), (None, None), ("-3.5", "-3.5"),
+        ("-71.4 to -17.8", "-71.4 to -17.8"),
+        ("-1 to A1", "'-1 to A1"), ("+1e-3", "+1e-3"), ("-", "-"), ("1-2", "1-2"),
      ("-1-2", "'-1-2"), ("=1", "'=1"), ("'=1", "'=1"), ("a=1", "a=1"), ("", "")],
 )  # fmt: skip
 def test_cells(value: object, cell: object) -> None:
