@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from m3b.metrics.bootstrap import interval, weightings
+from m3b.metrics.edges import largest_unseen_share, share_edges
 
 GOAL = 0.9
 """Dice whose clicks are counted: NoC@90."""
@@ -98,5 +99,6 @@ def _table(patients: Sequence[str]) -> _Episodes:
 def _mean(values: Sequence[float], table: _Episodes, share: bool = False) -> dict[str, float | None]:
     array = np.array(values, dtype=np.float64)
     drawn = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
-    low, high = interval(float(array.mean()), drawn, table.n_patients, share=share)
+    edges = share_edges(largest_unseen_share(table.n_patients)) if share else ()
+    low, high = interval(float(array.mean()), drawn, table.n_patients, edges)
     return {"mean": float(array.mean()), "low": low, "high": high}

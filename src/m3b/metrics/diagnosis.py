@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .baselines import baselines, constant_draws
-from .bootstrap import interval, median, paired, resample, sides, spread
+from .bootstrap import gain_at_edge, interval, median, paired, resample, sides, spread
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion, reliability, roc_points
+from .edges import class_losses, largest_unseen_share, share_edges
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
 from .table import lower_is_better
@@ -103,16 +104,30 @@ def _measures(
     constant: Mapping[str, Floats],
 ) -> dict[str, Measure]:
     """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
-    sizes = sides(table)
+    typical_side = median(sides(table))
+    losses = class_losses(table)
     metrics = {}
     for key, value in values.items():
-        fewest, typical = (table.n_patients,) * 2 if key in _BY_CASE else (min(sizes, default=0), median(sizes))
-        low, high = interval(value, drawn[key], fewest, typical=typical) if drawn else (None, None)
+        effective = _patients_behind(table, key, typical_side)
+        edges = share_edges(losses[key])
+        bounds = interval(value, drawn[key], effective, edges) if drawn else (None, None)
         gain = None
         if key in constant and spread(drawn[key]):
-            gain = paired(drawn[key], constant[key], typical, lower_is_better(key))
-        metrics[key] = Measure(key, value, low, high, table.n_cases, floor[key], gain, typical)
+            gain = paired(drawn[key], constant[key], effective, lower_is_better(key))
+            gain = gain_at_edge(gain, bounds, edges[1] if lower_is_better(key) else edges[0], floor[key])
+        metrics[key] = Measure(key, value, *bounds, table.n_cases, floor[key], gain, effective)
     return metrics
+
+
+def _patients_behind(table: CaseTable, metric: str, typical_side: int) -> int:
+    """Patients that a metric rests on: all, those with (or without) a finding, or those of a typical rarer side."""
+    if metric in _BY_CASE:
+        return table.n_patients
+    if metric in _EITHER:
+        marked = table.truth if metric == "sensitivity" else ~table.truth
+        columns = marked.T if table.multi_label else marked.T[1:]
+        return median([len(np.unique(table.patient[column])) for column in columns if column.any()])
+    return typical_side
 
 
 def _per_class(table: CaseTable, drawn: Floats | None) -> tuple[ClassScore, ...]:
@@ -121,7 +136,8 @@ def _per_class(table: CaseTable, drawn: Floats | None) -> tuple[ClassScore, ...]
     for k, name in enumerate(table.classes):
         truth = table.truth[:, k]
         fewest = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
-        low, high = interval(float(areas[k]), drawn[:, k], fewest) if drawn is not None else (None, None)
+        edges = share_edges(largest_unseen_share(fewest))
+        low, high = interval(float(areas[k]), drawn[:, k], fewest, edges) if drawn is not None else (None, None)
         area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
         points = tuple(roc_points(table.probability[:, k], truth))
         rows.append(ClassScore(name, int(truth.sum()), area, points))

@@ -10,6 +10,7 @@ import numpy as np
 from .arithmetic import divide, mean_defined
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion
+from .edges import class_losses
 from .estimators import class_aurocs
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
@@ -54,7 +55,7 @@ def score_grading(
         metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
         for metric in (floors[0] if floors else ())
     }
-    settings = Settings(draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals)
+    settings = Settings(draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals, losses=_losses(table))
     alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if beside else {}
     metrics, _ = measure(group(cases), (), _estimator(table, decided), settings)
     return Scores(
@@ -67,6 +68,14 @@ def score_grading(
         confusion=tuple(tuple(row) for row in confusion(table)),
         details={**(details or {}), **({"covariates_alone": alone} if alone else {})},
     )
+
+
+def _losses(table: CaseTable) -> dict[str, float]:
+    """How much perfect figures may lose; a weighted kappa, whose cases count alike, as much as the accuracy."""
+    losses = class_losses(table)
+    return {name: losses[name] for name in ("accuracy", "balanced_accuracy", "auroc")} | {
+        name: losses["accuracy"] for name in ("qwk", "grade_mae", "within_one")
+    }
 
 
 def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callable[[Floats], dict[str, Floats]]:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arithmetic import divide, mean_defined
-from .bootstrap import interval, median, paired, resample, spread
+from .bootstrap import Interval, gain_at_edge, interval, median, paired, resample, spread
 from .cases import Floats, OfPatient, patient_numbers
+from .edges import edges_of, largest_loss, largest_unseen_share, sum_by_patient
 from .scores import LabelScore, Measure
-from .table import lower_is_better, unbounded
+from .table import best_value, lower_is_better, unbounded
 
 Estimator = Callable[[Floats], dict[str, Floats]]
 """Weights (draws, cases) -> metric -> (draws, labels), or (draws,) where a metric has no labels; NaN: undefined."""
@@ -68,9 +69,12 @@ class Settings:
 
     Args:
         trivial: metric -> (labels,) or () figures of the best answer that ignores the image.
-        concerned: (cases, labels) which cases say something about a label: its rarest label bounds how sure a
-            perfect mean can be.
+        concerned: (cases, labels) which cases say something about a label; its patients say how wide its interval is.
+        loads: (cases, labels) how much of a label's figure hangs on a case, such as its number of lesions; by default,
+            all concerned cases count alike.
         effective: the same number for metrics without labels, where it is not that of all patients.
+        losses: how much a perfect figure of a metric without labels may lose in the population; by default, what is lost
+            if as many patients as these may be unseen are answered wrongly (`edges`).
         rivals: the answers that ignore the image, measured on the same cases: the best of them is paired with ours.
     """
 
@@ -80,6 +84,8 @@ class Settings:
     concerned: NDArray[np.bool_]
     effective: Mapping[str, int] = field(default_factory=dict)
     rivals: Sequence[Estimator] = ()
+    losses: Mapping[str, float] = field(default_factory=dict)
+    loads: Floats | None = None
 
 
 def measure(
@@ -91,6 +97,8 @@ def measure(
     rivals = _Rivals(patients, settings) if drawn else None
     reach = [patients.patients_with(column) for column in settings.concerned.T]
     known = [count for count in reach if count]
+    loads = settings.concerned if settings.loads is None else settings.loads
+    label_stakes = _label_stakes(patients, np.asarray(loads, dtype=np.float64))
     overall: dict[str, Measure] = {}
     single: list[dict[str, Measure]] = [{} for _ in labels]
     for name, values in plain_figures(estimator, n).items():
@@ -98,19 +106,21 @@ def measure(
         others = rivals.best(name) if rivals else None
         if values.ndim == 0:
             effective = settings.effective.get(name, patients.n_patients)
-            overall[name] = _one(name, float(values), samples, trivial, _Sizes(n, effective, effective), others)
+            loss = settings.losses.get(name, largest_unseen_share(effective))
+            overall[name] = _one(name, float(values), samples, trivial, _Support(n, effective, loss), others)
             continue
         means = None if samples is None else mean_defined(samples)
         mean_trivial = None if trivial is None else mean_defined(np.where(np.isnan(values), np.nan, trivial))
         mean_others = (
             None if samples is None or others is None else mean_defined(np.where(np.isnan(samples), np.nan, others))
         )
-        sizes = _Sizes(n, min(known, default=0), median(known))
-        overall[name] = _one(name, float(mean_defined(values)), means, mean_trivial, sizes, mean_others)
+        stakes = label_stakes[:, ~np.isnan(values)]
+        support = _Support(n, median(known), largest_loss(stakes.sum(axis=1) / max(stakes.shape[1], 1)))
+        overall[name] = _one(name, float(mean_defined(values)), means, mean_trivial, support, mean_others)
         for k, table in enumerate(single):
             cut, floor, other = (None if part is None else part[..., k] for part in (samples, trivial, others))
-            sizes = _Sizes(int(settings.concerned[:, k].sum()), reach[k], reach[k])
-            table[name] = _one(name, float(values[k]), cut, floor, sizes, other)
+            support = _Support(int(settings.concerned[:, k].sum()), reach[k], largest_loss(label_stakes[:, k]))
+            table[name] = _one(name, float(values[k]), cut, floor, support, other)
     scores = zip(labels, settings.concerned.sum(axis=0), single, strict=True)
     return overall, tuple(LabelScore(label, int(count), table) for label, count, table in scores)
 
@@ -139,12 +149,18 @@ class _Rivals:
 
 
 @dataclass(frozen=True)
-class _Sizes:
-    """Cases, and patients: of the rarest label, and of a typical one."""
+class _Support:
+    """What a figure rests on: cases, patients (of a typical label), and the share that a perfect one may lose."""
 
     cases: int
-    fewest: int
-    typical: int
+    patients: int
+    loss: float
+
+
+def _label_stakes(patients: PatientGroup, loads: Floats) -> Floats:
+    """Return (patients, labels) shares of each label's figure that hang on a patient."""
+    columns = [sum_by_patient(patients.patient, column / max(column.sum(), 1e-12)) for column in loads.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((patients.n_patients, 0))
 
 
 def _one(
@@ -152,13 +168,19 @@ def _one(
     value: float,
     samples: Floats | None,
     trivial: Floats | float | None,
-    sizes: _Sizes,
+    support: _Support,
     others: Floats | None = None,
 ) -> Measure:
-    low, high, gain = None, None, None
-    if samples is not None:
-        low, high = interval(value, samples, sizes.fewest, not unbounded(name), sizes.typical)
-    if samples is not None and others is not None and spread(samples):
-        gain = paired(samples, others, sizes.typical, lower_is_better(name))
+    bounds: Interval = (None, None)
+    gain = None
     floor = None if trivial is None or np.isnan(trivial) else float(trivial)
-    return Measure(name, value, low, high, sizes.cases, floor, gain, sizes.typical)
+    edges = edges_of(
+        support.loss, best_value(name), floor, share=not unbounded(name), lower_is_better=lower_is_better(name)
+    )
+    if samples is not None:
+        bounds = interval(value, samples, support.patients, edges)
+    if samples is not None and others is not None and spread(samples):
+        gain = paired(samples, others, support.patients, lower_is_better(name))
+        best = next((edge for edge in edges if edge.value == best_value(name)), None)
+        gain = gain_at_edge(gain, bounds, best, floor)
+    return Measure(name, value, *bounds, support.cases, floor, gain, support.patients)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .arithmetic import divide
 from .cases import Floats
+from .edges import largest_unseen_share
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
 from .table import lower_is_better
@@ -70,7 +71,8 @@ def score_regression(
         metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
         for metric in (floors[0] if floors else ())
     }
-    settings = Settings(draws, seed, floor, np.zeros((len(true), 0), dtype=np.bool_), rivals=rivals)
+    losses = {"rmse": largest_unseen_share(patients.n_patients) ** 0.5}  # squared errors are what the share is of
+    settings = Settings(draws, seed, floor, np.zeros((len(true), 0), dtype=np.bool_), rivals=rivals, losses=losses)
     alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if len(beside) else {}
     metrics, _ = measure(patients, (), _estimator(true, predicted), settings)
     return Scores(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .arithmetic import divide
 from .cases import Floats
+from .edges import largest_loss, sum_by_patient
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
 from .table import lower_is_better
@@ -89,7 +90,10 @@ def score_survival(
     }
     had = patients.patients_with(event)
     nobody = np.zeros((len(cases), 0), dtype=np.bool_)
-    settings = Settings(draws, seed, floor, nobody, {"c_index": had}, rivals)
+    # A wrong risk, the highest or the lowest, loses all pairs of a case with those before, or with those after it.
+    stakes = np.maximum(pairs.sum(axis=0), pairs.sum(axis=1)) / max(int(pairs.sum()), 1)
+    losses = {"c_index": largest_loss(sum_by_patient(patients.patient, stakes))}
+    settings = Settings(draws, seed, floor, nobody, {"c_index": had}, rivals, losses)
     ours = _Estimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
     metrics, _ = measure(patients, (), ours, settings)
     alone = {"c_index": float(floors[-1]["c_index"])} if len(beside) else {}

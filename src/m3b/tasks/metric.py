@@ -93,19 +93,25 @@ def measure_metric(
     """
     import numpy as np
 
-    from m3b.metrics.bootstrap import interval, paired, spread
+    from m3b.metrics.bootstrap import gain_at_edge, interval, paired, spread
+    from m3b.metrics.edges import edges_of, largest_unseen_share
 
     drawn = _Draws(rows, draws, seed)
     value, samples = float(metric.of(rows)), drawn.of(metric, rows)
-    low, high = interval(value, samples, drawn.patients, not metric.unbounded)
     values = [float(metric.of(one)) for one in blind]
     known = [k for k, one in enumerate(values) if not np.isnan(one)]
-    if not known:
+    best = (min if metric.lower_is_better else max)(known, key=values.__getitem__) if known else None
+    baseline = None if best is None else values[best]
+    perfect = 0.0 if metric.lower_is_better else None if metric.unbounded else 1.0
+    loss = largest_unseen_share(drawn.patients)
+    edges = edges_of(loss, perfect, baseline, share=not metric.unbounded, lower_is_better=metric.lower_is_better)
+    low, high = interval(value, samples, drawn.patients, edges)
+    if best is None:
         return Measure(metric.name, value, low, high, len(rows), patients=drawn.patients)
-    best = (min if metric.lower_is_better else max)(known, key=values.__getitem__)
     rival = drawn.of(metric, blind[best])
     gain = paired(samples, rival, drawn.patients, metric.lower_is_better) if spread(samples) else None
-    return Measure(metric.name, value, low, high, len(rows), values[best], gain, drawn.patients)
+    gain = gain_at_edge(gain, (low, high), next((edge for edge in edges if edge.value == perfect), None), baseline)
+    return Measure(metric.name, value, low, high, len(rows), baseline, gain, drawn.patients)
 
 
 class _Draws:
