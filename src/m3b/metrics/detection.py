@@ -42,7 +42,7 @@ def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | N
     In a case without lesions a false positive may be unseen. It costs half as much as a lesion (F1), and all such
     cases together no more than all lesions.
     """
-    masks, lesions, boxes, *_ = cases[0].parts()
+    _, lesions, boxes, *_ = cases[0].parts()
     if not lesions and not boxes:
         return None
 

@@ -10,7 +10,7 @@ from .baselines import baselines, constant_draws
 from .bootstrap import gain_at_edge, interval, median, paired, resample, sides, spread
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion, reliability, roc_points
-from .edges import class_losses, largest_unseen_share, share_edges
+from .edges import class_losses, largest_unseen_share, perfect_labels_loss, share_edges, with_perfect_labels
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
 from .table import lower_is_better
@@ -106,11 +106,14 @@ def _measures(
     """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
     typical_side = median(sides(table))
     losses = class_losses(table)
+    unseen = perfect_labels_loss(table, class_aurocs(table, np.ones((1, table.n_cases)))[0])
     metrics = {}
     for key, value in values.items():
         effective = _patients_behind(table, key, typical_side)
         edges = share_edges(losses[key])
         bounds = interval(value, drawn[key], effective, edges) if drawn else (None, None)
+        if key == "auroc" and (table.multi_label or len(table.classes) > 2):
+            bounds = with_perfect_labels(value, bounds, unseen)
         gain = None
         if key in constant and spread(drawn[key]):
             gain = paired(drawn[key], constant[key], effective, lower_is_better(key))

@@ -59,7 +59,7 @@ def largest_loss(stakes: Floats) -> float:
 
 def sum_by_patient(patient: NDArray[np.int64], case_stakes: Floats) -> Floats:
     """Return (patients,) sums of (cases,) stakes."""
-    return np.bincount(patient, weights=case_stakes, minlength=int(patient.max()) + 1)
+    return np.bincount(patient, weights=case_stakes, minlength=int(patient.max()) + 1).astype(np.float64)
 
 
 def share_edges(loss: float) -> tuple[Edge, ...]:
@@ -109,7 +109,8 @@ def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]
 def _label_stakes(columns: NDArray[np.bool_], known: NDArray[np.bool_]) -> Floats:
     """Return (cases,) stakes in the mean over labels of a share of the marked cases; (cases, labels) marks."""
     chosen = columns[:, known]
-    return (chosen / np.maximum(chosen.sum(axis=0), 1)).sum(axis=1) / max(int(known.sum()), 1)
+    stakes: Floats = (chosen / np.maximum(chosen.sum(axis=0), 1)).sum(axis=1) / max(int(known.sum()), 1)
+    return stakes
 
 
 def class_losses(table: CaseTable) -> Mapping[str, float]:
@@ -132,7 +133,8 @@ def class_losses(table: CaseTable) -> Mapping[str, float]:
     both_sides = _label_stakes(positive, ranked) + _label_stakes(negative, ranked)
 
     def with_false_positives(cost: Floats, known: NDArray[np.bool_]) -> Floats:
-        return _label_stakes(positive, known) + (negative * cost)[:, known].sum(axis=1) / max(int(known.sum()), 1)
+        false_positives: Floats = (negative * cost)[:, known].sum(axis=1) / max(int(known.sum()), 1)
+        return _label_stakes(positive, known) + false_positives
 
     stakes = {
         "auroc": both_sides,
@@ -154,6 +156,32 @@ def class_losses(table: CaseTable) -> Mapping[str, float]:
     if int(ranked.sum()) == 1:
         losses["auroc"] = auroc_loss(table.patient, table.truth[:, int(ranked.argmax())])
     return losses
+
+
+def perfect_labels_loss(table: CaseTable, areas: Floats) -> float:
+    """Return how much the mean AUROC may lose on the findings or classes that are perfect.
+
+    Args:
+        areas: (labels,) AUROC of each, NaN where it is undefined.
+    """
+    known, perfect = ~np.isnan(areas), areas >= 1 - TOLERANCE
+    if not perfect.any():
+        return 0.0
+    stakes = _label_stakes(table.truth, perfect) + _label_stakes(~table.truth, perfect)
+    return largest_loss(sum_by_patient(table.patient, stakes)) * float(perfect.sum() / known.sum())
+
+
+def with_perfect_labels(
+    value: float, bounds: tuple[float | None, float | None], loss: float
+) -> tuple[float | None, float | None]:
+    """Widen the interval of a mean below the edge by what its perfect labels may lose, of which resampling sees nothing.
+
+    The distances to the lower limit are combined as in the MOVER method (Zou & Donner, Statistics in Medicine 27, 2008).
+    """
+    low, high = bounds
+    if low is None or high is None or loss <= 0 or value >= 1 - TOLERANCE:
+        return bounds
+    return max(0.0, min(low, value - float(np.hypot(value - low, loss)))), high
 
 
 def auroc_loss(patient: NDArray[np.int64], positive: NDArray[np.bool_]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from .arithmetic import divide, mean_defined
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion
-from .edges import class_losses
+from .edges import class_losses, largest_loss, sum_by_patient
 from .estimators import class_aurocs
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
@@ -55,7 +55,9 @@ def score_grading(
         metric: np.asarray((min if lower_is_better(metric) else max)(float(one[metric]) for one in floors))
         for metric in (floors[0] if floors else ())
     }
-    settings = Settings(draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals, losses=_losses(table))
+    settings = Settings(
+        draws, seed, floor, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=rivals, losses=_losses(table)
+    )
     alone = {key: float(value) for key, value in floors[-1].items() if not np.isnan(value)} if beside else {}
     metrics, _ = measure(group(cases), (), _estimator(table, decided), settings)
     return Scores(
@@ -71,11 +73,14 @@ def score_grading(
 
 
 def _losses(table: CaseTable) -> dict[str, float]:
-    """How much perfect figures may lose; a weighted kappa, whose cases count alike, as much as the accuracy."""
+    """How much perfect figures may lose; the weighted kappa, if an unseen patient gets the grade that is furthest off."""
     losses = class_losses(table)
-    return {name: losses[name] for name in ("accuracy", "balanced_accuracy", "auroc")} | {
-        name: losses["accuracy"] for name in ("qwk", "grade_mae", "within_one")
-    }
+    top, disagreement = len(table.classes) - 1, 2 * float(np.var(table.target))
+    furthest = np.square(np.maximum(table.target, top - table.target)) / max(disagreement, 1e-12) / table.n_cases
+    kappa = largest_loss(sum_by_patient(table.patient, furthest.astype(np.float64)))
+    same = ("accuracy", "balanced_accuracy", "auroc")
+    by_case = dict.fromkeys(("grade_mae", "within_one"), losses["accuracy"])
+    return {name: losses[name] for name in same} | by_case | {"qwk": min(kappa, 2.0)}
 
 
 def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callable[[Floats], dict[str, Floats]]:

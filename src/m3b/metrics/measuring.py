@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .arithmetic import divide, mean_defined
 from .bootstrap import Interval, gain_at_edge, interval, median, paired, resample, spread
 from .cases import Floats, OfPatient, patient_numbers
-from .edges import edges_of, largest_loss, largest_unseen_share, sum_by_patient
+from .edges import TOLERANCE, edges_of, largest_loss, largest_unseen_share, sum_by_patient, with_perfect_labels
 from .scores import LabelScore, Measure
 from .table import best_value, lower_is_better, unbounded
 
@@ -115,7 +115,10 @@ def measure(
             None if samples is None or others is None else mean_defined(np.where(np.isnan(samples), np.nan, others))
         )
         stakes = label_stakes[:, ~np.isnan(values)]
-        support = _Support(n, median(known), largest_loss(stakes.sum(axis=1) / max(stakes.shape[1], 1)))
+        count = max(stakes.shape[1], 1)
+        perfect = np.zeros(len(values), dtype=np.bool_) if unbounded(name) else values >= 1 - TOLERANCE
+        unseen = largest_loss(label_stakes[:, perfect].sum(axis=1) / count) if perfect.any() else 0.0
+        support = _Support(n, median(known), largest_loss(stakes.sum(axis=1) / count), unseen)
         overall[name] = _one(name, float(mean_defined(values)), means, mean_trivial, support, mean_others)
         for k, table in enumerate(single):
             cut, floor, other = (None if part is None else part[..., k] for part in (samples, trivial, others))
@@ -155,6 +158,8 @@ class _Support:
     cases: int
     patients: int
     loss: float
+    unseen: float = 0.0
+    """What the mean over labels may lose on those that are perfect."""
 
 
 def _label_stakes(patients: PatientGroup, loads: Floats) -> Floats:
@@ -178,7 +183,7 @@ def _one(
         support.loss, best_value(name), floor, share=not unbounded(name), lower_is_better=lower_is_better(name)
     )
     if samples is not None:
-        bounds = interval(value, samples, support.patients, edges)
+        bounds = with_perfect_labels(value, interval(value, samples, support.patients, edges), support.unseen)
     if samples is not None and others is not None and spread(samples):
         gain = paired(samples, others, support.patients, lower_is_better(name))
         best = next((edge for edge in edges if edge.value == best_value(name)), None)
