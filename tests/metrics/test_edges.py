@@ -87,9 +87,12 @@ def test_just_below_an_edge_an_interval_is_no_narrower_than_there() -> None:
 
 def test_a_mean_below_the_edge_knows_that_its_perfect_labels_may_fail() -> None:
     rng = np.random.default_rng(3)
-    scores = several(rng, 52, 0.05, 300, together=False)
+    for _ in range(20):
+        scores = several(rng, 52, 0.01, 300, together=False)
+        perfect = [row.auroc for row in scores.per_class if row.auroc.value == 1]
+        if 0 < len(perfect) < 5:
+            break
     assert 0.9 < scores.primary.value < 1
-    perfect = [row.auroc for row in scores.per_class if row.auroc.value == 1]
     assert perfect
     least = max(1 - (row.low or 0) for row in perfect) / 5
     assert scores.primary.value - (scores.primary.low or 0) >= least
@@ -98,7 +101,7 @@ def test_a_mean_below_the_edge_knows_that_its_perfect_labels_may_fail() -> None:
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_intervals_just_below_a_perfect_figure_hold_the_true_one(name: str) -> None:
     """Of 30 sets at 97.5 % three or more miss in 4 %, five or more in 0.1 %."""
-    assert coverage(name, 30, 0.01, 30, 150).held >= 26 / 30
+    assert coverage(name, 30, 0.01, 30, 100).held >= 26 / 30
 
 
 @pytest.mark.slow

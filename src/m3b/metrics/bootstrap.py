@@ -100,9 +100,9 @@ def spread(drawn: Floats) -> bool:
 def interval(value: float, drawn: Floats, effective: int, edges: Sequence[Edge] = ()) -> Interval:
     """The percentile interval of one metric, widened for few patients and at its edges, or (None, None).
 
-    None where the value is undefined, where fewer than 90 % of the draws define it, where there are fewer than two
-    observations, and where every draw gives the same value that is no edge. At an edge (a perfect or the worst figure)
-    the other limit is that of the edge; an interval that touches an edge is no narrower.
+    None where the value is undefined, where there are fewer than two observations, where fewer than 90 % of the draws
+    define it, and where every draw gives the same value that is no edge. At an edge (a perfect or the worst figure) the
+    other limit is that of the edge, which needs no draws; an interval that touches an edge is no narrower.
 
     Args:
         value: the figure on all cases.
@@ -112,16 +112,18 @@ def interval(value: float, drawn: Floats, effective: int, edges: Sequence[Edge] 
         edges: extreme values of the metric with their limits, `edges.share_edges` for a share.
     """
     known = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or effective < 2 or len(known) < max(2, ENOUGH_DEFINED * len(drawn)):
+    if np.isnan(value) or effective < 2:
         return None, None
-    if spread(drawn):
-        low, high = (float(bound) for bound in np.quantile(known, tails(effective)))
-        low, high = widen(low, high, edges)
-        return (low, high) if high - low > TOLERANCE else (None, None)
-    for edge in edges:
-        if abs(value - edge.value) <= TOLERANCE and abs(edge.limit - edge.value) > TOLERANCE:
-            return min(edge.value, edge.limit), max(edge.value, edge.limit)
-    return None, None
+    if not spread(drawn):
+        for edge in edges:
+            if abs(value - edge.value) <= TOLERANCE and abs(edge.limit - edge.value) > TOLERANCE:
+                return min(edge.value, edge.limit), max(edge.value, edge.limit)
+        return None, None
+    if len(known) < max(2, ENOUGH_DEFINED * len(drawn)):
+        return None, None
+    low, high = (float(bound) for bound in np.quantile(known, tails(effective)))
+    low, high = widen(low, high, edges)
+    return (low, high) if high - low > TOLERANCE else (None, None)
 
 
 def gain_at_edge(
