@@ -103,15 +103,20 @@ def test_patients_are_resampled() -> None:
     assert one.high == pytest.approx(np.quantile(means, 0.975), abs=0.02)
 
 
-def test_perfect_masks_get_the_exact_bound_but_no_interval_in_mm() -> None:
+def test_perfect_masks_get_the_exact_bound_of_each_label_and_a_bound_in_mm() -> None:
     gone, perfect = LabelFigures(math.nan, math.nan, math.nan, 0, 0, 50.0), LabelFigures(1.0, 1.0, 0.0, 9, 9, 50.0)
     cases = [SegmentationCase(str(i), "", {"a": perfect, "rare": perfect if i < 12 else gone}) for i in range(20)]
     scores = score_segmentation(cases, ["a", "rare"])
     assert [score.metrics["dice"].low for score in scores.per_label] == pytest.approx(
         [0.025 ** (1 / n) for n in (20, 12)]
     )
-    assert scores.primary.low == pytest.approx(0.025 ** (1 / 12))
-    assert (scores.metrics["hd95"].low, scores.metrics["hd95"].high) == (None, None)
+    # Both labels fail in 12 patients, one in 8: the worst chances whose product is 2.5 %.
+    shares = np.array([1 / 12 + 1 / 20] * 12 + [1 / 20] * 8) / 2
+    lost = 12 * (shares[0] - np.exp((math.log(0.025) + 12 * math.log(shares[0])) / 12))
+    assert scores.primary.low == pytest.approx(1 - lost, abs=1e-6)
+    assert 0.025 ** (1 / 12) < (scores.primary.low or 0) < 0.025 ** (1 / 20)
+    hd95 = scores.metrics["hd95"]
+    assert (hd95.low, hd95.high) == (0.0, pytest.approx(50 * lost, abs=1e-4))
 
 
 def test_wrong_use_is_named() -> None:

@@ -40,7 +40,7 @@ def test_intervals_of_few_patients_cover_the_true_mean(n: int) -> None:
     for _ in range(600):
         sample = rng.normal(size=n)
         drawn = rng.choice(sample, (1000, n)).mean(axis=1)
-        low, high = interval(float(sample.mean()), drawn, n, share=False)
+        low, high = interval(float(sample.mean()), drawn, n)
         hits += (low or 0) <= 0 <= (high or 0)
         plain = np.quantile(drawn, [0.025, 0.975])
         narrow += bool(plain[0] <= 0 <= plain[1])

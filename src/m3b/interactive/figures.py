@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from m3b.metrics.bootstrap import interval, weightings
+from m3b.metrics.edges import largest_unseen_share, share_edges
 
 GOAL = 0.9
 """Dice whose clicks are counted: NoC@90."""
@@ -98,5 +99,6 @@ def _table(patients: Sequence[str]) -> _PatientGroups:
 def _mean(values: Sequence[float], table: _PatientGroups, share: bool = False) -> dict[str, float | None]:
     array = np.array(values, dtype=np.float64)
     bootstrap_means = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
-    low, high = interval(float(array.mean()), bootstrap_means, table.n_patients, share=share)
+    edges = share_edges(largest_unseen_share(table.n_patients)) if share else ()
+    low, high = interval(float(array.mean()), bootstrap_means, table.n_patients, edges)
     return {"mean": float(array.mean()), "low": low, "high": high}

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cases import CaseTable, Floats
+from .edges import LEVEL, TOLERANCE, Edge, widen
 
-LEVEL = 0.95
 ENOUGH_DEFINED = 0.9
 """Share of the draws in which a metric must be defined for its interval to mean anything."""
 
@@ -85,51 +85,64 @@ def paired(ours: Floats, theirs: Floats, effective: int, lower_is_better: bool =
     """
     gain = theirs - ours if lower_is_better else ours - theirs
     defined_gain = gain[~np.isnan(gain)]
-    if effective < 2 or len(defined_gain) < max(2, ENOUGH_DEFINED * len(gain)) or np.ptp(defined_gain) <= 1e-12:
+    if effective < 2 or len(defined_gain) < max(2, ENOUGH_DEFINED * len(gain)) or np.ptp(defined_gain) <= TOLERANCE:
         return None
     low, high = np.quantile(defined_gain, tails(effective))
     return float(low), float(high)
 
 
 def spread(drawn: Floats) -> bool:
-    """Whether resampling changes a figure: a perfect one it does not, and only the exact bound of `interval` is honest."""
+    """Whether resampling changes a figure: a perfect one it does not, and only the limit of `edges` is honest."""
     defined_samples = drawn[~np.isnan(drawn)]
-    return bool(len(defined_samples) and np.ptp(defined_samples) > 1e-12)
+    return bool(len(defined_samples) and np.ptp(defined_samples) > TOLERANCE)
 
 
-def interval(value: float, drawn: Floats, effective: int, share: bool = True, typical: int | None = None) -> Interval:
-    """The percentile interval of one metric, widened for few patients, or (None, None) where there is none.
+def interval(value: float, drawn: Floats, effective: int, edges: Sequence[Edge] = ()) -> Interval:
+    """The percentile interval of one metric, widened for few patients and at its edges, or (None, None).
 
-    None where the value is undefined, where fewer than 90 % of the draws define it, where there are fewer than two
-    observations, and where every draw gives the same value. The exceptions to the last are the perfect and the worst
-    value, 1 and 0: there resampling cannot see that the next patient may be different, and the exact
-    (Clopper-Pearson) bound for `effective` successes in `effective` trials takes its place:
-    low = 0.025 ** (1 / effective) for 1, high = 1 - that for 0.
+    None where the value is undefined, where there are fewer than two observations, where fewer than 90 % of the draws
+    define it, and where every draw gives the same value that is no edge. At an edge (a perfect or the worst figure) the
+    other limit is that of the edge, which needs no draws; an interval that touches an edge is no narrower.
 
     Args:
         value: the figure on all cases.
         drawn: (draws,) its bootstrap values, NaN where undefined.
-        effective: number of independent observations behind the figure: patients, of the rarest class where classes
-            count alike.
-        share: whether the metric runs from 0 to 1, so that the exact bound means something.
-        typical: the observations behind a typical class of a mean over classes, which say how wide the interval is;
-            as `effective` where not given.
+        effective: number of independent observations behind the figure: patients, of the rarer side of a typical class
+            where classes count alike.
+        edges: extreme values of the metric with their limits, `edges.share_edges` for a share.
     """
-    typical = effective if typical is None else typical
     defined_samples = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or typical < 2 or len(defined_samples) < max(2, ENOUGH_DEFINED * len(drawn)):
+    if np.isnan(value) or effective < 2:
         return None, None
-    low, high = (float(bound) for bound in np.quantile(defined_samples, tails(typical)))
-    if high - low > 1e-12:
-        return low, high
-    if not share or effective < 2 or float(defined_samples.max() - defined_samples.min()) > 1e-12:
+    if not spread(drawn):
+        for edge in edges:
+            if abs(value - edge.value) <= TOLERANCE and abs(edge.limit - edge.value) > TOLERANCE:
+                return min(edge.value, edge.limit), max(edge.value, edge.limit)
         return None, None
-    exact_bound = ((1 - LEVEL) / 2) ** (1 / effective)
-    if abs(value - 1) < 1e-12:
-        return exact_bound, 1.0
-    if abs(value) < 1e-12:
-        return 0.0, 1 - exact_bound
-    return None, None
+    if len(defined_samples) < max(2, ENOUGH_DEFINED * len(drawn)):
+        return None, None
+    low, high = (float(bound) for bound in np.quantile(defined_samples, tails(effective)))
+    low, high = widen(low, high, edges)
+    return (low, high) if high - low > TOLERANCE else (None, None)
+
+
+def gain_at_edge(
+    gain: tuple[float, float] | None, bounds: Interval, best: Edge | None, baseline: float | None
+) -> tuple[float, float] | None:
+    """The paired gain, which is no surer than the interval if that touches the best figure.
+
+    Args:
+        gain: of `paired`.
+        bounds: of `interval`.
+        best: the edge of a perfect answer.
+        baseline: figure of the image-blind answer on all cases.
+    """
+    if gain is None or best is None or baseline is None or None in bounds:
+        return gain
+    if min(abs(bound - best.value) for bound in bounds if bound is not None) > TOLERANCE:
+        return gain
+    least = baseline - best.limit if best.limit > best.value else best.limit - baseline
+    return min(gain[0], least), gain[1]
 
 
 def sides(table: CaseTable) -> list[int]:

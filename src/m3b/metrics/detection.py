@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .boxes import FROC_RATES, froc, rank
+from .cases import Floats
 from .detection_cases import DetectionCase, check_cases
 from .detection_estimators import blind_figures, estimators, joined, lesion_table, rivals
 from .lesions import OVERLAP
@@ -33,6 +34,25 @@ def _label_presence(cases: Sequence[DetectionCase], classes: Sequence[str]) -> N
         )
 
     return np.array([[has(case, name) for name in classes] for case in cases], dtype=np.bool_)
+
+
+def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | None:
+    """(cases, classes) how much of a class's figures hangs on a case: its true lesions; None where masks alone are measured.
+
+    In a case without lesions a false positive may be unseen. It costs half as much as a lesion (F1), and all such
+    cases together no more than all lesions.
+    """
+    _, lesions, boxes, *_ = cases[0].parts()
+    if not lesions and not boxes:
+        return None
+
+    def count(case: DetectionCase, name: str) -> float:
+        of_boxes = sum(box.label == name for box in case.truth or ())
+        return float(max(of_boxes, sum(case.lesions[name].row()[:2]) if lesions else 0))
+
+    loads: Floats = np.array([[count(case, name) for name in classes] for case in cases], dtype=np.float64)
+    total, n_empty = loads.sum(axis=0), (loads == 0).sum(axis=0)
+    return np.where(loads == 0, np.minimum(0.5, total / np.maximum(n_empty, 1)), loads)
 
 
 def score_detection(
@@ -74,6 +94,7 @@ def score_detection(
         _label_presence(cases, classes),
         _sides(cases, patients),
         rivals(cases, classes, trivial, froc_iou),
+        loads=_loads(cases, classes),
     )
     metrics, per_label = measure(patients, classes, joined(estimators(cases, classes, froc_iou)), settings)
     if name not in metrics:

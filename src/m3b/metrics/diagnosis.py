@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .baselines import baselines, constant_draws
-from .bootstrap import interval, median, paired, resample, sides, spread
+from .bootstrap import gain_at_edge, interval, median, paired, resample, sides, spread
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion, reliability, roc_points
+from .edges import class_losses, largest_unseen_share, perfect_labels_loss, share_edges, with_perfect_labels
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
 from .table import lower_is_better
@@ -116,20 +117,33 @@ def _make_measures(
     baseline_samples: Mapping[str, Floats],
 ) -> dict[str, Measure]:
     """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
-    sizes = sides(table)
+    typical_side = median(sides(table))
+    losses = class_losses(table)
+    unseen = perfect_labels_loss(table, class_aurocs(table, np.ones((1, table.n_cases)))[0])
     metrics = {}
     for key, value in values.items():
-        rarest_patients, typical_patients = (
-            (table.n_patients,) * 2 if key in _CASE_WEIGHTED_METRICS else (min(sizes, default=0), median(sizes))
-        )
-        low, high = (
-            interval(value, samples[key], rarest_patients, typical=typical_patients) if samples else (None, None)
-        )
+        effective = _patients_behind(table, key, typical_side)
+        edges = share_edges(losses[key])
+        bounds = interval(value, samples[key], effective, edges) if samples else (None, None)
+        if key == "auroc" and (table.multi_label or len(table.classes) > 2):
+            bounds = with_perfect_labels(value, bounds, unseen)
         gain = None
         if key in baseline_samples and spread(samples[key]):
-            gain = paired(samples[key], baseline_samples[key], typical_patients, lower_is_better(key))
-        metrics[key] = Measure(key, value, low, high, table.n_cases, baseline[key], gain, typical_patients)
+            gain = paired(samples[key], baseline_samples[key], effective, lower_is_better(key))
+            gain = gain_at_edge(gain, bounds, edges[1] if lower_is_better(key) else edges[0], baseline[key])
+        metrics[key] = Measure(key, value, *bounds, table.n_cases, baseline[key], gain, effective)
     return metrics
+
+
+def _patients_behind(table: CaseTable, metric: str, typical_side: int) -> int:
+    """Patients that a metric rests on: all, those with (or without) a finding, or those of a typical rarer side."""
+    if metric in _CASE_WEIGHTED_METRICS:
+        return table.n_patients
+    if metric in _TRADE_OFF_METRICS:
+        marked = table.truth if metric == "sensitivity" else ~table.truth
+        columns = marked.T if table.multi_label else marked.T[1:]
+        return median([len(np.unique(table.patient[column])) for column in columns if column.any()])
+    return typical_side
 
 
 def _score_classes(table: CaseTable, samples: Floats | None) -> tuple[ClassScore, ...]:
@@ -138,7 +152,10 @@ def _score_classes(table: CaseTable, samples: Floats | None) -> tuple[ClassScore
     for k, name in enumerate(table.classes):
         truth = table.truth[:, k]
         rarest_patients = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
-        low, high = interval(float(areas[k]), samples[:, k], rarest_patients) if samples is not None else (None, None)
+        edges = share_edges(largest_unseen_share(rarest_patients))
+        low, high = (
+            interval(float(areas[k]), samples[:, k], rarest_patients, edges) if samples is not None else (None, None)
+        )
         area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
         points = tuple(roc_points(table.probability[:, k], truth))
         rows.append(ClassScore(name, int(truth.sum()), area, points))

@@ -10,6 +10,7 @@ import numpy as np
 from .arithmetic import divide, mean_defined
 from .cases import Case, CaseTable, Floats, tabulate
 from .curves import confusion
+from .edges import class_losses, largest_loss, sum_by_patient
 from .estimators import class_aurocs
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
@@ -58,7 +59,14 @@ def score_grading(
         )
         for metric in (baseline_figures[0] if baseline_figures else ())
     }
-    settings = Settings(draws, seed, baseline, np.zeros((table.n_cases, 0), dtype=np.bool_), rivals=baseline_estimators)
+    settings = Settings(
+        draws,
+        seed,
+        baseline,
+        np.zeros((table.n_cases, 0), dtype=np.bool_),
+        rivals=baseline_estimators,
+        losses=_losses(table),
+    )
     covariates_figures = (
         {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)} if beside else {}
     )
@@ -73,6 +81,17 @@ def score_grading(
         confusion=tuple(tuple(row) for row in confusion(table)),
         details={**(details or {}), **({"covariates_alone": covariates_figures} if covariates_figures else {})},
     )
+
+
+def _losses(table: CaseTable) -> dict[str, float]:
+    """How much perfect figures may lose; the weighted kappa, if an unseen patient gets the grade that is furthest off."""
+    losses = class_losses(table)
+    top, disagreement = len(table.classes) - 1, 2 * float(np.var(table.target))
+    furthest = np.square(np.maximum(table.target, top - table.target)) / max(disagreement, 1e-12) / table.n_cases
+    kappa = largest_loss(sum_by_patient(table.patient, furthest.astype(np.float64)))
+    same = ("accuracy", "balanced_accuracy", "auroc")
+    by_case = dict.fromkeys(("grade_mae", "within_one"), losses["accuracy"])
+    return {name: losses[name] for name in same} | by_case | {"qwk": min(kappa, 2.0)}
 
 
 def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callable[[Floats], dict[str, Floats]]:

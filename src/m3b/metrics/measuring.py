@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arithmetic import divide, mean_defined
-from .bootstrap import interval, median, paired, resample, spread
+from .bootstrap import Interval, gain_at_edge, interval, median, paired, resample, spread
 from .cases import Floats, OfPatient, patient_numbers
+from .edges import TOLERANCE, edges_of, largest_loss, largest_unseen_share, sum_by_patient, with_perfect_labels
 from .scores import LabelScore, Measure
-from .table import lower_is_better, unbounded
+from .table import best_value, lower_is_better, unbounded
 
 Estimator = Callable[[Floats], dict[str, Floats]]
 """Weights (draws, cases) -> metric -> (draws, labels), or (draws,) where a metric has no labels; NaN: undefined."""
@@ -35,9 +36,9 @@ class PatientGroup:
         """Number of different patients."""
         return int(self.patient.max()) + 1
 
-    def patients_with(self, is_counted: NDArray[np.bool_]) -> int:
+    def patients_with(self, concerned: NDArray[np.bool_]) -> int:
         """Number of patients with a case that is concerned; `concerned` is (cases,)."""
-        return len(np.unique(self.patient[is_counted]))
+        return len(np.unique(self.patient[concerned]))
 
 
 def group(cases: Sequence[OfPatient]) -> PatientGroup:
@@ -68,9 +69,12 @@ class Settings:
 
     Args:
         trivial: metric -> (labels,) or () figures of the best answer that ignores the image.
-        concerned: (cases, labels) which cases say something about a label: its rarest label bounds how sure a
-            perfect mean can be.
+        concerned: (cases, labels) which cases say something about a label; its patients say how wide its interval is.
+        loads: (cases, labels) how much of a label's figure hangs on a case, such as its number of lesions; by default,
+            all concerned cases count alike.
         effective: the same number for metrics without labels, where it is not that of all patients.
+        losses: how much a perfect figure of a metric without labels may lose in the population; by default, what is lost
+            if as many patients as these may be unseen are answered wrongly (`edges`).
         rivals: the answers that ignore the image, measured on the same cases: the best of them is paired with ours.
     """
 
@@ -80,6 +84,8 @@ class Settings:
     concerned: NDArray[np.bool_]
     effective: Mapping[str, int] = field(default_factory=dict)
     rivals: Sequence[Estimator] = ()
+    losses: Mapping[str, float] = field(default_factory=dict)
+    loads: Floats | None = None
 
 
 def measure(
@@ -91,6 +97,8 @@ def measure(
     baselines = _BaselineSamples(patients, settings) if bootstrap_samples else None
     patients_per_label = [patients.patients_with(column) for column in settings.concerned.T]
     nonzero_counts = [count for count in patients_per_label if count]
+    loads = settings.concerned if settings.loads is None else settings.loads
+    label_stakes = _label_stakes(patients, np.asarray(loads, dtype=np.float64))
     overall: dict[str, Measure] = {}
     per_label: list[dict[str, Measure]] = [{} for _ in labels]
     for name, values in plain_figures(estimator, n).items():
@@ -98,8 +106,9 @@ def measure(
         baseline_samples = baselines.best(name) if baselines else None
         if values.ndim == 0:
             n_effective = settings.effective.get(name, patients.n_patients)
+            loss = settings.losses.get(name, largest_unseen_share(n_effective))
             overall[name] = _one(
-                name, float(values), samples, baseline, _SampleSizes(n, n_effective, n_effective), baseline_samples
+                name, float(values), samples, baseline, _Support(n, n_effective, loss), baseline_samples
             )
             continue
         means = None if samples is None else mean_defined(samples)
@@ -109,14 +118,20 @@ def measure(
             if samples is None or baseline_samples is None
             else mean_defined(np.where(np.isnan(samples), np.nan, baseline_samples))
         )
-        sizes = _SampleSizes(n, min(nonzero_counts, default=0), median(nonzero_counts))
-        overall[name] = _one(name, float(mean_defined(values)), means, mean_baseline, sizes, mean_baseline_samples)
+        stakes = label_stakes[:, ~np.isnan(values)]
+        count = max(stakes.shape[1], 1)
+        perfect = np.zeros(len(values), dtype=np.bool_) if unbounded(name) else values >= 1 - TOLERANCE
+        unseen = largest_loss(label_stakes[:, perfect].sum(axis=1) / count) if perfect.any() else 0.0
+        support = _Support(n, median(nonzero_counts), largest_loss(stakes.sum(axis=1) / count), unseen)
+        overall[name] = _one(name, float(mean_defined(values)), means, mean_baseline, support, mean_baseline_samples)
         for k, table in enumerate(per_label):
             label_samples, label_baseline, label_baseline_samples = (
                 None if array is None else array[..., k] for array in (samples, baseline, baseline_samples)
             )
-            sizes = _SampleSizes(int(settings.concerned[:, k].sum()), patients_per_label[k], patients_per_label[k])
-            table[name] = _one(name, float(values[k]), label_samples, label_baseline, sizes, label_baseline_samples)
+            support = _Support(
+                int(settings.concerned[:, k].sum()), patients_per_label[k], largest_loss(label_stakes[:, k])
+            )
+            table[name] = _one(name, float(values[k]), label_samples, label_baseline, support, label_baseline_samples)
     scores = zip(labels, settings.concerned.sum(axis=0), per_label, strict=True)
     return overall, tuple(LabelScore(label, int(count), table) for label, count, table in scores)
 
@@ -145,12 +160,20 @@ class _BaselineSamples:
 
 
 @dataclass(frozen=True)
-class _SampleSizes:
-    """Cases, and patients: of the rarest label, and of a typical one."""
+class _Support:
+    """What a figure rests on: cases, patients (of a typical label), and the share that a perfect one may lose."""
 
     cases: int
-    fewest: int
-    typical: int
+    patients: int
+    loss: float
+    unseen: float = 0.0
+    """What the mean over labels may lose on those that are perfect."""
+
+
+def _label_stakes(patients: PatientGroup, loads: Floats) -> Floats:
+    """Return (patients, labels) shares of each label's figure that hang on a patient."""
+    columns = [sum_by_patient(patients.patient, column / max(column.sum(), 1e-12)) for column in loads.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((patients.n_patients, 0))
 
 
 def _one(
@@ -158,13 +181,19 @@ def _one(
     value: float,
     samples: Floats | None,
     trivial: Floats | float | None,
-    sizes: _SampleSizes,
+    support: _Support,
     others: Floats | None = None,
 ) -> Measure:
-    low, high, gain = None, None, None
-    if samples is not None:
-        low, high = interval(value, samples, sizes.fewest, not unbounded(name), sizes.typical)
-    if samples is not None and others is not None and spread(samples):
-        gain = paired(samples, others, sizes.typical, lower_is_better(name))
+    bounds: Interval = (None, None)
+    gain = None
     baseline_value = None if trivial is None or np.isnan(trivial) else float(trivial)
-    return Measure(name, value, low, high, sizes.cases, baseline_value, gain, sizes.typical)
+    edges = edges_of(
+        support.loss, best_value(name), baseline_value, share=not unbounded(name), lower_is_better=lower_is_better(name)
+    )
+    if samples is not None:
+        bounds = with_perfect_labels(value, interval(value, samples, support.patients, edges), support.unseen)
+    if samples is not None and others is not None and spread(samples):
+        gain = paired(samples, others, support.patients, lower_is_better(name))
+        best = next((edge for edge in edges if edge.value == best_value(name)), None)
+        gain = gain_at_edge(gain, bounds, best, baseline_value)
+    return Measure(name, value, *bounds, support.cases, baseline_value, gain, support.patients)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .arithmetic import divide
 from .cases import Floats
+from .edges import largest_unseen_share
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
 from .table import lower_is_better
@@ -72,7 +73,10 @@ def score_regression(
         )
         for metric in (baseline_figures[0] if baseline_figures else ())
     }
-    settings = Settings(draws, seed, baseline, np.zeros((len(true), 0), dtype=np.bool_), rivals=baseline_estimators)
+    losses = {"rmse": largest_unseen_share(patients.n_patients) ** 0.5}  # squared errors are what the share is of
+    settings = Settings(
+        draws, seed, baseline, np.zeros((len(true), 0), dtype=np.bool_), rivals=baseline_estimators, losses=losses
+    )
     covariates_figures = (
         {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)} if len(beside) else {}
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .arithmetic import divide
 from .cases import Floats
+from .edges import largest_loss, sum_by_patient
 from .measuring import Settings, group, measure, plain_figures
 from .scores import Scores
 from .table import lower_is_better
@@ -93,7 +94,10 @@ def score_survival(
     }
     n_event_patients = patients.patients_with(event)
     no_labels = np.zeros((len(cases), 0), dtype=np.bool_)
-    settings = Settings(draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators)
+    # A wrong risk, the highest or the lowest, loses all pairs of a case with those before, or with those after it.
+    stakes = np.maximum(pairs.sum(axis=0), pairs.sum(axis=1)) / max(int(pairs.sum()), 1)
+    losses = {"c_index": largest_loss(sum_by_patient(patients.patient, stakes))}
+    settings = Settings(draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators, losses)
     model_estimator = _SurvivalEstimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
     metrics, _ = measure(patients, (), model_estimator, settings)
     covariates_figures = {"c_index": float(baseline_figures[-1]["c_index"])} if len(beside) else {}

@@ -21,6 +21,7 @@ class MetricTable:
         default: the metric that a model is judged by unless somebody asks for another.
         lower_is_better: those of which less is better.
         unbounded: those that are no shares between 0 and 1, such as millimetres.
+        best: perfect figure of those metrics for which more is better that are no shares.
         companions: metrics that a model without any skill can win, and the one that has to beat the image-blind baseline
             in their place.
         alongside: metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by.
@@ -33,6 +34,7 @@ class MetricTable:
     default: str
     lower_is_better: frozenset[str] = frozenset()
     unbounded: frozenset[str] = frozenset()
+    best: Mapping[str, float] = field(default_factory=dict)
     companions: Mapping[str, str] = field(default_factory=dict)
     alongside: tuple[str, ...] = ()
     remarked: tuple[str, ...] = ()
@@ -40,7 +42,7 @@ class MetricTable:
     rarer_class: bool = False
 
     def __post_init__(self) -> None:
-        mentioned = {self.default, *self.lower_is_better, *self.unbounded, *self.companions, *self.companions.values(),
+        mentioned = {self.default, *self.lower_is_better, *self.unbounded, *self.best, *self.companions, *self.companions.values(),
                 *self.alongside, *self.remarked, *filter(None, [self.decisions])}  # fmt: skip
         if unknown := sorted(mentioned - set(self.names)):
             raise ValueError(f"The table of metrics speaks of {', '.join(unknown)}, and names {', '.join(self.names)}.")
@@ -141,3 +143,12 @@ def lower_is_better(name: str) -> bool:
 def unbounded(name: str) -> bool:
     """Whether a metric is no share between 0 and 1."""
     return any(name in task_table.unbounded for task_table in tables())
+
+
+def best_value(name: str) -> float | None:
+    """Return the figure of a perfect answer; None if it is not known."""
+    if lower_is_better(name):
+        return 0.0
+    if not unbounded(name):
+        return 1.0
+    return next((owner.best[name] for owner in tables() if name in owner.best), None)

@@ -112,12 +112,13 @@ DETECTION = MetricTable(
     companions={"lesion_precision": "lesion_f1", "lesion_recall": "lesion_f1"},
     alongside=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
 )
-REPORT = MetricTable(_REPORT, "bleu_4", unbounded=frozenset({"cider"}))
+REPORT = MetricTable(_REPORT, "bleu_4", unbounded=frozenset({"cider"}), best={"cider": 10.0})
 GRADING = MetricTable(
     _GRADING,
     "qwk",
     lower_is_better=frozenset({"grade_mae"}),
     unbounded=frozenset({"grade_mae", "qwk"}),
+    best={"qwk": 1.0},
     alongside=("grade_mae",),
     remarked=("accuracy",),
 )
@@ -126,6 +127,7 @@ REGRESSION = MetricTable(
     "mae",
     lower_is_better=frozenset({"mae", "rmse"}),
     unbounded=frozenset({"mae", "rmse", "r2", "pearson"}),
+    best={"r2": 1.0, "pearson": 1.0},
     companions={"pearson": "mae"},
     alongside=("mae",),
     remarked=("rmse",),

@@ -95,19 +95,25 @@ def measure_metric(
     """
     import numpy as np
 
-    from m3b.metrics.bootstrap import interval, paired, spread
+    from m3b.metrics.bootstrap import gain_at_edge, interval, paired, spread
+    from m3b.metrics.edges import edges_of, largest_unseen_share
 
     bootstrap = _PatientBootstrap(rows, draws, seed)
     value, samples = float(metric.of(rows)), bootstrap.of(metric, rows)
-    low, high = interval(value, samples, bootstrap.patients, not metric.unbounded)
     values = [float(metric.of(item)) for item in blind]
     defined = [k for k, item in enumerate(values) if not np.isnan(item)]
-    if not defined:
+    best_position = (min if metric.lower_is_better else max)(defined, key=values.__getitem__) if defined else None
+    baseline = None if best_position is None else values[best_position]
+    perfect = 0.0 if metric.lower_is_better else None if metric.unbounded else 1.0
+    loss = largest_unseen_share(bootstrap.patients)
+    edges = edges_of(loss, perfect, baseline, share=not metric.unbounded, lower_is_better=metric.lower_is_better)
+    low, high = interval(value, samples, bootstrap.patients, edges)
+    if best_position is None:
         return Measure(metric.name, value, low, high, len(rows), patients=bootstrap.patients)
-    best_position = (min if metric.lower_is_better else max)(defined, key=values.__getitem__)
     baseline_samples = bootstrap.of(metric, blind[best_position])
     gain = paired(samples, baseline_samples, bootstrap.patients, metric.lower_is_better) if spread(samples) else None
-    return Measure(metric.name, value, low, high, len(rows), values[best_position], gain, bootstrap.patients)
+    gain = gain_at_edge(gain, (low, high), next((edge for edge in edges if edge.value == perfect), None), baseline)
+    return Measure(metric.name, value, low, high, len(rows), baseline, gain, bootstrap.patients)
 
 
 class _PatientBootstrap:
