@@ -24,7 +24,7 @@ SHAPES = ((8, 32, 32, 32), (16, 32, 32, 32), (16, 32, 32, 64), (32, 16, 16, 16),
 """Channels and lengths of patches."""
 
 
-def seconds(layer: nn.Module, patch: torch.Tensor) -> float:
+def time_step(layer: nn.Module, patch: torch.Tensor) -> float:
     """Of one step forward and back."""
     started = time.perf_counter()
     layer(patch).sum().backward()
@@ -42,7 +42,7 @@ def main() -> None:
     for channels, *sides in SHAPES:
         patch = torch.randn(1, channels, *sides, requires_grad=True)
         layers = [layer_class(channels, channels, 3, padding=1, bias=False) for layer_class in (nn.Conv3d, Conv3d)]
-        times_s = [[seconds(layer, patch) for layer in layers] for _ in range(options.times + 1)][1:]
+        times_s = [[time_step(layer, patch) for layer in layers] for _ in range(options.times + 1)][1:]
         pytorch_ms, sliced_ms = (1e3 * statistics.median(column) for column in zip(*times_s, strict=True))
         print(f"{f'{channels} x {sides}':22} {pytorch_ms:10.2f} {sliced_ms:14.2f} {pytorch_ms / sliced_ms:7.2f}")
 

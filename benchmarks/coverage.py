@@ -18,9 +18,9 @@ import numpy as np
 
 from m3b.metrics import (
     Box,
-    Case,
+    ClassificationCase,
     DetectionCase,
-    NumberCase,
+    RegressionCase,
     ReportCase,
     Scores,
     SegmentationCase,
@@ -33,7 +33,7 @@ from m3b.metrics import (
     score_segmentation,
     score_survival,
 )
-from m3b.metrics.masks import LabelFigures
+from m3b.metrics.masks import LabelMetrics
 
 Generator = np.random.Generator
 LABELS = ("a", "b", "c", "d", "e")
@@ -48,7 +48,10 @@ def binary(rng: Generator, n: int, wrong: float, draws: int, metric: str = "auro
     truth = np.arange(n) < max(2, n // 5)
     score = np.where(truth, 0.8, 0.2) + rng.uniform(-0.1, 0.1, n)
     score = np.where(rng.random(n) < wrong, rng.random(n), score)
-    rows = [Case(str(i), "", ("yes" if truth[i] else "no",), {"no": 1 - p, "yes": p}) for i, p in enumerate(score)]
+    rows = [
+        ClassificationCase(str(i), "", ("yes" if truth[i] else "no",), {"no": 1 - p, "yes": p})
+        for i, p in enumerate(score)
+    ]
     return score_diagnosis(rows, ("no", "yes"), False, primary=metric, draws=draws)
 
 
@@ -59,7 +62,10 @@ def overlapping(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     truth = np.arange(n) < n // 2
     apart = 2**0.5 * float(ndtri(1 - wrong)) if wrong else 30.0
     score = 1 / (1 + np.exp(-(rng.normal(size=n) + apart * truth - apart / 2)))
-    rows = [Case(str(i), "", ("yes" if truth[i] else "no",), {"no": 1 - p, "yes": p}) for i, p in enumerate(score)]
+    rows = [
+        ClassificationCase(str(i), "", ("yes" if truth[i] else "no",), {"no": 1 - p, "yes": p})
+        for i, p in enumerate(score)
+    ]
     return score_diagnosis(rows, ("no", "yes"), False, draws=draws)
 
 
@@ -72,7 +78,9 @@ def several(rng: Generator, n: int, wrong: float, draws: int, metric: str = "aur
     fails = np.repeat(rng.random((n, 1)) < wrong, 5, axis=1) if together else rng.random((n, 5)) < wrong
     score = np.where(fails, 1 - score, score)
     rows = [
-        Case(str(i), "", tuple(np.array(LABELS)[truth[i]]), dict(zip(LABELS, score[i].tolist(), strict=True)))
+        ClassificationCase(
+            str(i), "", tuple(np.array(LABELS)[truth[i]]), dict(zip(LABELS, score[i].tolist(), strict=True))
+        )
         for i in range(n)
     ]
     return score_diagnosis(rows, LABELS, True, primary=metric, draws=draws)
@@ -82,8 +90,11 @@ def grading(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     """Five grades; a wrong one is that of any patient."""
     truth = np.arange(n) % 5
     given = np.where(rng.random(n) < wrong, rng.integers(0, 5, n), truth)
-    rows = [Case(str(i), "", (GRADES[truth[i]],), {g: float(g == GRADES[given[i]]) for g in GRADES}) for i in range(n)]
-    return score_grading(rows, GRADES, blind=["2"], draws=draws)
+    rows = [
+        ClassificationCase(str(i), "", (GRADES[truth[i]],), {g: float(g == GRADES[given[i]]) for g in GRADES})
+        for i in range(n)
+    ]
+    return score_grading(rows, GRADES, constant_grades=["2"], draws=draws)
 
 
 def segmentation(rng: Generator, n: int, wrong: float, draws: int, kind: str = "exact") -> Scores:
@@ -101,7 +112,7 @@ def segmentation(rng: Generator, n: int, wrong: float, draws: int, kind: str = "
     rows = []
     for i in range(n):
         values = {label: dice_of_a_mask() for label in ("a", "b")}
-        figures = {k: LabelFigures(v, v, 0.0 if v == 1 else 20.0, 9, 9, 50.0) for k, v in values.items()}
+        figures = {k: LabelMetrics(v, v, 0.0 if v == 1 else 20.0, 9, 9, 50.0) for k, v in values.items()}
         rows.append(SegmentationCase(str(i), "", figures))
     return score_segmentation(rows, ("a", "b"), draws=draws)
 
@@ -133,8 +144,8 @@ def regression(rng: Generator, n: int, wrong: float, draws: int, metric: str = "
     """Numbers of a normal distribution; a wrong answer is their mean."""
     truth = rng.normal(100, 15, n)
     given = np.where(rng.random(n) < wrong, 100.0, truth)
-    rows = [NumberCase(str(i), "", float(truth[i]), float(given[i])) for i in range(n)]
-    return score_regression(rows, "size", blind=[100.0], primary=metric, draws=draws)
+    rows = [RegressionCase(str(i), "", float(truth[i]), float(given[i])) for i in range(n)]
+    return score_regression(rows, "size", constant_values=[100.0], primary=metric, draws=draws)
 
 
 def survival(rng: Generator, n: int, wrong: float, draws: int) -> Scores:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recipes import TEMPLATES, call, prepare, resampled, with_interval
+from recipes import TEMPLATES, bootstrap_figures, format_interval, prepare_project, run_python
 
 REQUEST = "Detect the objects with boxes"
 
@@ -38,14 +38,14 @@ def main() -> None:
     options = parser.parse_args()
     out = (options.out or Path(tempfile.mkdtemp(prefix="detectors_"))).resolve()
     first_project = out / options.detectors[0]
-    _, test = prepare(options.data.resolve(), options.request, first_project)
+    _, test = prepare_project(options.data.resolve(), options.request, first_project)
     for name in options.detectors[1:]:
         shutil.rmtree(out / name, ignore_errors=True)
         shutil.copytree(first_project, out / name, symlinks=True)
     tables, notes = [], []
     for name in options.detectors:
-        notes.append(f"{name}: {run(out / name, name, options)}")
-        tables.append(table(out / name, test))
+        notes.append(f"{name}: {run_detector(out / name, name, options)}")
+        tables.append(rank_detections(out / name, test))
         print(notes[-1], flush=True)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(
@@ -53,26 +53,26 @@ def main() -> None:
     )
     print(f"{'detector':12} {'mAP50':22} ahead of {options.detectors[0]} (paired)")
     patients = [str(record.get("patient") or record["image_path"]) for record in test]
-    for name, line in zip(options.detectors, lines(tables, patients), strict=True):
+    for name, line in zip(options.detectors, format_lines(tables, patients), strict=True):
         print(f"{name:12} {line}")
 
 
-def run(work: Path, name: str, options: argparse.Namespace) -> str:
+def run_detector(work: Path, name: str, options: argparse.Namespace) -> str:
     """Plan, training, deliverable and its answers (found/answers.json); how many steps and what validation says."""
     detector_settings = [] if name == "own" else [f"network.detector={name}"]
     threads = {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     settings = ["folds=1", f"threads={options.threads}", *detector_settings, *options.plan]
-    call("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work, **threads)
-    call("train.py", cwd=work, **threads)
-    call("export.py", "--out", "Deliver", cwd=work, **threads)
-    call("Deliver/predict.py", "--list", "paths.json", "-o", "found/answers.json", cwd=work, **threads)
+    run_python("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work, **threads)
+    run_python("train.py", cwd=work, **threads)
+    run_python("export.py", "--out", "Deliver", cwd=work, **threads)
+    run_python("Deliver/predict.py", "--list", "paths.json", "-o", "found/answers.json", cwd=work, **threads)
     plan = json.loads((work / "plan.json").read_text())
     metrics = json.loads((work / "Logout/metrics.json").read_text())
     steps = json.loads((work / "Logout/fold0/done.json").read_text())["steps"]
     return f"{steps} steps of {plan['batch']}, longest side {plan['longest']}, validation mAP50 {metrics['validation']['map_50']}"
 
 
-def table(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
+def rank_detections(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
     """A case each: (scores, hits at IoU 0.5, true boxes) of every class."""
     sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
     from boxes import rank_images
@@ -93,7 +93,7 @@ def table(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
     return rows
 
 
-def mean_ap(cases: Sequence[Any]) -> float:
+def compute_mean_ap(cases: Sequence[Any]) -> float:
     """mAP over the classes."""
     from boxes import average_precision
 
@@ -104,13 +104,16 @@ def mean_ap(cases: Sequence[Any]) -> float:
     return float(np.nanmean(values))
 
 
-def lines(tables: Sequence[np.ndarray], patients: Sequence[str]) -> list[str]:
+def format_lines(tables: Sequence[np.ndarray], patients: Sequence[str]) -> list[str]:
     """Figure and interval of each, and its difference to the first over the same draws of patients."""
-    values, draws = np.array([mean_ap(part) for part in tables]), resampled(tables, mean_ap, patients)
+    values, draws = (
+        np.array([compute_mean_ap(part) for part in tables]),
+        bootstrap_figures(tables, compute_mean_ap, patients),
+    )
     texts = []
     for k in range(len(tables)):
-        figure = with_interval(values[k], draws[:, k])
-        difference = with_interval(values[k] - values[0], draws[:, k] - draws[:, 0])
+        figure = format_interval(values[k], draws[:, k])
+        difference = format_interval(values[k] - values[0], draws[:, k] - draws[:, 0])
         texts.append(figure if k == 0 else f"{figure:22} {difference}")
     return texts
 

@@ -39,11 +39,11 @@ from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
 from m3b.messages import Message, Reply
 from m3b.run.result import STATUSES, Result
-from m3b.testing.conformance import CANARY, DIALECTS, Clock, Dialect, Heard, Server, ServerAnswer
-from m3b.testing.scripted import both, call
+from m3b.testing.conformance import CANARY, DIALECTS, Clock, Dialect, ReceivedRequest, Server, ServerAnswer
+from m3b.testing.scripted import call, combine_calls
 
-TROUBLED = 0.2
-STAYS = 0.04
+FAULT_SHARE = 0.2
+PERMANENT_FAULT_SHARE = 0.04
 TIMEOUT_S = 1.5
 WIRES = (("openai", "gpt-4o", "openai"), ("anthropic", "claude-sonnet-5-5", "anthropic"),
          ("openai", "gpt-5-pro", "openai-responses"), ("groq", "llama-3.3-70b-versatile", "openai"))  # fmt: skip
@@ -51,16 +51,16 @@ WIRES = (("openai", "gpt-4o", "openai"), ("anthropic", "claude-sonnet-5-5", "ant
 Fault = Callable[[Dialect, ServerAnswer], ServerAnswer]
 
 
-def status(number: int, said: str, kind: str = "some_error", **headers: str) -> Fault:
+def make_status_fault(number: int, message: str, kind: str = "some_error", **headers: str) -> Fault:
     """A refusal with a status."""
-    return lambda dialect, good: ServerAnswer(dialect.error(said, kind), status=number, headers=headers)
+    return lambda dialect, good: ServerAnswer(dialect.error(message, kind), status=number, headers=headers)
 
 
-PASSING: dict[str, Fault] = {
-    "429 with Retry-After": status(429, "slow down", "rate_limit_error", **{"Retry-After": "7"}),
-    "429 without": status(429, "slow down", "rate_limit_error"),
-    "529": status(529, "overloaded", "overloaded_error"),
-    "500": status(500, "oops", "api_error"),
+PASSING_FAULTS: dict[str, Fault] = {
+    "429 with Retry-After": make_status_fault(429, "slow down", "rate_limit_error", **{"Retry-After": "7"}),
+    "429 without": make_status_fault(429, "slow down", "rate_limit_error"),
+    "529": make_status_fault(529, "overloaded", "overloaded_error"),
+    "500": make_status_fault(500, "oops", "api_error"),
     "502 with a web page": lambda dialect, good: ServerAnswer(b"<html>", 502, {"Content-Type": "text/html"}),
     "dropped connection": lambda dialect, good: ServerAnswer(drop=True),
     "half an answer": lambda dialect, good: replace(good, cut=40),
@@ -69,13 +69,13 @@ PASSING: dict[str, Fault] = {
     "slow bytes": lambda dialect, good: replace(good, pieces=5, pause_s=0.005),
     "silence": lambda dialect, good: replace(good, silence_s=2 * TIMEOUT_S),
 }
-STAYING: dict[str, tuple[Fault, str]] = {
-    "401": (status(401, f"wrong key {CANARY}", "authentication_error"), "_API_KEY"),
-    "402": (status(402, "Your credit balance is too low"), "billing"),
-    "404": (status(404, "no such model", "not_found_error"), "model"),
-    "content filter": (status(400, "blocked: content_policy_violation"), "filter"),
-    "529 for ever": (status(529, "overloaded", "overloaded_error"), "Given up"),
-    "dropped for ever": (PASSING["dropped connection"], "Given up"),
+PERMANENT_FAULTS: dict[str, tuple[Fault, str]] = {
+    "401": (make_status_fault(401, f"wrong key {CANARY}", "authentication_error"), "_API_KEY"),
+    "402": (make_status_fault(402, "Your credit balance is too low"), "billing"),
+    "404": (make_status_fault(404, "no such model", "not_found_error"), "model"),
+    "content filter": (make_status_fault(400, "blocked: content_policy_violation"), "filter"),
+    "529 for ever": (make_status_fault(529, "overloaded", "overloaded_error"), "Given up"),
+    "dropped for ever": (PASSING_FAULTS["dropped connection"], "Given up"),
 }
 
 
@@ -83,7 +83,9 @@ def scripts() -> list[dict[str, Any]]:
     """What the model does in the first role, in different lengths; each ends without a data set."""
     look = [
         call("list_files", path="data"),
-        both(call("list_files", path="data/spots"), call("list_files", path="data/spots/plain"), text="Both folders."),
+        combine_calls(
+            call("list_files", path="data/spots"), call("list_files", path="data/spots/plain"), text="Both folders."
+        ),
         call("read_files", paths=["data/spots/plain/p000.png"]),
         call("list_files", path="data/nowhere"),
         call("no_such_tool", x=1),
@@ -98,30 +100,30 @@ class Actor:
     acts: dict[str, Any]
     dialect: Dialect
     random: random.Random | None = None
-    stays_from: int | None = None
-    staying: Fault | None = None
-    stayed: bool = False
+    fails_from: int | None = None
+    permanent_fault: Fault | None = None
+    has_failed: bool = False
     faults: Counter[str] = field(default_factory=Counter)
-    broken: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     delivered: int = 0
     requests: int = 0
     last: list[Any] = field(default_factory=list)
 
-    def __call__(self, request: Heard) -> ServerAnswer:
+    def __call__(self, request: ReceivedRequest) -> ServerAnswer:
         self.requests += 1
         turns = self.dialect.turns(request.body)
-        conversation = messages(turns)
+        conversation = parse_turns(turns)
         self._check(turns, conversation)
         answer = self._next_answer(conversation)
-        if self.staying is not None and self.stays_from is not None and self.requests >= self.stays_from:
-            self.stayed = True
-            return self.staying(self.dialect, answer)
-        if self.random is not None and self.random.random() < TROUBLED:
-            name = self.random.choice([*list(PASSING)[:-1] * 3, "silence"])
+        if self.permanent_fault is not None and self.fails_from is not None and self.requests >= self.fails_from:
+            self.has_failed = True
+            return self.permanent_fault(self.dialect, answer)
+        if self.random is not None and self.random.random() < FAULT_SHARE:
+            name = self.random.choice([*list(PASSING_FAULTS)[:-1] * 3, "silence"])
             self.faults[name] += 1
             if name != "slow bytes":
-                return PASSING[name](self.dialect, answer)
-            answer = PASSING[name](self.dialect, answer)
+                return PASSING_FAULTS[name](self.dialect, answer)
+            answer = PASSING_FAULTS[name](self.dialect, answer)
         self.delivered += 1
         return answer
 
@@ -129,11 +131,11 @@ class Actor:
         replies = sum(message.role == "assistant" for message in conversation)
         stage_starts = [message.text for message in conversation if message.text.startswith("Stage: ")]
         if len(stage_starts) == 1 and turns[: len(self.last)] != self.last and self.last[:1] == turns[:1]:
-            self.broken.append(f"request {self.requests} changes what was said before")
+            self.violations.append(f"request {self.requests} changes what was said before")
         if self.last[:1] != turns[:1]:
             self.delivered = replies  # another role, or a resumed run: its conversation begins anew
         if replies != self.delivered:
-            self.broken.append(f"request {self.requests} holds {replies} replies; {self.delivered} were delivered")
+            self.violations.append(f"request {self.requests} holds {replies} replies; {self.delivered} were delivered")
         self.last = turns
 
     def _next_answer(self, conversation: list[Message]) -> ServerAnswer:
@@ -150,7 +152,7 @@ class Actor:
         return ServerAnswer(self.dialect.calls(*calls))
 
 
-def messages(turns: list[Any]) -> list[Message]:
+def parse_turns(turns: list[Any]) -> list[Message]:
     """The turns of any of the wires as far as the script needs them: who spoke, and the user's words."""
     parsed: list[Message] = []
     for turn in turns:
@@ -170,7 +172,7 @@ def messages(turns: list[Any]) -> list[Message]:
     return parsed
 
 
-def model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
+def open_model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
     """One of the real adapters, talking to the server, on a clock of its own."""
     name, title, _ = wire
     clock = Clock()
@@ -181,7 +183,7 @@ def model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
     )
 
 
-def essence(result: Result) -> dict[str, Any]:
+def comparable_result(result: Result) -> dict[str, Any]:
     """A Result without what differs from run to run: times and places."""
     raw = result.to_json()
     for name in ("run_dir", "model_dir", "report"):
@@ -191,82 +193,82 @@ def essence(result: Result) -> dict[str, Any]:
 
 
 def play_run(
-    acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: Path, actor: Actor, whole: bool
+    acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: Path, actor: Actor, is_complete: bool
 ) -> Result:
     """One run against one server."""
     with Server(actor) as server:
-        sandbox = "auto" if whole else "off"
+        sandbox = "auto" if is_complete else "off"
         pipeline = Pipeline(
-            model(server, wire, CANARY), data=[data], out=out, sandbox=sandbox, max_wall=3600, register=False
+            open_model(server, wire, CANARY), data=[data], out=out, sandbox=sandbox, max_wall=3600, register=False
         )
         return pipeline.run(REQUEST)
 
 
-def one(
-    number: int, seed: int, data: Path, base: Path, acts: dict[str, Any], want: dict[str, Any], whole: bool
+def run_with_faults(
+    number: int, seed: int, data: Path, base: Path, acts: dict[str, Any], expected: dict[str, Any], is_complete: bool
 ) -> Counter[str]:
     """One run with trouble, held against the Result without; what happened, counted."""
     dice = random.Random(f"{seed}/{number}")
     wire = WIRES[number % len(WIRES)]
     actor = Actor(acts, DIALECTS[wire[2]], dice)
     fault_name = None
-    if not whole and dice.random() < STAYS:
-        fault_name = dice.choice(list(STAYING))
-        actor.staying, actor.stays_from = STAYING[fault_name][0], dice.randint(1, 3)
+    if not is_complete and dice.random() < PERMANENT_FAULT_SHARE:
+        fault_name = dice.choice(list(PERMANENT_FAULTS))
+        actor.permanent_fault, actor.fails_from = PERMANENT_FAULTS[fault_name][0], dice.randint(1, 3)
     out = base / f"run{number}"
-    result = play_run(acts, wire, data, out, actor, whole)
+    result = play_run(acts, wire, data, out, actor, is_complete)
     tally: Counter[str] = Counter({f"fault: {name}": count for name, count in actor.faults.items()})
     tally["requests"] += actor.requests
-    if fault_name is not None and actor.stayed:  # else the run had ended before its provider failed for good
-        has_reason = result.status == "failed" and STAYING[fault_name][1] in result.reason
+    if fault_name is not None and actor.has_failed:  # else the run had ended before its provider failed for good
+        has_reason = result.status == "failed" and PERMANENT_FAULTS[fault_name][1] in result.reason
         tally["typed status"] += has_reason
         tally["BROKEN: " + f"{result.status}: {result.reason}"] += not has_reason
         healthy = Actor(acts, actor.dialect)
         with Server(healthy) as server:
-            result = resume(out, model(server, wire, CANARY))
-        tally["resumed to the same Result"] += essence(result) == want
-        actor.broken += healthy.broken
+            result = resume(out, open_model(server, wire, CANARY))
+        tally["resumed to the same Result"] += comparable_result(result) == expected
+        actor.violations += healthy.violations
     else:
-        tally["same Result"] += essence(result) == want
-    if essence(result) != want or result.status not in STATUSES:
+        tally["same Result"] += comparable_result(result) == expected
+    if comparable_result(result) != expected or result.status not in STATUSES:
         tally[f"BROKEN: run {number} over {wire[2]}: {result.status}: {result.reason}; {result.usage}"] += 1
-    for fault in actor.broken:
+    for fault in actor.violations:
         tally[f"BROKEN: run {number} over {wire[2]}: {fault}"] += 1
-    if leaked := leaks(out):
+    if leaked := find_leaks(out):
         tally[f"BROKEN: run {number}: the key is in {leaked}"] += 1
     shutil.rmtree(out)
     return tally
 
 
-def leaks(folder: Path) -> list[str]:
+def find_leaks(folder: Path) -> list[str]:
     """Files of a run that hold the key."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path.name for path in files if CANARY.encode() in path.read_bytes()]
 
 
-def measure(runs: int, whole: int, seed: int, workers: int = 2) -> Counter[str]:
+def measure(runs: int, complete_runs: int, seed: int, workers: int = 2) -> Counter[str]:
     """All runs; keys that begin with `BROKEN` are what must not be."""
     base = Path(tempfile.mkdtemp(prefix="m3b-faults-"))
     total: Counter[str] = Counter()
     try:
         data = make_spots(base / "spots", patients=60)
         acts = scripts()
-        plans = [(play(), True)] if whole else []
+        plans = [(play(), True)] if complete_runs else []
         expected_results: dict[tuple[str, int], dict[str, Any]] = {}
         for wire in WIRES:
             for script_number, (script, complete) in enumerate([*((a, False) for a in acts), *plans]):
                 actor = Actor(script, DIALECTS[wire[2]])
                 result = play_run(script, wire, data, base / f"clean-{wire[1]}-{script_number}", actor, complete)
-                expected_results[wire[1], script_number] = essence(result)
-                assert not actor.broken, actor.broken
+                expected_results[wire[1], script_number] = comparable_result(result)
+                assert not actor.violations, actor.violations
         with ThreadPoolExecutor(workers) as pool:
             jobs = []
-            for number in range(runs + whole):
+            for number in range(runs + complete_runs):
                 complete = number >= runs
                 script_number = len(acts) if complete else number // len(WIRES) % len(acts)
                 selected_script = plans[0][0] if complete else acts[script_number]
                 expected = expected_results[WIRES[number % len(WIRES)][1], script_number]
-                jobs.append(pool.submit(one, number, seed, data, base, selected_script, expected, complete))
+                jobs.append(pool.submit(run_with_faults, number, seed, data, base, selected_script, expected, complete))
             for job in jobs:
                 total += job.result()
     finally:

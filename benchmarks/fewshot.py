@@ -40,7 +40,7 @@ SIDE, WIDTH = 64, 16
 NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
 
 
-def project() -> Path:
+def assemble_project() -> Path:
     """The detection template with its shared files, on the import path."""
     folder = Path(tempfile.mkdtemp(prefix="fewshot-"))
     shutil.copytree(TEMPLATES / "detection", folder, dirs_exist_ok=True)
@@ -52,7 +52,7 @@ def project() -> Path:
 
 
 @dataclass
-class Picked:
+class PictureSet:
     """Pictures (rows, columns[, 3]) uint8, whether each is abnormal, whose it is, and a mask where there is one."""
 
     images: list[np.ndarray]
@@ -60,15 +60,15 @@ class Picked:
     patients: list[str]
     masks: list[np.ndarray] | None = None
 
-    def part(self, rows: Sequence[int]) -> Picked:
+    def select(self, rows: Sequence[int]) -> PictureSet:
         """Some of them."""
         masks = None if self.masks is None else [self.masks[row] for row in rows]
-        return Picked(
+        return PictureSet(
             [self.images[row] for row in rows], self.abnormal[list(rows)], [self.patients[r] for r in rows], masks
         )
 
 
-def cases_of(found: Picked, backbone: dict[str, Any]) -> Any:
+def to_template_cases(pictures: PictureSet, backbone: dict[str, Any]) -> Any:
     """As the template's data set."""
     import torch
     from Fewshot.data import Cases
@@ -76,45 +76,45 @@ def cases_of(found: Picked, backbone: dict[str, Any]) -> Any:
     from torch.nn import functional
 
     cases = object.__new__(Cases)
-    cases.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(found.patients)]
-    cases.unreadable, cases.masked = [], found.masks is not None
-    arrays = [pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0) for pixels in found.images]
+    cases.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(pictures.patients)]
+    cases.unreadable, cases.masked = [], pictures.masks is not None
+    arrays = [pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0) for pixels in pictures.images]
     cases.pictures = torch.stack([prepare(SimpleNamespace(dims=2, array=pixels), backbone) for pixels in arrays])  # type: ignore[arg-type]
-    if found.masks is None:
-        cases.truths = torch.tensor(found.abnormal).float()[:, None]
+    if pictures.masks is None:
+        cases.truths = torch.tensor(pictures.abnormal).float()[:, None]
     else:
         side = int(backbone["size"])
         scaled_masks = [
             functional.interpolate(torch.tensor(pixels > 0).float()[None, None], size=(side, side), mode="area")[0]
-            for pixels in found.masks
+            for pixels in pictures.masks
         ]
         cases.truths = (torch.stack(scaled_masks) > 0.25).float()
-    cases.abnormal = torch.tensor(found.abnormal)
+    cases.abnormal = torch.tensor(pictures.abnormal)
     return cases
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def from_npz(file: Path) -> tuple[Picked, Picked]:
+def from_npz(file: Path) -> tuple[PictureSet, PictureSet]:
     """The pool (train and val) and the test part of an archive of MedMNIST."""
     with np.load(file) as stored:
         parts = {
             side: (stored[f"{side}_images"], stored[f"{side}_labels"].ravel() > 0) for side in ("train", "val", "test")
         }
     both = [np.concatenate([parts[side][k] for side in ("train", "val")]) for k in (0, 1)]
-    pool = Picked(list(both[0]), both[1], [f"pool {n}" for n in range(len(both[0]))])
+    pool = PictureSet(list(both[0]), both[1], [f"pool {n}" for n in range(len(both[0]))])
     images, abnormal = parts["test"]
-    return pool, Picked(list(images), abnormal, [f"test {n}" for n in range(len(images))])
+    return pool, PictureSet(list(images), abnormal, [f"test {n}" for n in range(len(images))])
 
 
-def from_table(args: argparse.Namespace) -> tuple[Picked, Picked]:
+def from_table(args: argparse.Namespace) -> tuple[PictureSet, PictureSet]:
     """Half of the patients as the pool, the others as the test part; rows without their image are left out."""
     with args.file.open(encoding="utf-8-sig", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if (args.images / row[args.image]).is_file()]
     rows = [row for row in rows if row[args.label].strip() not in args.without]
-    pictures = Picked(
-        [opened(args.images / row[args.image]) for row in rows],
+    pictures = PictureSet(
+        [read_picture(args.images / row[args.image]) for row in rows],
         np.array([row[args.label].startswith(args.abnormal) for row in rows]),
         [row[args.patient] for row in rows],
     )
@@ -124,10 +124,10 @@ def from_table(args: argparse.Namespace) -> tuple[Picked, Picked]:
     row_sets = [
         [n for n, name in enumerate(pictures.patients) if (name in pool) == is_in_pool] for is_in_pool in (True, False)
     ]
-    return pictures.part(row_sets[0]), pictures.part(row_sets[1])
+    return pictures.select(row_sets[0]), pictures.select(row_sets[1])
 
 
-def opened(file: Path) -> np.ndarray:
+def read_picture(file: Path) -> np.ndarray:
     """A picture as grey values, or as colours."""
     from PIL import Image
 
@@ -140,7 +140,7 @@ def opened(file: Path) -> np.ndarray:
 # --- one backbone from other pictures --------------------------------------------------------------------------------
 
 
-def make_backbone(folders: Sequence[Path], out: Path, epochs: int, most: int) -> None:
+def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures: int) -> None:
     """Train the small network to tell from which folder a picture comes, and keep it without its last layer."""
     import torch
     from Fewshot.convnet import KIND, Classifier
@@ -153,10 +153,12 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, most: int) ->
     for number, folder in enumerate(folders):
         files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES)
         rng.shuffle(files)  # type: ignore[arg-type]
-        pictures += [opened(file) for file in files[:most]]
-        names += [number] * len(files[:most])
+        pictures += [read_picture(file) for file in files[:max_pictures]]
+        names += [number] * len(files[:max_pictures])
     input_settings = {"size": SIDE, **NORM}
-    cases = cases_of(Picked(pictures, np.array(names) > 0, [str(n) for n in range(len(names))]), input_settings)
+    cases = to_template_cases(
+        PictureSet(pictures, np.array(names) > 0, [str(n) for n in range(len(names))]), input_settings
+    )
     truth, images = torch.tensor(names), cases.pictures
     net = Classifier(WIDTH, len(folders))
     optimiser, started = torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.02), time.monotonic()
@@ -184,7 +186,7 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, most: int) ->
 # --- the comparison --------------------------------------------------------------------------------------------------
 
 
-def plan_of(args: argparse.Namespace, target: str) -> dict[str, Any]:
+def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
     """The template's settings, with the backbone that was named."""
     from Fewshot.backbone import describe
     from Fewshot.planning import add_engine, follow
@@ -197,7 +199,7 @@ def plan_of(args: argparse.Namespace, target: str) -> dict[str, Any]:
     return plan
 
 
-def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
+def score_test_cases(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
     """Scores of the test cases by what m3b keeps, by its parts and by the ordinary network, from one draw."""
     from Fewshot.choosing import preferred
     from Fewshot.crossed import joined, taught
@@ -221,19 +223,19 @@ def answered(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) 
     return {"few-shot": scores[{"fewshot": "alone", "image": "ordinary", "both": "together"}[engine]], **scores}
 
 
-def kept_scores(
-    place: Path | None, name: str, settings: str, make: Callable[[], dict[str, np.ndarray]]
+def load_or_make_scores(
+    folder: Path | None, name: str, settings: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """What `make` gives, out of a file where an earlier call left it.
 
     Raises:
         SystemExit: the file is of other settings.
     """
-    if place is None:
+    if folder is None:
         return make()
-    file = place / f"{name}.npz"
+    file = folder / f"{name}.npz"
     if not file.exists():
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         partial_file = file.with_suffix(".part.npz")
         np.savez(partial_file, settings=settings, **make())  # type: ignore[arg-type]
         partial_file.replace(file)
@@ -243,16 +245,16 @@ def kept_scores(
         return {engine: stored[engine] for engine in stored.files if engine != "settings"}
 
 
-def settings_of(args: argparse.Namespace) -> str:
+def describe_settings(args: argparse.Namespace) -> str:
     """What scores rest on besides the examples."""
     names = ("backbone", "epochs", "ordinary_epochs", "protocol", "object", "most_test")
     return ", ".join(f"{name}={getattr(args, name)}" for name in names)
 
 
-def compare(name: str, pool: Picked, test: Picked, args: argparse.Namespace) -> list[dict[str, Any]]:
+def compare_shots(name: str, pool: PictureSet, test: PictureSet, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row a k: AUROC of both, draw by draw, and their difference with its interval."""
-    plan = plan_of(args, "states")
-    prepared = [cases_of(part, plan["backbone"]) for part in (pool, test)]
+    plan = make_plan(args, "states")
+    prepared = [to_template_cases(part, plan["backbone"]) for part in (pool, test)]
     counts = [(int((~part.abnormal).sum()), int(part.abnormal.sum())) for part in (pool, test)]
     print(
         f"{name}: pool {counts[0][0]} normal, {counts[0][1]} abnormal; test {counts[1][0]} and {counts[1][1]}",
@@ -261,20 +263,22 @@ def compare(name: str, pool: Picked, test: Picked, args: argparse.Namespace) -> 
     rows = []
     for shots in args.shots:
         scores_by_draw = [
-            kept_scores(
+            load_or_make_scores(
                 args.scores,
                 f"{name}-{shots}-{seed}",
-                settings_of(args),
-                partial(answered, plan, *prepared, shots, seed),
+                describe_settings(args),
+                partial(score_test_cases, plan, *prepared, shots, seed),
             )
             for seed in range(args.draws)
         ]
-        rows.append({"set": name, "shots": shots, **paired(scores_by_draw, test)})
-        print(told(rows[-1]), flush=True)
+        rows.append({"set": name, "shots": shots, **compare_paired(scores_by_draw, test)})
+        print(format_row(rows[-1]), flush=True)
     return rows
 
 
-def paired(drawn: Sequence[dict[str, np.ndarray]], test: Picked, draws: int = 2000) -> dict[str, Any]:
+def compare_paired(
+    scores_by_draw: Sequence[dict[str, np.ndarray]], test: PictureSet, draws: int = 2000
+) -> dict[str, Any]:
     """AUROC of each engine and draw; of the mean difference a bootstrap over the patients of the test part."""
     from m3b.metrics.estimators import auroc
 
@@ -282,7 +286,10 @@ def paired(drawn: Sequence[dict[str, np.ndarray]], test: Picked, draws: int = 20
     numbers = np.array([names.index(entry) for entry in test.patients])
     resampled_counts = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
     weights = np.concatenate([np.ones((1, len(numbers))), resampled_counts[:, numbers]]).astype(float)
-    areas = {engine: np.stack([auroc(entry[engine], test.abnormal, weights) for entry in drawn]) for engine in drawn[0]}
+    areas = {
+        engine: np.stack([auroc(entry[engine], test.abnormal, weights) for entry in scores_by_draw])
+        for engine in scores_by_draw[0]
+    }
     figures: dict[str, Any] = {engine: [round(float(v), 4) for v in value[:, 0]] for engine, value in areas.items()}
     figures["difference"] = {}
     for engine in areas if "ordinary" in areas else ():
@@ -292,7 +299,7 @@ def paired(drawn: Sequence[dict[str, np.ndarray]], test: Picked, draws: int = 20
     return figures
 
 
-def told(row: dict[str, Any]) -> str:
+def format_row(row: dict[str, Any]) -> str:
     """A row for people, a line an engine."""
     lines = [f"  k = {row['shots']}"]
     for engine in (name for name in ("few-shot", "ordinary", "alone", "together", "averaged") if name in row):
@@ -335,19 +342,19 @@ def main(argv: list[str] | None = None) -> int:
         table.add_argument(f"--{option}", type=Path if option == "images" else str, required=True)
     table.add_argument("--without", nargs="*", default=[""], help="labels that say nothing, whose rows are left out")
     args = parser.parse_args(argv)
-    project_folder = project()
+    project_folder = assemble_project()
     try:
         if args.command == "backbone":
             make_backbone(args.folders, args.out, args.epochs, args.most)
         elif args.command == "bmad":
-            from fewshot_bmad import bmad
+            from fewshot_bmad import run_bmad
 
-            bmad(args)
+            run_bmad(args)
         else:
             pool, test = from_npz(args.file) if args.command == "npz" else from_table(args)
             if args.most_test and len(test.images) > args.most_test:
-                test = test.part(np.random.default_rng(0).permutation(len(test.images))[: args.most_test].tolist())
-            rows = compare(args.file.stem, pool, test, args)
+                test = test.select(np.random.default_rng(0).permutation(len(test.images))[: args.most_test].tolist())
+            rows = compare_shots(args.file.stem, pool, test, args)
             if args.json:
                 args.json.write_text(json.dumps(rows, indent=1))
     finally:

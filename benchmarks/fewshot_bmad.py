@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fewshot import PICTURES, Picked, cases_of, opened, plan_of
+from fewshot import PICTURES, PictureSet, make_plan, read_picture, to_template_cases
 
 PUBLISHED = Path(__file__).with_name("fewshot_published.json")
 
 
-def from_bmad(folder: Path, masks: bool) -> tuple[Picked, Picked]:
+def from_bmad(folder: Path, masks: bool) -> tuple[PictureSet, PictureSet]:
     """`valid` as the pool and `test` of one set: `{good,Ungood}/img`, masks in `anomaly_mask` under the same names."""
-    return tuple(_side(folder / side, masks) for side in ("valid", "test"))  # type: ignore[return-value]
+    return tuple(_read_part(folder / side, masks) for side in ("valid", "test"))  # type: ignore[return-value]
 
 
-def _side(folder: Path, masks: bool) -> Picked:
+def _read_part(folder: Path, masks: bool) -> PictureSet:
     images, abnormal, mask_images = [], [], []
     for state in ("good", "Ungood"):
         image_folder = folder / state / "img" if (folder / state / "img").is_dir() else folder / state
         for file in sorted(entry for entry in image_folder.iterdir() if entry.suffix.lower() in PICTURES):
-            images.append(opened(file))
+            images.append(read_picture(file))
             abnormal.append(state == "Ungood")
             mask = folder / state / "anomaly_mask" / file.name
-            mask_images.append(opened(mask) if mask.is_file() else np.zeros(images[-1].shape[:2], np.uint8))
+            mask_images.append(read_picture(mask) if mask.is_file() else np.zeros(images[-1].shape[:2], np.uint8))
     truth = [entry if entry.ndim == 2 else entry.max(axis=-1) for entry in mask_images] if masks else None
-    return Picked(images, np.array(abnormal), [f"{folder}/{n}" for n in range(len(images))], truth)
+    return PictureSet(images, np.array(abnormal), [f"{folder}/{n}" for n in range(len(images))], truth)
 
 
-def bmad(args: argparse.Namespace) -> None:
+def run_bmad(args: argparse.Namespace) -> None:
     """Every set that is there, at every k, beside what was published."""
     published = json.loads(PUBLISHED.read_text())["sets"]
     available_sets = {name: set_info for name, set_info in published.items() if (args.file / f"{name}_AD").is_dir()}
@@ -45,40 +45,40 @@ def bmad(args: argparse.Namespace) -> None:
     for name, set_info in available_sets.items():
         args.object = set_info["object"]
         pool, test = from_bmad(args.file / f"{name}_AD", set_info["masks"])
-        plan = plan_of(args, "masks" if set_info["masks"] else "states")
-        prepared = [cases_of(part, plan["backbone"]) for part in (pool, test)]
+        plan = make_plan(args, "masks" if set_info["masks"] else "states")
+        prepared = [to_template_cases(part, plan["backbone"]) for part in (pool, test)]
         for shots in args.shots:
             if shots == 0 and len(available_sets) < 2:
                 print(f"{name}, k = 0: no other set is at hand to learn from")
                 continue
             draws = args.draws if shots else 1
             areas = [
-                draw_of(plan, *prepared, shots, seed, args.protocol)
+                score_draw(plan, *prepared, shots, seed, args.protocol)
                 if shots
-                else zero_shot(args, name, available_sets, plan, prepared[1])
+                else score_zero_shot(args, name, available_sets, plan, prepared[1])
                 for seed in range(draws)
             ]
-            print(told(name, shots, areas, set_info), flush=True)
+            print(format_figures(name, shots, areas, set_info), flush=True)
 
 
-def told(name: str, shots: int, areas: list[tuple[float, float]], known: dict[str, Any]) -> str:
+def format_figures(name: str, shots: int, areas: list[tuple[float, float]], set_info: dict[str, Any]) -> str:
     """Ours, with the spread over the draws, beside the published figure."""
     image, pixel = (np.array(column, float) for column in zip(*areas, strict=True))
     own_text = f"{100 * image.mean():.2f}" + (f" +- {100 * image.std():.2f}" if len(areas) > 1 else "")
-    own_text += f" / {100 * pixel.mean():.2f}" if known["masks"] else ""
-    return f"{name}, k = {shots}: ours {own_text}; published (MVFA) {known['mvfa'].get(str(shots), 'none')}"
+    own_text += f" / {100 * pixel.mean():.2f}" if set_info["masks"] else ""
+    return f"{name}, k = {shots}: ours {own_text}; published (MVFA) {set_info['mvfa'].get(str(shots), 'none')}"
 
 
-def figures(test: Any, image: np.ndarray, shown: np.ndarray) -> tuple[float, float]:
+def compute_figures(test: Any, image: np.ndarray, pixel_scores: np.ndarray) -> tuple[float, float]:
     """AUROC of images and of pixels (NaN without masks), at the size of the backbone's input."""
     from Utils.ranks import auroc
 
     truth = test.truths.numpy() > 0.5
-    pixels = auroc(truth.ravel(), shown.ravel()) if test.masked else float("nan")
+    pixels = auroc(truth.ravel(), pixel_scores.ravel()) if test.masked else float("nan")
     return auroc(test.abnormal.numpy(), image), pixels
 
 
-def draw_of(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, protocol: str) -> tuple[float, float]:
+def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, protocol: str) -> tuple[float, float]:
     """Figures of one draw of k examples a state."""
     import torch
     from Fewshot.build import build
@@ -90,7 +90,7 @@ def draw_of(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, p
     torch.manual_seed(seed)
     part = pool.part(draw(pool, shots, seed))
     if protocol != "paper":
-        return figures(test, *answers(taught(plan, part, 1e6, seed), test.pictures)[:2])  # type: ignore[arg-type]
+        return compute_figures(test, *answers(taught(plan, part, 1e6, seed), test.pictures)[:2])  # type: ignore[arg-type]
     model: Any = build(plan)
     model.pixels = part.masked
     optimiser = torch.optim.Adam(model.adapters(part.masked), lr=1e-3, betas=(0.5, 0.999))
@@ -98,13 +98,13 @@ def draw_of(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, p
     for _ in range(int(plan["fewshot"]["epochs"])):
         one_epoch(model, part, plan, optimiser)
         banks, _, _ = finish(model, part, None)
-        current = figures(test, *published(look(model, test.pictures, banks), part.masked))
+        current = compute_figures(test, *published(look(model, test.pictures, banks), part.masked))
         best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best
 
 
-def zero_shot(
-    args: argparse.Namespace, left_out: str, there: dict[str, Any], plan: dict[str, Any], test: Any
+def score_zero_shot(
+    args: argparse.Namespace, excluded_set: str, available_sets: dict[str, Any], plan: dict[str, Any], test: Any
 ) -> tuple[float, float]:
     """Figures of adapters that learnt from the other sets alone, each with its own words."""
     import torch
@@ -114,37 +114,37 @@ def zero_shot(
 
     torch.manual_seed(0)
     other_sets = []
-    for name, set_info in there.items():
-        if name != left_out:
-            other_plan = plan_of(argparse.Namespace(**{**vars(args), "object": set_info["object"]}), "states")
+    for name, set_info in available_sets.items():
+        if name != excluded_set:
+            other_plan = make_plan(argparse.Namespace(**{**vars(args), "object": set_info["object"]}), "states")
             side = from_bmad(args.file / f"{name}_AD", set_info["masks"])[args.protocol == "paper"]
-            other_sets.append((cases_of(side, plan["backbone"]), words(build(other_plan))))
+            other_sets.append((to_template_cases(side, plan["backbone"]), get_texts(build(other_plan))))
     model: Any = build(plan)
-    own_texts, masked = words(model), any(cases.masked for cases, _ in other_sets)
+    own_texts, masked = get_texts(model), any(cases.masked for cases, _ in other_sets)
     model.pixels = masked and test.masked
     rate = 1e-4 if args.protocol == "paper" else float(plan["fewshot"]["lr"])
     optimiser = torch.optim.Adam(model.adapters(masked), lr=rate, betas=(0.5, 0.999))
     best = (0.0, 0.0)
     for epoch in range(int(plan["fewshot"]["epochs"])):
         for cases, texts in other_sets:
-            say(model, texts)
+            set_texts(model, texts)
             one_epoch(model, cases, plan, optimiser)
-        say(model, own_texts)
+        set_texts(model, own_texts)
         if args.protocol == "paper" or epoch + 1 == int(plan["fewshot"]["epochs"]):
             looks = look(model, test.pictures, [])
-            current = figures(test, looks["image"], looks["map"])
+            current = compute_figures(test, looks["image"], looks["map"])
             best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best
 
 
-def words(model: Any) -> Any:
+def get_texts(model: Any) -> Any:
     """What stands for normal and abnormal, where texts say it; None where two vectors are learnt."""
     import torch
 
     return None if isinstance(model.texts, torch.nn.Parameter) else model.texts.clone()
 
 
-def say(model: Any, texts: Any) -> None:
+def set_texts(model: Any, texts: Any) -> None:
     """Put the words of a set in place."""
     if texts is not None:
         model.texts.copy_(texts)

@@ -27,16 +27,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from template_bench import NAMES, TEMPLATES, measure
+from template_bench import NAMES, TEMPLATES, run_in_template
 
-WATCHED = {"diagnosis": "auroc", "segmentation": "dice", "detection": "map_50", "report": "quality"}
-TINY = {
+WATCHED_METRICS = {"diagnosis": "auroc", "segmentation": "dice", "detection": "map_50", "report": "quality"}
+TINY_SETTINGS = {
     "diagnosis": ["network.name=small_cnn", "network.width=8", "batch=4", "folds=1"],
     "segmentation": ["patch=[16,16,16]", "network.name=unet", "batch=2"],
     "detection": ["network.width=8", "batch=2"],
     "report": ["network.image_width=8", "network.width=32", "network.layers=1", "batch=2"],
 }
-BARE = """
+BARE_LOOP_CODE = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, ".")
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a few steps of tiny networks: whether this script works")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    device = gpu_name()
+    device = get_gpu_name()
     print(
         f"{datetime.now(UTC):%Y-%m-%d}, {device or 'NO GPU HERE: two trainings on the processor, nothing is learnt about GPUs'}"
     )
@@ -81,44 +81,44 @@ def main() -> None:
     table = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.template:
-            table[name] = comparison = compared(name, Path(folder), options, bool(device))
-            print(row_of(name, comparison), flush=True)
+            table[name] = comparison = compare_template(name, Path(folder), options, bool(device))
+            print(format_row(name, comparison), flush=True)
     if options.out:
         options.out.write_text(json.dumps({"device": device, "minutes": options.minutes, "templates": table}, indent=1))
 
 
-def gpu_name() -> str:
+def get_gpu_name() -> str:
     """Of the first GPU; empty where PyTorch sees none."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
 
 
-def compared(name: str, folder: Path, options: argparse.Namespace, gpu: bool) -> dict[str, Any]:
+def compare_template(name: str, folder: Path, options: argparse.Namespace, gpu: bool) -> dict[str, Any]:
     """Both trainings of a template and the bare loop."""
     trained = {}
     for device_name in ("cpu", "gpu"):
-        work = assembled(name, folder / f"{device_name}-{name}")
-        settings = ["max_steps=6", *TINY[name]] if options.tiny else []
+        work = assemble_template(name, folder / f"{device_name}-{name}")
+        settings = ["max_steps=6", *TINY_SETTINGS[name]] if options.tiny else []
         settings += ["device=cpu"] if device_name == "cpu" or not gpu else []
-        call(work, "plan.py", "--minutes", str(options.minutes), *(["--set", *settings] if settings else []))
+        run_python(work, "plan.py", "--minutes", str(options.minutes), *(["--set", *settings] if settings else []))
         if options.tiny:
-            shorten(work)
-        watch = Use() if device_name == "gpu" and gpu else None
+            shorten_epochs(work)
+        watch = GpuUsageMonitor() if device_name == "gpu" and gpu else None
         start = time.monotonic()
-        call(work, "train.py")
+        run_python(work, "train.py")
         trained[device_name] = {
             "seconds": time.monotonic() - start,
-            "use": watch.end() if watch else None,
+            "use": watch.stop() if watch else None,
             "work": work,
         }
-    gpu_log, cpu_log = (log_of(trained[device_name]["work"]) for device_name in ("gpu", "cpu"))
-    column = WATCHED[name] if WATCHED[name] in gpu_log[-1] else list(gpu_log[-1])[4]
+    gpu_log, cpu_log = (read_log(trained[device_name]["work"]) for device_name in ("gpu", "cpu"))
+    column = WATCHED_METRICS[name] if WATCHED_METRICS[name] in gpu_log[-1] else list(gpu_log[-1])[4]
     target_figure = max(float(row[column]) for row in cpu_log)
     reached = next((float(row["seconds"]) for row in gpu_log if float(row[column]) >= target_figure), None)
     plan = json.loads((trained["gpu"]["work"] / "plan.json").read_text())
     samples = int(gpu_log[-1]["step"]) * int(plan["batch"]) / max(float(gpu_log[-1]["seconds"]), 1e-6)
-    bare_loop = measure(trained["gpu"]["work"], BARE, "3" if options.tiny else "50")
+    bare_loop = run_in_template(trained["gpu"]["work"], BARE_LOOP_CODE, "3" if options.tiny else "50")
     return {
         "figure": column, "cpu": target_figure, "gpu": max(float(row[column]) for row in gpu_log), "reached": reached,
         "samples": samples, "bare": bare_loop["samples"], "use": trained["gpu"]["use"],
@@ -126,16 +126,16 @@ def compared(name: str, folder: Path, options: argparse.Namespace, gpu: bool) ->
     }  # fmt: skip
 
 
-def assembled(name: str, work: Path) -> Path:
+def assemble_template(name: str, work: Path) -> Path:
     """The template with its example data."""
     shutil.copytree(TEMPLATES / name, work)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
-    call(work, "example/make_example.py")
+    run_python(work, "example/make_example.py")
     return work
 
 
-def shorten(work: Path) -> None:
+def shorten_epochs(work: Path) -> None:
     """Epochs of a few steps, so that there is a log."""
     file = work / "plan.json"
     plan = json.loads(file.read_text())
@@ -145,7 +145,7 @@ def shorten(work: Path) -> None:
     file.write_text(json.dumps(plan))
 
 
-def call(work: Path, *command: str) -> str:
+def run_python(work: Path, *command: str) -> str:
     """Standard output; ends the program with both where the command fails."""
     done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
     if done.returncode:
@@ -153,7 +153,7 @@ def call(work: Path, *command: str) -> str:
     return done.stdout
 
 
-def log_of(work: Path) -> list[dict[str, str]]:
+def read_log(work: Path) -> list[dict[str, str]]:
     """The log's rows that have the last one's columns filled; of the report template those of its last stage."""
     with (work / "Logout/log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -161,37 +161,38 @@ def log_of(work: Path) -> list[dict[str, str]]:
     return [row for row in rows if row["fold"] == last]
 
 
-class Use:
+class GpuUsageMonitor:
     """The mean use of the first GPU in percent, as nvidia-smi tells it once a second."""
 
     def __init__(self) -> None:
-        self.seen: list[float] = []
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.samples: list[float] = []
+        self.stop_event = threading.Event()
+        self.thread = threading.Thread(target=self._sample, daemon=True)
         self.thread.start()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         card = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
         query = ["nvidia-smi", "-i", card, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        while not self.over.wait(1.0):
+        while not self.stop_event.wait(1.0):
             done = subprocess.run(query, capture_output=True, text=True)
             if done.returncode == 0 and done.stdout.strip().isdigit():
-                self.seen.append(float(done.stdout))
+                self.samples.append(float(done.stdout))
 
-    def end(self) -> float | None:
+    def stop(self) -> float | None:
         """None where nvidia-smi said nothing."""
-        self.over.set()
+        self.stop_event.set()
         self.thread.join()
-        return sum(self.seen) / len(self.seen) if self.seen else None
+        return sum(self.samples) / len(self.samples) if self.samples else None
 
 
-def row_of(name: str, found: dict[str, Any]) -> str:
+def format_row(name: str, comparison: dict[str, Any]) -> str:
     """A line of the table."""
-    reached = "not reached" if found["reached"] is None else f"{found['reached']:.0f} s"
-    use = "-" if found["use"] is None else f"{found['use']:.0f}%"
+    reached = "not reached" if comparison["reached"] is None else f"{comparison['reached']:.0f} s"
+    use = "-" if comparison["use"] is None else f"{comparison['use']:.0f}%"
     return (
-        f"{name:13}{found['figure'][:8]:>9}{found['cpu']:8.3f}{found['gpu']:8.3f}{reached:>20}{found['samples']:11.1f}"
-        f"{found['bare']:9.1f}{found['samples'] / found['bare']:7.0%}{use:>6}{found['held']:9.2f}{found['expected']:12.2f}"
+        f"{name:13}{comparison['figure'][:8]:>9}{comparison['cpu']:8.3f}{comparison['gpu']:8.3f}{reached:>20}{comparison['samples']:11.1f}"
+        f"{comparison['bare']:9.1f}{comparison['samples'] / comparison['bare']:7.0%}{use:>6}"
+        f"{comparison['held']:9.2f}{comparison['expected']:12.2f}"
     )
 
 

@@ -49,7 +49,7 @@ class nnUNetTrainerMinutes(nnUNetTrainer):
 """
 
 
-SHIM = """
+TIMM_SHIM = """
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
@@ -75,7 +75,7 @@ def main() -> None:
     if "m3b" in options.only:
         rows["m3b run"], split = run_m3b(options.data.resolve(), options.minutes, out)
     split = split or make_split(options.data.resolve(), out)
-    train, test = (cases_of(split, part) for part in ("train", "test"))
+    train, test = (load_cases(split, part) for part in ("train", "test"))
     for name, run in (("template", run_template), ("nnunet", run_nnunet)):
         if name in options.only:
             rows[name] = run(train, test, options.minutes, out)
@@ -87,7 +87,7 @@ def main() -> None:
         print(f"{name:12} {dice[0]:9.4f} {dice[1]:9.4f} {np.mean(dice):9.4f} {wall / 60:9.1f}")
 
 
-def shell(command: list[str], cwd: Path, **environment: str) -> str:
+def run_command(command: list[str], cwd: Path, **environment: str) -> str:
     """Standard output; the end of everything is shown where the command fails."""
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **environment}
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
@@ -103,9 +103,9 @@ def run_m3b(data: Path, minutes: float, out: Path) -> tuple[tuple[list[float], f
     (out / "card.json").write_text(json.dumps([{**card, "path": str(data)}]))
     start, run = time.monotonic(), out / "run"
     command = [sys.executable, "-m", "m3b", "run", REQUEST, "--data", str(out / "card.json"), "--llm", "rules"]
-    print(shell([*command, "--train-minutes", str(minutes), "--out", str(run)], out)[-3000:])
+    print(run_command([*command, "--train-minutes", str(minutes), "--out", str(run)], out)[-3000:])
     wall, split = time.monotonic() - start, run / "work" / "Datapath"
-    return (predict_and_score(run / "model", cases_of(split, "test"), out / "m3b.json"), wall), split
+    return (predict_and_score(run / "model", load_cases(split, "test"), out / "m3b.json"), wall), split
 
 
 def make_split(data: Path, out: Path) -> Path:
@@ -116,11 +116,11 @@ def make_split(data: Path, out: Path) -> Path:
         (work / "data" / "hippocampus").symlink_to(data)
     folder, values = "data/hippocampus", ",".join(f"{value}={name}" for name, value in LABELS.items())
     build = [sys.executable, str(TEMPLATES / "indexing" / "build_index.py"), "--values", values]
-    print(shell([*build, "--images", f"{folder}/images", "--masks", f"{folder}/labels"], work)[-1500:])
+    print(run_command([*build, "--images", f"{folder}/images", "--masks", f"{folder}/labels"], work)[-1500:])
     return work / "Datapath"
 
 
-def cases_of(split: Path, part: str) -> list[dict[str, Any]]:
+def load_cases(split: Path, part: str) -> list[dict[str, Any]]:
     """Records with absolute paths."""
     work = split.parent
     records = json.loads((split / f"{part}.json").read_text())
@@ -146,9 +146,9 @@ def run_template(
     (work / "Datapath" / "train.json").write_text(json.dumps(train))
     (work / "Datapath" / "label_dict.json").write_text(json.dumps(LABELS))
     start = time.monotonic()
-    print(shell([sys.executable, "plan.py", "--minutes", str(minutes)], work))
-    print(shell([sys.executable, "train.py"], work)[-2000:])
-    shell([sys.executable, "export.py", "--out", "Deliver"], work)
+    print(run_command([sys.executable, "plan.py", "--minutes", str(minutes)], work))
+    print(run_command([sys.executable, "train.py"], work)[-2000:])
+    run_command([sys.executable, "export.py", "--out", "Deliver"], work)
     wall = time.monotonic() - start
     return predict_and_score(work / "Deliver", test, out / "template.json"), wall
 
@@ -157,7 +157,7 @@ def predict_and_score(model: Path, test: list[dict[str, Any]], file: Path) -> li
     paths = file.with_suffix(".list.json")
     paths.write_text(json.dumps([record["image_path"] for record in test]))
     masks = file.with_suffix("")
-    shell([sys.executable, "predict.py", "--list", str(paths), "-o", str(file), "--masks", str(masks)], model)
+    run_command([sys.executable, "predict.py", "--list", str(paths), "-o", str(file), "--masks", str(masks)], model)
     return score([file.parent / result["mask"] for result in json.loads(file.read_text())], test)
 
 
@@ -197,19 +197,21 @@ def run_nnunet(
     if importlib.util.find_spec("torchvision") is None:
         for module in ("timm", "timm/layers", "timm/models", "timm/models/eva"):
             (folder / "shim" / module).mkdir(parents=True)
-            (folder / "shim" / module / "__init__.py").write_text(SHIM)
+            (folder / "shim" / module / "__init__.py").write_text(TIMM_SHIM)
         env["PYTHONPATH"] = str(folder / "shim")
     env |= {"nnUNet_extTrainer": str(folder / "trainer"), "nnUNet_n_proc_DA": "1", "nnUNet_compile": "f"}
     device = "cuda" if _has_gpu() else "cpu"
-    shell(["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], folder, **env)
+    run_command(
+        ["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], folder, **env
+    )
     env |= {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
     command = ["nnUNetv2_train", "4", "3d_fullres", "all", "-tr", "nnUNetTrainerMinutes", "-device", device]
-    output = shell(command, folder, **env, EPOCHS="1")
+    output = run_command(command, folder, **env, EPOCHS="1")
     epoch = min(float(value) for value in re.findall(r"Epoch time: ([0-9.]+)", output))
     epochs = max(1, int(minutes * 60 / epoch))
     print(f"nnU-Net: {epoch:.1f} s for {STEPS} steps, {epochs} epochs in {minutes:g} minutes", flush=True)
     start = time.monotonic()
-    shell(command, folder, **env, EPOCHS=str(epochs))
+    run_command(command, folder, **env, EPOCHS=str(epochs))
     wall = time.monotonic() - start
     predict_paths = [
         "-i",
@@ -224,7 +226,7 @@ def run_nnunet(
         "all",
     ]
     predict_options = ["-tr", "nnUNetTrainerMinutes", "-device", device, "-npp", "1", "-nps", "1"]
-    shell(["nnUNetv2_predict", *predict_paths, *predict_options], folder, **env)
+    run_command(["nnUNetv2_predict", *predict_paths, *predict_options], folder, **env)
     return score([folder / "found" / f"test_{number:04d}.nii.gz" for number in range(len(test))], test), wall
 
 

@@ -73,7 +73,7 @@ class Outcome:
     processor_s: float
 
 
-def moments(count: int, seed: int, length: float) -> Iterator[Kill]:
+def random_kills(count: int, seed: int, length: float) -> Iterator[Kill]:
     """Kills at random moments of a run that takes `length` seconds."""
     draw = random.Random(seed)
     for at in range(count):
@@ -81,14 +81,14 @@ def moments(count: int, seed: int, length: float) -> Iterator[Kill]:
         yield Kill(f"moment {at + 1} of seed {seed}", seconds=share * length)
 
 
-def at_events(count: int) -> Iterator[Kill]:
+def event_kills(count: int) -> Iterator[Kill]:
     """A kill right after each event but the last."""
     yield from (Kill(f"event {at}", at=at) for at in range(1, count))
 
 
-def survive(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outcome:
+def kill_and_resume(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outcome:
     """Begin, kill and resume one run; what is wrong once a second process has worked it to its end."""
-    before, temporary = processor_s(), run.parent / "tmp"
+    before, temporary = get_processor_s(), run.parent / "tmp"
     temporary.mkdir(parents=True)
     os.environ["TMPDIR"] = os.environ["XDG_STATE_HOME"] = str(temporary)  # and no entry in the user's list of runs
     exit_code, event_count, faults = kill.begin(run, data), 0, []
@@ -101,15 +101,15 @@ def survive(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outc
     else:
         faults = faults_of(run, expected)
         faults += [f"left among temporary files: {file.name}" for file in sorted(temporary.iterdir())]
-    return Outcome(kill.name, exit_code, event_count, tuple(faults), processor_s() - before)
+    return Outcome(kill.name, exit_code, event_count, tuple(faults), get_processor_s() - before)
 
 
-def processor_s() -> float:
+def get_processor_s() -> float:
     """Of this process and all that it waited for."""
     return sum(os.times()[:4])
 
 
-def known(results: Path | None) -> dict[str, Outcome]:
+def load_outcomes(results: Path | None) -> dict[str, Outcome]:
     """The kills that an earlier call made, by name; a last line that was torn is left out."""
     outcomes: dict[str, Outcome] = {}
     for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
@@ -121,7 +121,7 @@ def known(results: Path | None) -> dict[str, Outcome]:
     return outcomes
 
 
-def told(outcomes: Sequence[Outcome]) -> str:
+def format_outcomes(outcomes: Sequence[Outcome]) -> str:
     """The sum of all kills, and what was wrong, as lines of text."""
     faulty = [result for result in outcomes if result.faults]
     killed = sum(result.first == KILLED for result in outcomes)
@@ -162,18 +162,18 @@ def main() -> int:
         length, expected = time.monotonic() - started, outcome(folder / "undisturbed" / "run")
         count = len(journal(folder / "undisturbed" / "run"))
         print(f"Undisturbed: {expected['status']} after {length:.1f} s and {count} events.", flush=True)
-        done = known(args.results)
-        for kill in at_events(count) if args.events else moments(args.moments, args.seed, length):
+        done = load_outcomes(args.results)
+        for kill in event_kills(count) if args.events else random_kills(args.moments, args.seed, length):
             if args.max_minutes and time.monotonic() - started > args.max_minutes * 60:
                 break
             if kill.name in done:
                 continue
-            kill_outcome = done[kill.name] = survive(folder / "killed" / "run", data, kill, expected)
+            kill_outcome = done[kill.name] = kill_and_resume(folder / "killed" / "run", data, kill, expected)
             if args.results is not None:
                 with args.results.open("a") as stream:
                     stream.write(json.dumps(asdict(kill_outcome)) + "\n")
             shutil.rmtree(folder / "killed")
-        print(told(list(done.values())))
+        print(format_outcomes(list(done.values())))
         return 1 if any(kept_outcome.faults for kept_outcome in done.values()) else 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)

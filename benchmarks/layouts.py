@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from template_bench import TEMPLATES, measure
+from template_bench import TEMPLATES, run_in_template
 
 CODE = """
 import json, statistics, sys, time
@@ -58,7 +58,7 @@ print("RESULT", json.dumps({name: statistics.median(taken[name == "last"][2:]) f
 COMMON = {"classes": ["one", "other"], "channels": 1, "overlap": False, "multi_label": False, "precision": "fp32"}
 
 
-def unet(dims: int, stages: int, patch: list[int], batch: int) -> dict[str, Any]:
+def make_unet_plan(dims: int, stages: int, patch: list[int], batch: int) -> dict[str, Any]:
     """A plan of the segmentation template, as far as its network goes."""
     network = {
         "name": "unet",
@@ -70,19 +70,19 @@ def unet(dims: int, stages: int, patch: list[int], batch: int) -> dict[str, Any]
     return {**COMMON, "task": "segmentation", "dims": dims, "network": network, "patch": patch, "batch": batch}
 
 
-def classifier(size: list[int], batch: int) -> dict[str, Any]:
+def make_classifier_plan(size: list[int], batch: int) -> dict[str, Any]:
     """The same of the diagnosis template."""
     network = {"name": "small_cnn", "width": 16, "dropout": 0.2}
     return {**COMMON, "task": "diagnosis", "dims": len(size), "network": network, "size": size, "batch": batch}
 
 
 ROWS = {
-    "3D U-Net, two patches": unet(3, 4, [56, 40, 40], 2),
-    "3D U-Net, one patch": unet(3, 4, [56, 40, 40], 1),
-    "2D U-Net": unet(2, 5, [160, 160], 8),
-    "2D classifier, 28 x 28": classifier([28, 28], 64),
-    "2D classifier, 96 x 96": classifier([96, 96], 16),
-    "3D classifier": classifier([48, 48, 48], 4),
+    "3D U-Net, two patches": make_unet_plan(3, 4, [56, 40, 40], 2),
+    "3D U-Net, one patch": make_unet_plan(3, 4, [56, 40, 40], 1),
+    "2D U-Net": make_unet_plan(2, 5, [160, 160], 8),
+    "2D classifier, 28 x 28": make_classifier_plan([28, 28], 64),
+    "2D classifier, 96 x 96": make_classifier_plan([96, 96], 16),
+    "3D classifier": make_classifier_plan([48, 48, 48], 4),
 }
 
 
@@ -99,7 +99,7 @@ def main() -> None:
             if not work.exists():
                 shutil.copytree(TEMPLATES / plan["task"], work)
                 shutil.copytree(TEMPLATES / "shared", work / "Utils", dirs_exist_ok=True)
-            times = measure(work, CODE, json.dumps(plan), json.dumps(options))
+            times = run_in_template(work, CODE, json.dumps(plan), json.dumps(options))
             usual, last = times["usual"], times["last"]
             print(f"{name:30} {usual:8.1f} {last:18.1f} {usual / last:7.2f}", flush=True)
 

@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from template_bench import NAMES, measure, prepare
+from template_bench import NAMES, prepare_template, run_in_template
 
 CODE = """
 import json, sys, time
@@ -83,11 +83,11 @@ def main() -> None:
     print(f"{'template':14} {'loader/s':>10} {'decoding/s':>11} {'times':>7} {'step waits':>11}")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.template:
-            work = prepare(name, Path(folder), *SIZES.get(name, ()))
+            work = prepare_template(name, Path(folder), *SIZES.get(name, ()))
             if work is None:
                 print(f"{name:14} not there")
                 continue
-            rates = measure(work, CODE, str(options.seconds))
+            rates = run_in_template(work, CODE, str(options.seconds))
             times = rates["cached"] / rates["decoded"]
             row = f"{name:14} {rates['cached']:10.0f} {rates['decoded']:11.1f} {times:7.1f} {rates['waiting']:11.1%}"
             print(row, flush=True)

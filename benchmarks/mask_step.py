@@ -19,7 +19,7 @@ from pathlib import Path
 
 from template_bench import TEMPLATES
 
-WAYS = ("as glibc and the layers have it", "freed memory kept", "freed memory kept, losses by rows")
+VARIANTS = ("as glibc and the layers have it", "freed memory kept", "freed memory kept, losses by rows")
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--way", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way is not None:
-        print(step_ms(options.classes[0], options))
+        print(measure_step_ms(options.classes[0], options))
         return
     numbers = ["--side", options.side, "--steps", options.steps, "--threads", options.threads]
     with tempfile.TemporaryDirectory() as folder:
@@ -39,7 +39,7 @@ def main() -> None:
         shutil.copytree(TEMPLATES / "shared", project / "Utils", dirs_exist_ok=True)
         for classes in options.classes:
             first_ms = 0.0
-            for variant, name in enumerate(WAYS):
+            for variant, name in enumerate(VARIANTS):
                 command = [
                     sys.executable,
                     str(Path(__file__).resolve()),
@@ -57,7 +57,7 @@ def main() -> None:
                 print(f"{classes:3} classes  {name:34} {step_time_ms:7.1f} ms  {step_time_ms / first_ms:5.2f}")
 
 
-def step_ms(classes: int, options: argparse.Namespace) -> float:
+def measure_step_ms(classes: int, options: argparse.Namespace) -> float:
     """In the folder of an assembled project."""
     sys.path.insert(0, ".")
     import torch

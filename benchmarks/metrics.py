@@ -10,19 +10,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from m3b.metrics import Case, ReportCase, score_diagnosis, score_reports
+from m3b.metrics import ClassificationCase, ReportCase, score_diagnosis, score_reports
 
 FINDINGS = [f"f{k}" for k in range(14)]
 
 
-def findings() -> list[Case]:
+def make_finding_cases() -> list[ClassificationCase]:
     """A thousand cases of 500 patients; findings from rare to common."""
     rng = np.random.default_rng(0)
     truth = rng.random((1000, 14)) < np.linspace(0.004, 0.4, 14)
     p = np.clip(0.3 * truth + 0.7 * rng.random((1000, 14)), 0, 1)
     rows = zip(truth, p, strict=True)
     return [
-        Case(
+        ClassificationCase(
             str(i),
             str(i // 2),
             tuple(n for n, t in zip(FINDINGS, row, strict=True) if t),
@@ -32,7 +32,7 @@ def findings() -> list[Case]:
     ]
 
 
-def reports() -> list[ReportCase]:
+def make_report_cases() -> list[ReportCase]:
     """Two hundred pairs of eighty words."""
     rng = np.random.default_rng(0)
     words = [f"w{k}" for k in range(300)] + ["the", "is", "no", "."] * 20
@@ -40,13 +40,13 @@ def reports() -> list[ReportCase]:
     return [ReportCase(str(k), "", texts[k], texts[200 + k]) for k in range(200)]
 
 
-def timed(name: str, score: Callable[[], object]) -> None:
+def time_scoring(name: str, score: Callable[[], object]) -> None:
     start = time.process_time()
     score()
     print(f"{name}: {time.process_time() - start:.2f} s of processor time")
 
 
 if __name__ == "__main__":
-    cases, texts = findings(), reports()
-    timed("14 findings, 1000 cases, 1000 bootstrap samples", lambda: score_diagnosis(cases, FINDINGS, True))
-    timed("200 reports of 80 words, 1000 bootstrap samples", lambda: score_reports(texts))
+    cases, texts = make_finding_cases(), make_report_cases()
+    time_scoring("14 findings, 1000 cases, 1000 bootstrap samples", lambda: score_diagnosis(cases, FINDINGS, True))
+    time_scoring("200 reports of 80 words, 1000 bootstrap samples", lambda: score_reports(texts))

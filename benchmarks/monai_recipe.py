@@ -44,10 +44,20 @@ def main() -> None:
 
 
 def train(
-    model: Any, rate: float, step: Callable[[], torch.Tensor], epoch: int, valid: Callable[[], float], seconds: float
+    model: Any,
+    learning_rate: float,
+    step: Callable[[], torch.Tensor],
+    epoch: int,
+    valid: Callable[[], float],
+    seconds: float,
 ) -> None:
     """Adam until the seconds are over; the weights of the epoch with the best validation figure are kept."""
-    optimizer, start, best, best_weights = torch.optim.Adam(model.parameters(), rate), time.monotonic(), -1.0, None
+    optimizer, start, best, best_weights = (
+        torch.optim.Adam(model.parameters(), learning_rate),
+        time.monotonic(),
+        -1.0,
+        None,
+    )
     steps = scorings = 0
     while time.monotonic() - start < seconds:
         model.train()
@@ -162,14 +172,14 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
         result: torch.Tensor = loss(model(pixels), labels)
         return result
 
-    def found(image: torch.Tensor) -> torch.Tensor:
+    def predict_logits(image: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = sliding_window_inference(image[None], size, 4, model, overlap=0.5)[0]
         return logits
 
     def valid() -> float:
         sampled_cases = [valid_set[int(k)] for k in np.linspace(0, len(valid_set) - 1, min(24, len(valid_set)))]
         table = [
-            dice_of(decide(found(case["pixel_values"]), overlap), case["labels"].numpy(), classes, overlap)
+            dice_of(decide(predict_logits(case["pixel_values"]), overlap), case["labels"].numpy(), classes, overlap)
             for case in sampled_cases
         ]
         return mean_dice(np.array(table, float))
@@ -179,7 +189,7 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
     with torch.no_grad():
         for index, path in enumerate(paths):
             image = read_case(path, plan)
-            logits = found(torch.from_numpy(prepare_image(image, plan))).numpy()
+            logits = predict_logits(torch.from_numpy(prepare_image(image, plan))).numpy()
             masks[str(index)] = predict.decide_at(logits, image.array.shape[1:], overlap)
     return masks
 
@@ -210,17 +220,17 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
                 if rng.random() < 0.5:
                     image, side = np.flip(image, axis + 1), image.shape[axis + 1]
                     boxes[:, [axis, axis + 2]] = side - boxes[:, [axis + 2, axis]]
-            losses.append(points_loss(model(padded(np.ascontiguousarray(image)))[0], boxes, classes))
+            losses.append(compute_points_loss(model(pad_sides(np.ascontiguousarray(image)))[0], boxes, classes))
         return torch.stack(losses).mean()
 
-    def found(image: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def predict_boxes(image: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows, columns = image.shape[1:]
         with torch.no_grad():
-            return peaks(model(padded(image))[0, :, :rows, :columns], classes)
+            return find_peaks(model(pad_sides(image))[0, :, :rows, :columns], classes)
 
     def valid() -> float:
         sampled_rows = [int(row) for row in valid_set.rows[:40]]
-        answers = [found(np.asarray(cases.image(row), np.float32)) for row in sampled_rows]
+        answers = [predict_boxes(np.asarray(cases.image(row), np.float32)) for row in sampled_rows]
         truths = [(cases.boxes[row][:, :4], cases.boxes[row][:, 4].astype(int)) for row in sampled_rows]
         return float(np.nanmean([average_precision(*column) for column in rank_images(answers, truths, classes)]))
 
@@ -229,20 +239,20 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
     for index, path in enumerate(paths):
         image = read_image(path)
         array = prepare_image(image, plan, str(path))
-        boxes, scores, labels = found(array)
+        boxes, scores, labels = predict_boxes(array)
         share = predict._share(image, array.shape[1:])
         corners = [predict._to_file(box * np.concatenate([share, share]), path, 2) for box in boxes]
         result[str(index)] = np.column_stack([np.array(corners).reshape(-1, 4), scores, labels])
     return result
 
 
-def padded(image: np.ndarray) -> torch.Tensor:
+def pad_sides(image: np.ndarray) -> torch.Tensor:
     """(1, C, H, W) with sides that four halvings divide."""
     rows, columns = image.shape[1:]
     return torch.nn.functional.pad(torch.from_numpy(image)[None], (0, -columns % 16, 0, -rows % 16))
 
 
-def points_loss(output: torch.Tensor, boxes: np.ndarray, classes: int) -> torch.Tensor:
+def compute_points_loss(output: torch.Tensor, boxes: np.ndarray, classes: int) -> torch.Tensor:
     """Penalty-reduced focal loss of the heat maps (K + 2, H, W), and 0.1 L1 of the log sizes at the boxes' middles."""
     heat, size = output[:classes].sigmoid().clamp(1e-4, 1 - 1e-4), output[classes:]
     grid = np.mgrid[: output.shape[1], : output.shape[2]]
@@ -266,11 +276,11 @@ def points_loss(output: torch.Tensor, boxes: np.ndarray, classes: int) -> torch.
     return loss
 
 
-def peaks(output: torch.Tensor, classes: int, most: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def find_peaks(output: torch.Tensor, classes: int, max_boxes: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Boxes (rows and columns of lower and upper corner), scores and classes of the surest peaks of the heat maps."""
     heat, size = output[:classes].sigmoid(), output[classes:].clamp(0, 7).exp()
     peak = torch.where(torch.nn.functional.max_pool2d(heat[None], 3, 1, 1)[0] == heat, heat, torch.zeros_like(heat))
-    scores, positions = peak.flatten().topk(min(most, peak.numel()))
+    scores, positions = peak.flatten().topk(min(max_boxes, peak.numel()))
     label, spot = positions // heat[0].numel(), positions % heat[0].numel()
     row, column = spot // heat.shape[2], spot % heat.shape[2]
     half = size[:, row, column] / 2

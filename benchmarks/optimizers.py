@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from recipes import call, prepare
+from recipes import prepare_project, run_python
 
 OPTIMIZERS = ("adamw", "muon")
 
@@ -34,17 +34,19 @@ def main() -> None:
     out = (options.out or Path(tempfile.mkdtemp(prefix="optimizers_"))).resolve()
     for folder, request in options.sets:
         work = out / Path(folder).name
-        prepare(Path(folder).resolve(), request, work)
+        prepare_project(Path(folder).resolve(), request, work)
         for optimizer in OPTIMIZERS:
-            print(f"{work.name[:28]:28} {optimizer:6} {_told(trained(work, optimizer, options))}", flush=True)
+            print(
+                f"{work.name[:28]:28} {optimizer:6} {_format_figures(train_with(work, optimizer, options))}", flush=True
+            )
 
 
-def trained(work: Path, optimizer: str, options: argparse.Namespace) -> dict[str, Any]:
+def train_with(work: Path, optimizer: str, options: argparse.Namespace) -> dict[str, Any]:
     """The validation figures after a training with this optimiser, and its `seconds`."""
     shutil.rmtree(work / "Logout", ignore_errors=True)
     settings = (f"threads={options.threads}", f"max_steps={options.steps}", *options.plan, f"optimizer={optimizer}")
-    call("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work)
-    call("train.py", cwd=work, OMP_NUM_THREADS=str(options.threads))
+    run_python("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work)
+    run_python("train.py", cwd=work, OMP_NUM_THREADS=str(options.threads))
     figures: dict[str, Any] = json.loads((work / "Logout" / "metrics.json").read_text())["validation"]
     network_summaries = [json.loads(file.read_text()) for file in sorted((work / "Logout").glob("*/done.json"))]
     return {
@@ -54,7 +56,7 @@ def trained(work: Path, optimizer: str, options: argparse.Namespace) -> dict[str
     }
 
 
-def _told(figures: dict[str, Any]) -> str:
+def _format_figures(figures: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in figures.items())
 
 

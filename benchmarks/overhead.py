@@ -83,7 +83,7 @@ def measure(name: str, mode: str, folder: Path, actions: int, repeats: int) -> O
     return Outcome(name, mode, version, import_s, min(times) / actions * 1e6)
 
 
-def in_process_of_its_own(python: str, name: str, mode: str, args: argparse.Namespace) -> Outcome:
+def measure_in_subprocess(python: str, name: str, mode: str, args: argparse.Namespace) -> Outcome:
     """Run `measure` by another interpreter; a contender that breaks is reported with its last line of error."""
     with tempfile.TemporaryDirectory(dir=args.folder, prefix="overhead-") as folder:
         quiet = {"MSWEA_SILENT_STARTUP": "1", "MSWEA_GLOBAL_CONFIG_DIR": folder, "LANGSMITH_TRACING": "false"}
@@ -97,7 +97,7 @@ def in_process_of_its_own(python: str, name: str, mode: str, args: argparse.Name
     return Outcome(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def fsync_us(folder: Path) -> float:
+def measure_fsync_us(folder: Path) -> float:
     """Microseconds, at best, of appending a line and waiting for the disk, in this folder."""
     times = []
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -110,7 +110,7 @@ def fsync_us(folder: Path) -> float:
     return min(times) * 1e6
 
 
-def installed(folder: Path) -> str:
+def install_peers(folder: Path) -> str:
     """A new environment with the peers in it; returns its interpreter. A peer that pip cannot get stays missing."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
@@ -121,7 +121,7 @@ def installed(folder: Path) -> str:
     return python
 
 
-def table(outcomes: list[Outcome]) -> str:
+def format_table(outcomes: list[Outcome]) -> str:
     """The outcomes as a Markdown table, a contender a row."""
     lines = ["| loop | version | import, s | in memory, µs | recorded, µs | synced, µs |", "|---|---|--:|--:|--:|--:|"]
     for name in CONTENDERS:
@@ -131,12 +131,12 @@ def table(outcomes: list[Outcome]) -> str:
             lines.append(f"| {LABELS[name]} | {rows['memory'].missing} | – | – | – | – |")
             continue
         imports = f"{statistics.median(row.import_s for row in timed_rows):.2f}"
-        cells = [_cell(rows[mode]) for mode in MODES]
+        cells = [_format_cell(rows[mode]) for mode in MODES]
         lines.append(f"| {LABELS[name]} | {timed_rows[0].version} | {imports} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(row: Outcome) -> str:
+def _format_cell(row: Outcome) -> str:
     if row.us_per_action is not None:
         return f"{row.us_per_action:.0f}"
     return "–" if row.missing == "not offered" else row.missing
@@ -160,14 +160,14 @@ def main() -> None:
         print(json.dumps(asdict(measure(name, mode, Path(folder), args.actions, args.repeats))))
         return
     with tempfile.TemporaryDirectory(prefix="overhead-peers-") as peers:
-        peer_python = installed(Path(peers)) if args.install else args.peer_python
+        peer_python = install_peers(Path(peers)) if args.install else args.peer_python
         outcomes = [
-            in_process_of_its_own(sys.executable if name == "m3b" else peer_python, name, mode, args)
+            measure_in_subprocess(sys.executable if name == "m3b" else peer_python, name, mode, args)
             for name in CONTENDERS
             for mode in MODES
         ]
-    bare_fsync_us = fsync_us(args.folder)
-    print(table(outcomes))
+    bare_fsync_us = measure_fsync_us(args.folder)
+    print(format_table(outcomes))
     print(
         f"\n{args.actions} actions, best of {args.repeats} conversations, Python {platform.python_version()},",
         end=" ",

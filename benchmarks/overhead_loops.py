@@ -25,16 +25,16 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
     from m3b.agents.budget import Budget
     from m3b.agents.conversation import Conversation
     from m3b.agents.loop import Agent
-    from m3b.agents.verdict import accepted
+    from m3b.agents.verdict import accept
     from m3b.events import Event
     from m3b.journal import Journal
-    from m3b.llm.base import Facts
+    from m3b.llm.base import ModelFacts
     from m3b.messages import Message, Reply, ToolCall, Usage
     from m3b.tools import ToolResult
-    from m3b.tools.schema import arguments_for, spec_of
+    from m3b.tools.schema import coerce_arguments, make_tool_spec
 
     class Canned:
-        name, facts = "canned", Facts(window=1_000_000)
+        name, facts = "canned", ModelFacts(window=1_000_000)
 
         def __init__(self, actions: int) -> None:
             self.remaining = actions
@@ -58,11 +58,11 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
         count = 0
 
         def tool_specs(self, names: Any) -> Any:
-            return (spec_of(lookup),)
+            return (make_tool_spec(lookup),)
 
         def call(self, call: ToolCall, allowed: Any) -> ToolResult:
             self.count += 1
-            return lookup(None, **arguments_for(lookup, call.arguments))
+            return lookup(None, **coerce_arguments(lookup, call.arguments))
 
     def run(actions: int) -> int:
         tools = Tools()
@@ -71,13 +71,13 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
 
         def emit(event: Event) -> None:
             if journal is not None:
-                journal.write(event.by("single"))
+                journal.write(event.with_role("single"))
 
         agent = Agent(
-            llm=Canned(actions), tools=tools, allowed_tools=("lookup",), budget=Budget(actions=actions + 1), emit=emit,
+            llm=Canned(actions), tools=tools, allowed_tools=("lookup",), budget=Budget(max_actions=actions + 1), emit=emit,
             conversation=start,
         )  # fmt: skip
-        agent.run(lambda text: accepted(None))
+        agent.run(lambda text: accept(None))
         if journal is not None:
             journal.close()
         return tools.count

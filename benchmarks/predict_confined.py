@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from m3b.models import Model, load_model
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 
 SCRIPT = """
 import argparse, json, sys
@@ -127,7 +127,9 @@ def main() -> None:
             (folder / "predict.py").write_text(SCRIPT)
             (folder / "config.json").write_text(json.dumps({"classes": ["a", "b"]}))
             Path(image).write_bytes(b"not looked at")
-        print(f"{choose('auto').name}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; milliseconds")
+        print(
+            f"{choose_sandbox('auto').name}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; milliseconds"
+        )
         print(
             f"{'':<22}{'n':>4}{'unconfined':>12}{'confined':>12}{'added':>10}{'   (95 % interval)':<20}{'of least':>10}"
         )

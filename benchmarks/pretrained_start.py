@@ -27,23 +27,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fewshot import Picked, from_npz, from_table, opened, paired
+from fewshot import PictureSet, compare_paired, from_npz, from_table, read_picture
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
 ENTRY, ARCH = "torchvision/resnet18", {"block": "basic", "depths": [1, 1, 1, 1], "width": 24}
 SIDE = 64
-ASK = "import json, sys; from predict import predict; print('RESULT ' + json.dumps(predict(json.load(open(sys.argv[1])))))"
+PREDICT_CODE = "import json, sys; from predict import predict; print('RESULT ' + json.dumps(predict(json.load(open(sys.argv[1])))))"
 
 
-def assemble(place: Path) -> Path:
+def assemble_template(folder: Path) -> Path:
     """The diagnosis template as m3b puts it together, with the registry."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=ignored)
-    shutil.copytree(TEMPLATES / "diagnosis", place, ignore=ignored, dirs_exist_ok=True)
-    return place
+    shutil.copytree(TEMPLATES / "shared", folder / "Utils", ignore=ignored)
+    shutil.copytree(TEMPLATES / "diagnosis", folder, ignore=ignored, dirs_exist_ok=True)
+    return folder
 
 
-def call(work: Path, *command: str) -> str:
+def run_python(work: Path, *command: str) -> str:
     done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: {done.stdout[-1500:]}{done.stderr[-3000:]}")
@@ -94,14 +94,14 @@ def pretrain(
     return accuracy
 
 
-def pictures_of(source: Path) -> tuple[list[np.ndarray], np.ndarray]:
+def load_pictures(source: Path) -> tuple[list[np.ndarray], np.ndarray]:
     """Pictures and the numbers of their classes."""
     if source.is_file():
         pictures = from_npz(source)[0]
         return pictures.images, pictures.abnormal.astype(int)
     files = sorted(file for file in source.rglob("*") if file.suffix in (".png", ".jpg", ".jpeg"))
     names = sorted({file.parent.name for file in files})
-    return [opened(file) for file in files], np.array([names.index(file.parent.name) for file in files])
+    return [read_picture(file) for file in files], np.array([names.index(file.parent.name) for file in files])
 
 
 def _tensor(image: np.ndarray) -> Any:
@@ -114,23 +114,23 @@ def _tensor(image: np.ndarray) -> Any:
     return (values - mean[:, None, None]) / std[:, None, None]
 
 
-def write(found: Picked, folder: Path) -> list[str]:
+def write_pictures(pictures: PictureSet, folder: Path) -> list[str]:
     from PIL import Image
 
     folder.mkdir(parents=True)
     paths = []
-    for number, image in enumerate(found.images):
+    for number, image in enumerate(pictures.images):
         Image.fromarray(image).save(folder / f"{number}.png")
         paths.append(str(folder / f"{number}.png"))
     return paths
 
 
-def scores(
+def train_and_score(
     arm: str, weights: dict[str, Path], records: list[dict[str, Any]], test: list[str], seed: int, steps: int
 ) -> list[float]:
     """Chances of the abnormal state of the test pictures, of a network that the template trained on the records."""
     with tempfile.TemporaryDirectory(prefix="start-") as folder:
-        work = assemble(Path(folder) / "work")
+        work = assemble_template(Path(folder) / "work")
         (work / "Datapath/train.json").write_text(json.dumps(records))
         (work / "Datapath/label_dict.json").write_text('{"normal": 0, "abnormal": 1}')
         start = f"network.pretrained={weights[arm]}" if arm in weights else "network.pretrained=none"
@@ -143,12 +143,12 @@ def scores(
             f"max_steps={steps}",
             f"seed={seed}",
         ]
-        call(work, "plan.py", "--minutes", "30", "--set", start, *common_settings)
-        call(work, "plan.py", "--keep", "--set", "network.trial=0") if arm in weights else ""
-        call(work, "train.py")
-        call(work, "export.py", "--out", "Deliver")
+        run_python(work, "plan.py", "--minutes", "30", "--set", start, *common_settings)
+        run_python(work, "plan.py", "--keep", "--set", "network.trial=0") if arm in weights else ""
+        run_python(work, "train.py")
+        run_python(work, "export.py", "--out", "Deliver")
         (work / "asked.json").write_text(json.dumps(test))
-        output = call(work / "Deliver", "-c", ASK, str(work / "asked.json"))
+        output = run_python(work / "Deliver", "-c", PREDICT_CODE, str(work / "asked.json"))
     answers = json.loads(next(line for line in output.splitlines() if line.startswith("RESULT "))[7:])
     return [float(answer["probabilities"]["abnormal"]) for answer in answers]
 
@@ -173,9 +173,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pretrained-") as temporary_folder:
         folder = Path(temporary_folder)
         weights = {name: folder / name for name in ("pretrained", "random")}
-        accuracy = pretrain(*pictures_of(args.source), assemble(folder / "project"), weights, args.epochs)
+        accuracy = pretrain(*load_pictures(args.source), assemble_template(folder / "project"), weights, args.epochs)
         print(f"source: {accuracy:.1%} right on held-out pictures", flush=True)
-        paths, test_paths = write(pool, folder / "pool"), write(test, folder / "test")
+        paths, test_paths = write_pictures(pool, folder / "pool"), write_pictures(test, folder / "test")
         for seed in range(len(scores_by_draw), args.draws):
             random = np.random.default_rng(seed)
             rows = [
@@ -186,7 +186,7 @@ def main() -> int:
             records = [{"image_path": paths[row], "labels": ["abnormal" if pool.abnormal[row] else "normal"],
                         "patient": pool.patients[row]} for row in rows]  # fmt: skip
             scores_by_arm = {
-                arm: scores(arm, weights, records, test_paths, seed, args.steps)
+                arm: train_and_score(arm, weights, records, test_paths, seed, args.steps)
                 for arm in ("pretrained", "random", "own")
             }
             scores_by_draw.append({name: np.array(value) for name, value in scores_by_arm.items()})
@@ -195,7 +195,7 @@ def main() -> int:
                     stream.write(json.dumps(scores_by_arm) + "\n")
             print(f"draw {seed + 1} of {args.draws}: {len(rows)} cases", flush=True)
     for other_arm in ("random", "own"):
-        row = paired(
+        row = compare_paired(
             [{"pretrained": entry["pretrained"], "ordinary": entry[other_arm]} for entry in scores_by_draw], test
         )
         gain, low, high = row["difference"]["pretrained"]

@@ -59,7 +59,7 @@ def _repeat(path: Path, head: str, block: str, mib: int) -> None:
             file.write(data)
 
 
-def walk(top: Path) -> int:
+def bare_walk(top: Path) -> int:
     """The bare walk."""
     pending, count = [str(top)], 0
     while pending:
@@ -72,7 +72,7 @@ def walk(top: Path) -> int:
     return count
 
 
-def read(path: Path) -> int:
+def bare_read(path: Path) -> int:
     """The bare read, in blocks of 1 MiB."""
     buffer, count = bytearray(1 << 20), 0
     with path.open("rb", buffering=0) as file:
@@ -81,20 +81,22 @@ def read(path: Path) -> int:
     return count
 
 
-def best(works: list[Callable[[Path], object]], path: Path, *, cold: bool = False, turns: int = 9) -> list[float]:
+def median_seconds(
+    works: list[Callable[[Path], object]], path: Path, *, cold: bool = False, turns: int = 9
+) -> list[float]:
     """Median seconds of so many runs of each, taking turns; `cold` drops the file from the page cache before each."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(3 if cold else turns):
         for work, run_times in zip(works, times, strict=True):
             if cold:
-                forget(path)
+                drop_from_cache(path)
             start = time.perf_counter()
             work(path)
             run_times.append(time.perf_counter() - start)
     return [statistics.median(run_times) for run_times in times]
 
 
-def forget(path: Path) -> None:
+def drop_from_cache(path: Path) -> None:
     """Drop a file from the page cache, so that the next read comes from the disk."""
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
@@ -102,30 +104,30 @@ def forget(path: Path) -> None:
     os.close(handle)
 
 
-def preview(path: Path) -> object:
+def run_preview(path: Path) -> object:
     """What the tool does with a folder or file."""
     if path.is_dir():
-        from m3b.tools.preview_dirs import report
-        from m3b.tools.survey import survey
+        from m3b.tools.preview_dirs import format_report
+        from m3b.tools.survey import walk_folder
 
-        return report(survey(path), path.name, path, 5)
+        return format_report(walk_folder(path), path.name, path, 5)
     from m3b.tools.previews import records, tables
 
     return (tables if path.suffix == ".csv" else records).preview(path, "mask")
 
 
-def measure(path: Path) -> None:
+def measure_preview(path: Path) -> None:
     """In a process of its own: times of both, and the memory that the preview added."""
     import numpy  # noqa: F401 - its own memory and start are not the preview's
 
-    preview(Path(__file__).parent if path.is_dir() else path.with_name("tiny" + path.suffix))
+    run_preview(Path(__file__).parent if path.is_dir() else path.with_name("tiny" + path.suffix))
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = preview(path)
+    result = run_preview(path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before
-    works: list[Callable[[Path], object]] = [walk if path.is_dir() else read, preview]
+    works: list[Callable[[Path], object]] = [bare_walk if path.is_dir() else bare_read, run_preview]
     size = len(result if isinstance(result, str) else "\n".join(result))  # type: ignore[call-overload]
     for cold in (False,) if path.is_dir() else (True, False):
-        bare_s, preview_s = best(works, path, cold=cold)
+        bare_s, preview_s = median_seconds(works, path, cold=cold)
         source = "from disk" if cold else "cached"
         times = f"bare {bare_s:6.2f} s  preview {preview_s:6.2f} s  ratio {preview_s / bare_s:5.2f}"
         print(f"{path.name:12} {source:10} {times}  +{peak / 1024:.0f} MiB  {size} characters", flush=True)
@@ -152,11 +154,11 @@ def make_small(folder: Path) -> None:
         make_records(folder / f"{number}.jsonl", 0)
 
 
-def compare(path: Path, sandbox: str) -> None:
+def compare_with_reader(path: Path, sandbox: str) -> None:
     """The same call of a tool in this process and through a reader that runs already, in turns."""
     from m3b.reader import Reader
-    from m3b.sandbox import Mounts, choose
-    from m3b.tools.looking import LOOK, PreviewCall, look
+    from m3b.sandbox import Mounts, choose_sandbox
+    from m3b.tools.looking import PREVIEW_JOB, PreviewCall, run_preview_tool
 
     tool = "preview_files" if path.name == "small" or path.is_file() else "preview_dirs"
     names = (
@@ -166,10 +168,12 @@ def compare(path: Path, sandbox: str) -> None:
     top = path if path.name == "small" else path.parent
     request = PreviewCall(tool, arguments, path.parent, {"data/x": top}, "mask", 8000)  # type: ignore[arg-type]
     started = time.perf_counter()
-    with Reader(choose(sandbox), Mounts(read=(path.parent,))) as reader:
-        assert reader.ask(LOOK, request) == look(request)
+    with Reader(choose_sandbox(sandbox), Mounts(read=(path.parent,))) as reader:
+        assert reader.run_job(PREVIEW_JOB, request) == run_preview_tool(request)
         start = time.perf_counter() - started
-        inprocess_s, reader_s = best([lambda _: look(request), lambda _: reader.ask(LOOK, request)], path, turns=5)
+        inprocess_s, reader_s = median_seconds(
+            [lambda _: run_preview_tool(request), lambda _: reader.run_job(PREVIEW_JOB, request)], path, turns=5
+        )
     times = f"in process {inprocess_s:7.3f} s  reader {reader_s:7.3f} s  ratio {reader_s / inprocess_s:5.2f}"
     load = os.getloadavg()[0]
     print(
@@ -190,10 +194,10 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        measure(options.measure)
+        measure_preview(options.measure)
         return
     if options.compare:
-        compare(options.compare, options.sandbox)
+        compare_with_reader(options.compare, options.sandbox)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         top = Path(name)

@@ -29,12 +29,12 @@ import numpy as np
 from m3b.data.spec.execute import execute, write
 from m3b.data.spec.model import IndexSpec
 from m3b.metrics.masks import measure_mask
-from m3b.tasks import family
+from m3b.tasks import get_family
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
 DRAWS = 2000
-FEW = 10
+MIN_PATIENTS = 10
 """Patients below which an interval says nothing."""
 Figure = Callable[[np.ndarray], float]
 
@@ -51,18 +51,22 @@ def main() -> None:
     out = (options.out or Path(tempfile.mkdtemp(prefix="recipes_"))).resolve()
     lines = [f"{'set':28} {'figure':6} {'cases':>6}  {'template':22} {'recipe':22} ahead by (paired)"]
     for folder, request in options.sets:
-        lines.append(compare(Path(folder).resolve(), request, options, out))
+        lines.append(compare_set(Path(folder).resolve(), request, options, out))
         print("\n".join([lines[0], lines[-1]]), flush=True)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print("\n".join([f"\n{options.minutes:g} minutes each, {options.threads} threads, load {load} at the end", *lines]))
 
 
-def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) -> str:
+def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Path) -> str:
     """A line of the table."""
     work = out / folder.name
-    task, test = prepare(folder, request, work)
-    parts = turns(work, test) if options.each_patient else [test]
-    measure_rows = {"segmentation": dice_rows, "grading": grade_rows, "detection": box_rows}.get(task, score_rows)
+    task, test = prepare_project(folder, request, work)
+    parts = iterate_patients(work, test) if options.each_patient else [test]
+    measure_rows = {
+        "segmentation": compute_dice_rows,
+        "grading": compute_grade_rows,
+        "detection": compute_box_rows,
+    }.get(task, compute_score_rows)
     rows: list[list[np.ndarray]] = [[], []]
     tested_records: list[dict[str, Any]] = []
     for part in parts:
@@ -75,24 +79,31 @@ def compare(folder: Path, request: str, options: argparse.Namespace, out: Path) 
         [np.concatenate(model_rows) for model_rows in rows],
         [patient_of(record) for record in tested_records],
     )
-    return f"{folder.name[:28]:28} {name:6} {len(tested_records):6}  {table_row(all_rows, figure, patients)}"
+    return f"{folder.name[:28]:28} {name:6} {len(tested_records):6}  {format_row(all_rows, figure, patients)}"
 
 
 def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
     """Template and recipe on the training part that lies in `work`, and their answers for `test` in `found`."""
-    ask(work, test)
-    call("plan.py", "--minutes", str(options.minutes), "--set", f"threads={options.threads}", *options.plan, cwd=work)
+    write_test_cases(work, test)
+    run_python(
+        "plan.py", "--minutes", str(options.minutes), "--set", f"threads={options.threads}", *options.plan, cwd=work
+    )
     threads = str(options.threads)
-    print(call("train.py", cwd=work)[-1200:], flush=True)
-    call("export.py", "--out", "Deliver", cwd=work)
-    call("Deliver/predict.py", "--list", "paths.json", "-o", "found/template.json", "--masks", "found/masks", cwd=work)
+    print(run_python("train.py", cwd=work)[-1200:], flush=True)
+    run_python("export.py", "--out", "Deliver", cwd=work)
+    run_python(
+        "Deliver/predict.py", "--list", "paths.json", "-o", "found/template.json", "--masks", "found/masks", cwd=work
+    )
     shutil.copy(work / "Deliver" / "predict.py", work)  # its last step, from logits to the image's grid, serves both
     recipe = str(Path(__file__).with_name("monai_recipe.py"))
     environment = {"OMP_NUM_THREADS": threads}
-    print(call(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **environment)[-300:], flush=True)
+    print(
+        run_python(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **environment)[-300:],
+        flush=True,
+    )
 
 
-def ask(work: Path, test: Sequence[dict[str, Any]]) -> None:
+def write_test_cases(work: Path, test: Sequence[dict[str, Any]]) -> None:
     """Names the test cases; nothing is left of an earlier training."""
     (work / "test.json").write_text(json.dumps(test))
     (work / "paths.json").write_text(json.dumps([record["image_path"] for record in test]))
@@ -101,7 +112,7 @@ def ask(work: Path, test: Sequence[dict[str, Any]]) -> None:
     (work / "found").mkdir()
 
 
-def turns(work: Path, test: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def iterate_patients(work: Path, test: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The cases of one patient after the other; those of the others are the training part meanwhile."""
     training_file = work / "Datapath" / "train.json"
     all_records = [*json.loads(training_file.read_text()), *test]
@@ -114,14 +125,16 @@ def patient_of(record: dict[str, Any]) -> str:
     return str(record.get("patient") or record["image_path"])
 
 
-def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str, Any]]]:
+def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str, Any]]]:
     """The template assembled on the index that m3b makes; the task, and the test cases."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     manifest_file = work.with_suffix(".spec.json")
-    call("-m", "m3b", "look", str(folder), request, "-o", str(manifest_file), "--force", cwd=work.parent, check=False)
+    run_python(
+        "-m", "m3b", "look", str(folder), request, "-o", str(manifest_file), "--force", cwd=work.parent, check=False
+    )
     manifest = IndexSpec.model_validate_json(manifest_file.read_text())
-    shutil.copytree(TEMPLATES / (family(manifest.task).template or manifest.task), work, dirs_exist_ok=True)
+    shutil.copytree(TEMPLATES / (get_family(manifest.task).template or manifest.task), work, dirs_exist_ok=True)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
     (work / "data").mkdir()
@@ -130,11 +143,11 @@ def prepare(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str,
     write(execute(manifest, folder, name="set", work=work), work)
     test: list[dict[str, Any]] = json.loads((work / "Datapath" / "test.json").read_text())
     (work / "Datapath" / "test.json").unlink()
-    ask(work, test)
+    write_test_cases(work, test)
     return manifest.task, test
 
 
-def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> str:
+def run_python(*command: str, cwd: Path, check: bool = True, **environment: str) -> str:
     """Standard output; the end of everything is shown where the command fails."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
     done = subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
@@ -143,7 +156,7 @@ def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> st
     return done.stdout
 
 
-def dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """Mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
     sys.path.insert(0, str(work))
     from Utils.channels import read_case
@@ -175,7 +188,7 @@ def dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.
     return "Dice", [columns[:, 0], columns[:, 1]], lambda part: float(np.nanmean(part))
 
 
-def score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+def compute_score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """(N, 2 K): probabilities and truth of each case, of template and recipe."""
     sys.path.insert(0, str(TEMPLATES))
     from shared.ranks import macro_auroc
@@ -188,7 +201,7 @@ def score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np
     return "AUROC", rows, lambda part: macro_auroc(*np.hsplit(part, 2)[::-1])
 
 
-def grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """(N, 2): place of the grade decided for and of the true one, of template and recipe."""
     plan = json.loads((work / "plan.json").read_text())
     names, count = [str(name) for name in plan["classes"]], len(plan["classes"])
@@ -210,7 +223,7 @@ def grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np
     )
 
 
-def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
+def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """A case each: scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
     sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
     from boxes import average_precision, rank_images
@@ -245,10 +258,10 @@ def box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.n
     return "mAP50", rows, mean_ap
 
 
-def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:
+def format_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:
     """Both figures and their difference, each with the interval over draws of patients, or what each of a few patients has."""
     values = [figure(part) for part in rows]
-    if len(set(patients)) < FEW:
+    if len(set(patients)) < MIN_PATIENTS:
         names = np.array(patients)
         figures_by_patient = [
             [f"{figure(part[names == name]):.3f}" for name in dict.fromkeys(patients)] for part in rows
@@ -258,13 +271,13 @@ def table_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str
             for value, patient_texts in zip(values, figures_by_patient, strict=True)
         ]
         return f"{texts[0]:22} {texts[1]:22} {values[0] - values[1]:+.3f}"
-    table = resampled(rows, figure, patients)
+    table = bootstrap_figures(rows, figure, patients)
     columns = [(values[0], table[:, 0]), (values[1], table[:, 1]), (values[0] - values[1], table[:, 0] - table[:, 1])]
-    texts = [with_interval(value, draws) for value, draws in columns]
+    texts = [format_interval(value, draws) for value, draws in columns]
     return f"{texts[0]:22} {texts[1]:22} {texts[2]}"
 
 
-def resampled(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> np.ndarray:
+def bootstrap_figures(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> np.ndarray:
     """(draws, models) the figure of each model over the same draws of patients, whose cases go together."""
     groups: dict[str, list[int]] = {}
     for row, name in enumerate(patients):
@@ -276,7 +289,7 @@ def resampled(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str
     return np.array(figures)
 
 
-def with_interval(value: float, draws: np.ndarray) -> str:
+def format_interval(value: float, draws: np.ndarray) -> str:
     low, high = np.nanpercentile(draws, (2.5, 97.5))
     return f"{value:.3f} ({low:.3f} to {high:.3f})"
 

@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from m3b.bench.datasets import RawCase, dataset
-from m3b.metrics import Findings, ReportCase, best_constants, image_use, score_reports, stated
-from m3b.metrics.text import distinct_texts
-from m3b.resources import resources_dir
+from m3b.bench.datasets import RawCase, get_dataset
+from m3b.metrics import Findings, ReportCase, best_constant_reports, extract_findings, measure_image_use, score_reports
+from m3b.metrics.text import count_distinct_texts
+from m3b.resources import get_resources_folder
 
 SIDES = ("left", "right")
-KNOWN: dict[str, dict[str, list[str]]] = {
+PLANTED_FINDINGS: dict[str, dict[str, list[str]]] = {
     "IU-Xray": {
         "cardiomegaly": ["cardiomegaly", "silhouette markedly enlarged"],
         **{f"effusion {side}": [f"{side} pleural effusion"] for side in SIDES},
@@ -54,7 +54,7 @@ KNOWN: dict[str, dict[str, list[str]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="IU-Xray", choices=tuple(KNOWN))
+    parser.add_argument("--data", default="IU-Xray", choices=tuple(PLANTED_FINDINGS))
     parser.add_argument("--patients", type=int, help="instead of the stand-in's own number")
     parser.add_argument("--minutes", type=float, default=3.0, help="of training")
     parser.add_argument("--seed", type=int, default=0, help="of the generated data")
@@ -65,25 +65,25 @@ def main() -> int:
         work = options.keep or Path(folder) / "work"
         train, test = prepare(work, options.data, options.patients, options.seed)
         start = time.monotonic()
-        run(work, "plan.py", "--minutes", str(options.minutes), "--set", "device=cpu", *options.set)
-        run(work, "train.py")
-        run(work, "export.py", "--out", "Deliver")
+        run_script(work, "plan.py", "--minutes", str(options.minutes), "--set", "device=cpu", *options.set)
+        run_script(work, "train.py")
+        run_script(work, "export.py", "--out", "Deliver")
         seconds = time.monotonic() - start
         (work / "list.json").write_text(json.dumps([record["image_path"] for record in test]))
-        run(work, "Deliver/predict.py", "--list", "list.json", "-o", "out.json")
+        run_script(work, "Deliver/predict.py", "--list", "list.json", "-o", "out.json")
         predictions = json.loads((work / "out.json").read_text())
-    return judge(options.data, train, test, predictions, seconds)
+    return judge_image_use(options.data, train, test, predictions, seconds)
 
 
 def prepare(
     work: Path, name: str, patients: int | None, seed: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The template put together in `work`, the data made beside it, and its training and test records."""
-    templates = resources_dir() / "templates"
+    templates = get_resources_folder() / "templates"
     shutil.copytree(templates / "report", work)
     for file in (templates / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
-    dataset_spec = dataset(name)
+    dataset_spec = get_dataset(name)
     dataset_spec.make(work / "data" / "made", patients=patients, seed=seed)
     cases = dataset_spec.read(work / "data" / "made").cases
     names = sorted({case.patient for case in cases})
@@ -91,13 +91,13 @@ def prepare(
     is_test_case = {case.name: case.split == "test" if case.split else case.patient in test_patients for case in cases}
     parts: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for case in cases:
-        parts[is_test_case[case.name]].append(record_of(case))
+        parts[is_test_case[case.name]].append(to_record(case))
     (work / "Datapath" / "train.json").write_text(json.dumps(parts[False]))
     (work / "Datapath" / "label_dict.json").write_text("{}")
     return parts[False], parts[True]
 
 
-def record_of(case: RawCase) -> dict[str, Any]:
+def to_record(case: RawCase) -> dict[str, Any]:
     paths = [f"data/made/{path}" for path in case.images]
     return {
         "image_path": paths if len(paths) > 1 else paths[0],
@@ -106,54 +106,63 @@ def record_of(case: RawCase) -> dict[str, Any]:
     }
 
 
-def run(work: Path, script: str, *arguments: str) -> None:
+def run_script(work: Path, script: str, *arguments: str) -> None:
     subprocess.run([sys.executable, script, *arguments], cwd=work, check=True)
 
 
-def whole(report: dict[str, str]) -> str:
+def join_sections(report: dict[str, str]) -> str:
     return " ".join(report[key] for key in ("findings", "impression") if report[key])
 
 
-def spread(cases: list[ReportCase], findings: Findings, most: int) -> list[ReportCase]:
+def sample_evenly(cases: list[ReportCase], findings: Findings, max_cases: int) -> list[ReportCase]:
     """At most `most` cases, evenly over the sets of findings that their TRUE reports state: a third of the studies is
     normal, and the same text is right for all of those."""
     groups: dict[frozenset[str], list[ReportCase]] = {}
     for case in cases:
-        groups.setdefault(stated(case.reference, findings), []).append(case)
+        groups.setdefault(extract_findings(case.reference, findings), []).append(case)
     rounds = zip_longest(*groups.values())
-    return [case for turn in rounds for case in turn if case is not None][:most]
+    return [case for turn in rounds for case in turn if case is not None][:max_cases]
 
 
-def judge(
-    name: str, train: list[dict[str, Any]], test: list[dict[str, Any]], written: list[dict[str, Any]], seconds: float
+def judge_image_use(
+    name: str,
+    train: list[dict[str, Any]],
+    test: list[dict[str, Any]],
+    predictions: list[dict[str, Any]],
+    seconds: float,
 ) -> int:
     """Prints the figures; 1 where one of the three does not hold."""
     cases = [
-        ReportCase(str(record["image_path"]), record["patient"], whole(record["report"]), whole(text))
-        for record, text in zip(test, written, strict=True)
+        ReportCase(str(record["image_path"]), record["patient"], join_sections(record["report"]), join_sections(text))
+        for record, text in zip(test, predictions, strict=True)
     ]
-    findings = KNOWN[name]
-    constants = best_constants([whole(record["report"]) for record in train])
-    scores = score_reports(cases, findings, primary="bleu_4", trivial=constants)
-    use = image_use(cases, findings)
-    sampled_cases = spread(cases, findings, 20)
-    first_20 = len({stated(case.reference, findings) for case in cases[:20]})
+    findings = PLANTED_FINDINGS[name]
+    constants = best_constant_reports([join_sections(record["report"]) for record in train])
+    scores = score_reports(cases, findings, primary="bleu_4", baseline_reports=constants)
+    use = measure_image_use(cases, findings)
+    sampled_cases = sample_evenly(cases, findings, 20)
+    first_20 = len({extract_findings(case.reference, findings) for case in cases[:20]})
     distinct_predictions, distinct_truths = (
-        distinct_texts(sampled_cases),
-        len({stated(case.reference, findings) for case in sampled_cases}),
+        count_distinct_texts(sampled_cases),
+        len({extract_findings(case.reference, findings) for case in sampled_cases}),
     )
     bleu = scores.primary
     print(f"{name}: {len(train)} training and {len(test)} test studies, {seconds:.0f} s with imports and export")
     for case in cases[:4]:
         print(f"  true:    {case.reference}\n  written: {case.prediction}")
-    criteria = (use.lost >= 0.5, distinct_predictions >= 10, bleu.baseline is not None and bleu.value > bleu.baseline)
+    criteria = (
+        use.lost_share >= 0.5,
+        distinct_predictions >= 10,
+        bleu.baseline is not None and bleu.value > bleu.baseline,
+    )
     for is_met, line in zip(
         criteria,
         (
-            f"label F1 {use.value:.3f}, with images shuffled {use.shuffled:.3f}: {use.lost:.0%} is lost (at least 50%)",
+            f"label F1 {use.value:.3f}, with images shuffled {use.shuffled_value:.3f}: {use.lost_share:.0%} is lost (at least 50%)",
             f"different texts: {distinct_predictions} on {len(sampled_cases)} cases (at least 10 of 20), whose true "
             f"reports state {distinct_truths} different "
-            f"sets of findings; on the first 20 as they come {distinct_texts(cases[:20])} (true sets {first_20}), on all {use.n} "
+            f"sets of findings; on the first 20 as they come {count_distinct_texts(cases[:20])} (true sets "
+            f"{first_20}), on all {use.n} "
             f"{use.distinct}",
             f"BLEU-4 {bleu.value:.3f}, best constant report {bleu.baseline:.3f}"
             f" (95 % interval {bleu.low:.3f} to {bleu.high:.3f})",

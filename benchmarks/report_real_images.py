@@ -23,13 +23,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recipes import TEMPLATES, call
-from recipes import prepare as index
+from recipes import TEMPLATES, run_python
+from recipes import prepare_project as index
 
-from m3b.metrics import ReportCase, best_constants, image_use, score_reports
+from m3b.metrics import ReportCase, best_constant_reports, measure_image_use, score_reports
 
-STATES = ("The appearance is that of {}.", "In keeping with {}.", "The image shows {}.", "Features of {} are seen.")
-BESIDES = ("Image quality is adequate.", "The study is limited by projection.", "Comparison is not available.", "")
+LABEL_SENTENCES = (
+    "The appearance is that of {}.",
+    "In keeping with {}.",
+    "The image shows {}.",
+    "Features of {} are seen.",
+)
+FILLER_SENTENCES = (
+    "Image quality is adequate.",
+    "The study is limited by projection.",
+    "Comparison is not available.",
+    "",
+)
 
 
 def main() -> int:
@@ -42,7 +52,7 @@ def main() -> int:
     lines = [f"{'set':28} {'cases':>6}  {'label F1':22} {'best constant':>13} {'shuffled':>9} of the lead, lost"]
     all_passed = True
     for folder, request in options.sets:
-        line, is_passed = judge(Path(folder).resolve(), request, options.minutes, out)
+        line, is_passed = judge_set(Path(folder).resolve(), request, options.minutes, out)
         lines.append(line)
         all_passed &= is_passed
         print("\n".join([lines[0], line]), flush=True)
@@ -51,54 +61,63 @@ def main() -> int:
     return 0 if all_passed else 1
 
 
-def judge(folder: Path, request: str, minutes: float, out: Path) -> tuple[str, bool]:
+def judge_set(folder: Path, request: str, minutes: float, out: Path) -> tuple[str, bool]:
     """A line of the table, and whether both things hold."""
-    train, test, classes = labelled(folder, request, out / f"{folder.name}.index")
-    work = assemble(out / folder.name, train, test, classes)
-    call("plan.py", "--minutes", str(minutes), cwd=work)
-    print(call("train.py", cwd=work)[-800:], flush=True)
-    call("export.py", "--out", "Deliver", cwd=work)
-    call("Deliver/predict.py", "--list", "list.json", "-o", "out.json", cwd=work)
+    train, test, classes = make_labelled_records(folder, request, out / f"{folder.name}.index")
+    work = assemble_template(out / folder.name, train, test, classes)
+    run_python("plan.py", "--minutes", str(minutes), cwd=work)
+    print(run_python("train.py", cwd=work)[-800:], flush=True)
+    run_python("export.py", "--out", "Deliver", cwd=work)
+    run_python("Deliver/predict.py", "--list", "list.json", "-o", "out.json", cwd=work)
     cases = [
-        ReportCase(str(record["image_path"]), patient_of(record), whole(record["report"]), whole(answer))
+        ReportCase(
+            str(record["image_path"]), patient_of(record), join_sections(record["report"]), join_sections(answer)
+        )
         for record, answer in zip(test, json.loads((work / "out.json").read_text()), strict=True)
     ]
     findings = {name: [name] for name in classes}
-    texts = [whole(record["report"]) for record in train]
+    texts = [join_sections(record["report"]) for record in train]
     common = [Counter(text for text in texts if name in text).most_common(1)[0][0] for name in classes]
-    primary = score_reports(cases, findings, primary="label_f1", trivial=[*best_constants(texts), *common]).primary
-    use, constant = image_use(cases, findings), float(primary.baseline or 0.0)
+    primary = score_reports(
+        cases, findings, primary="label_f1", baseline_reports=[*best_constant_reports(texts), *common]
+    ).primary
+    use, constant = measure_image_use(cases, findings), float(primary.baseline or 0.0)
     lead = primary.value - constant
-    lost = (primary.value - use.shuffled) / lead if lead > 0 else float("nan")
+    lost = (primary.value - use.shuffled_value) / lead if lead > 0 else float("nan")
     figure = f"{primary.value:.3f} ({primary.low:.3f} to {primary.high:.3f})"
-    line = f"{folder.name[:28]:28} {len(test):6}  {figure:22} {constant:13.3f} {use.shuffled:9.3f} {lost:.0%}"
+    line = f"{folder.name[:28]:28} {len(test):6}  {figure:22} {constant:13.3f} {use.shuffled_value:9.3f} {lost:.0%}"
     return line, primary.low is not None and primary.low > constant and lost >= 0.5
 
 
-def labelled(folder: Path, request: str, work: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+def make_labelled_records(
+    folder: Path, request: str, work: Path
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
     """Training and test records with a report each, and what the reports state."""
     _, test = index(folder, request, work)
     train: list[dict[str, Any]] = json.loads((work / "Datapath" / "train.json").read_text())
     rng = np.random.default_rng(0)
-    names = sorted({state_of(record) for record in train})
+    names = sorted({get_state(record) for record in train})
 
-    def told(record: dict[str, Any]) -> dict[str, Any]:
+    def to_record(record: dict[str, Any]) -> dict[str, Any]:
         return {
             "image_path": str((work / record["image_path"]).absolute()),
-            "report": {"findings": sentence(state_of(record), rng), "impression": ""},
-            "labels": [state_of(record)],
+            "report": {"findings": write_sentence(get_state(record), rng), "impression": ""},
+            "labels": [get_state(record)],
             "patient": patient_of(record),
         }
 
-    return [told(record) for record in train], [told(record) for record in test], names
+    return [to_record(record) for record in train], [to_record(record) for record in test], names
 
 
-def state_of(record: dict[str, Any]) -> str:
+def get_state(record: dict[str, Any]) -> str:
     return f"grade {record['grade']}" if "grade" in record else str(record["labels"][0]).replace("_", " ").lower()
 
 
-def sentence(state: str, rng: np.random.Generator) -> str:
-    first, second = STATES[rng.integers(len(STATES))].format(state), BESIDES[rng.integers(len(BESIDES))]
+def write_sentence(state: str, rng: np.random.Generator) -> str:
+    first, second = (
+        LABEL_SENTENCES[rng.integers(len(LABEL_SENTENCES))].format(state),
+        FILLER_SENTENCES[rng.integers(len(FILLER_SENTENCES))],
+    )
     return f"{first} {second}".strip()
 
 
@@ -106,7 +125,7 @@ def patient_of(record: dict[str, Any]) -> str:
     return str(record.get("patient") or record["image_path"])
 
 
-def assemble(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]], classes: list[str]) -> Path:
+def assemble_template(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]], classes: list[str]) -> Path:
     """The report template on these records."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(TEMPLATES / "report", work)
@@ -118,7 +137,7 @@ def assemble(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]]
     return work
 
 
-def whole(report: dict[str, str]) -> str:
+def join_sections(report: dict[str, str]) -> str:
     return " ".join(report[key] for key in ("findings", "impression") if report.get(key))
 
 

@@ -21,48 +21,48 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Mounts, Sandbox, choose
+from m3b.sandbox import Mounts, Sandbox, choose_sandbox
 
 COMMANDS = {"true": ["true"], "python -c pass": [sys.executable, "-c", "pass"]}
 
 
 @dataclass(frozen=True)
-class Took:
+class Duration:
     """Milliseconds by the clock, and of the processor in this process and in all that it waited for."""
 
     clock: float
     processor: float
 
 
-def timed(action: Callable[[], None]) -> Took:
-    processor_before, started = processor_s(), time.perf_counter()
+def measure_duration(action: Callable[[], None]) -> Duration:
+    processor_before, started = get_processor_s(), time.perf_counter()
     action()
-    return Took(1000 * (time.perf_counter() - started), 1000 * (processor_s() - processor_before))
+    return Duration(1000 * (time.perf_counter() - started), 1000 * (get_processor_s() - processor_before))
 
 
-def processor_s() -> float:
+def get_processor_s() -> float:
     usages = (resource.getrusage(usage_scope) for usage_scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def bare(command: list[str], work: Path) -> None:
+def run_bare(command: list[str], work: Path) -> None:
     subprocess.run(command, cwd=work, stdout=subprocess.DEVNULL, check=True)
 
 
-def confined(sandbox: Sandbox, command: list[str], work: Path) -> None:
+def run_confined(sandbox: Sandbox, command: list[str], work: Path) -> None:
     process = sandbox.start(command, cwd=work, mounts=Mounts(write=(work,)), output=work.parent / "output")
     end = process.wait()
     assert end is not None
     assert end.code == 0, (work.parent / "output").read_text()
 
 
-def measure(backend: str, command: list[str], times: int, work: Path) -> tuple[list[Took], list[Took]]:
+def measure(backend: str, command: list[str], times: int, work: Path) -> tuple[list[Duration], list[Duration]]:
     """Bare and confined runs in turns; the first of each is left out."""
-    sandbox = choose(backend)
+    sandbox = choose_sandbox(backend)
     without, with_it = [], []
     for _ in range(times + 1):
-        without.append(timed(lambda: bare(command, work)))
-        with_it.append(timed(lambda: confined(sandbox, command, work)))
+        without.append(measure_duration(lambda: run_bare(command, work)))
+        with_it.append(measure_duration(lambda: run_confined(sandbox, command, work)))
     return without[1:], with_it[1:]
 
 

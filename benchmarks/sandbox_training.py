@@ -19,11 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from template_bench import NAMES, prepare
+from template_bench import NAMES, prepare_template
 from trainer_step import TRAINER
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Mounts, Sandbox, choose
+from m3b.sandbox import Mounts, Sandbox, choose_sandbox
 
 BACKENDS = ("bubblewrap", "landlock")
 CODE = (
@@ -45,26 +45,26 @@ print("RESULT " + json.dumps({"rate": rate, "processor": SPENT[0] / steps}))
 """
 )
 FILE = "bench_training.py"
-Way = Callable[[Path, int, int], str]
+Runner = Callable[[Path, int, int], str]
 """(folder, steps, threads) -> output."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class Throughput:
     """Steps a second by the clock, and seconds of the processor a step."""
 
     rate: float
     processor: float
 
 
-def bare(work: Path, steps: int, threads: int) -> str:
+def run_bare(work: Path, steps: int, threads: int) -> str:
     """The output of the steps in a process that nothing confines."""
     command = [sys.executable, FILE, str(steps), str(threads)]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
-def under(sandbox: Sandbox) -> Way:
+def make_confined_runner(sandbox: Sandbox) -> Runner:
     """The same in a sandbox, as a run starts its scripts."""
 
     def confined(work: Path, steps: int, threads: int) -> str:
@@ -77,19 +77,19 @@ def under(sandbox: Sandbox) -> Way:
     return confined
 
 
-def pace_of(output: str) -> Pace:
+def parse_throughput(output: str) -> Throughput:
     lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     if not lines:
         raise SystemExit(f"The training did not come to its end:\n{output[-3000:]}")
-    return Pace(**json.loads(lines[-1].removeprefix("RESULT ")))
+    return Throughput(**json.loads(lines[-1].removeprefix("RESULT ")))
 
 
-def ways() -> dict[str, Way]:
+def list_runners() -> dict[str, Runner]:
     """How the steps are made: bare, and under each backend that works here."""
-    runners: dict[str, Way] = {"bare": bare}
+    runners: dict[str, Runner] = {"bare": run_bare}
     for backend in BACKENDS:
         try:
-            runners[backend] = under(choose(backend))
+            runners[backend] = make_confined_runner(choose_sandbox(backend))
         except SandboxError as error:
             print(f"{backend} does not work here: {str(error).splitlines()[1]}")
     return runners
@@ -103,21 +103,21 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--most", type=float, default=float("inf"))
     options = parser.parse_args()
-    status, runners = 0, ways()
+    status, runners = 0, list_runners()
     print(f"{'template':14} {'way':12} {'steps/s':>9} {'of bare':>8} {'processor ms/step':>18} {'times bare':>11}")
     with tempfile.TemporaryDirectory(prefix="sandbox-training-") as folder:
         for name in options.template:
-            work = prepare(name, Path(folder))
+            work = prepare_template(name, Path(folder))
             if work is None:
                 print(f"{name:14} not there")
                 continue
             plan = json.loads((work / "plan.json").read_text())
             (work / "plan.json").write_text(json.dumps({**plan, "threads": options.threads, "workers": 0}))
             (work / FILE).write_text(CODE)
-            throughputs: dict[str, list[Pace]] = {way: [] for way in runners}
+            throughputs: dict[str, list[Throughput]] = {way: [] for way in runners}
             for _ in range(options.turns):
                 for way, run in runners.items():
-                    throughputs[way].append(pace_of(run(work, options.steps, options.threads)))
+                    throughputs[way].append(parse_throughput(run(work, options.steps, options.threads)))
             best_rates = {way: max(throughput.rate for throughput in paces) for way, paces in throughputs.items()}
             least_processor_s = {
                 way: min(throughput.processor for throughput in paces) for way, paces in throughputs.items()

@@ -37,7 +37,7 @@ from typing import Any
 
 MIB = 2**20
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
-WARM = 0.25
+WARM_UP_SHARE = 0.25
 """Share of the runs that fill caches and are left out of the slope."""
 MAX_GROWTH_MIB, OVER_RUNS = 64.0, 200
 SETTLE_S = 20.0
@@ -45,7 +45,7 @@ SETTLE_S = 20.0
 
 
 @dataclass(frozen=True)
-class State:
+class ProcessState:
     """What this process holds."""
 
     descriptors: tuple[str, ...]
@@ -53,7 +53,7 @@ class State:
     children: tuple[str, ...]
 
 
-def state() -> State:
+def get_process_state() -> ProcessState:
     """What this process holds now."""
     descriptors = []
     for link in Path("/proc/self/fd").iterdir():
@@ -61,12 +61,14 @@ def state() -> State:
             descriptors.append(os.readlink(link))
         except OSError:
             continue  # that of the listing itself
-    return State(
-        tuple(sorted(descriptors)), tuple(sorted(thread.name for thread in threading.enumerate())), tuple(children())
+    return ProcessState(
+        tuple(sorted(descriptors)),
+        tuple(sorted(thread.name for thread in threading.enumerate())),
+        tuple(list_children()),
     )
 
 
-def children() -> list[str]:
+def list_children() -> list[str]:
     """Command lines of all processes below this one."""
     parents = {}
     for process_folder in Path("/proc").iterdir():
@@ -92,13 +94,13 @@ def children() -> list[str]:
     return command_lines
 
 
-def resident_mib() -> float:
+def get_resident_mib() -> float:
     """Memory of this process that is in RAM, in MiB."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
-def slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
+def fit_slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Least squares: the growth a step, and half the width of its 95 % interval (normal approximation).
 
     Args:
@@ -117,7 +119,7 @@ def slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
     return gradient, 1.96 * math.sqrt(residual / free / spread)
 
 
-def known(results: Path | None) -> list[dict[str, Any]]:
+def load_earlier_runs(results: Path | None) -> list[dict[str, Any]]:
     """The runs that earlier calls made; a last line that was torn is left out."""
     runs = []
     for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
@@ -140,7 +142,7 @@ class Soak:
     faults: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def one(self, number: int) -> None:
+    def run_once(self, number: int) -> None:
         """One run to its end; its folder goes at once."""
         if time.monotonic() > self.until:
             return
@@ -155,7 +157,7 @@ class Soak:
             if result.model_dir is None or result.integrity != "clean":
                 faults.append(f"run {number} ended as {result.status}: {result.reason}")
             self.faults += faults
-            self.memory.append(resident_mib())
+            self.memory.append(get_resident_mib())
             if self.results is not None:
                 record = {"process": os.getpid(), "number": number, "memory": self.memory[-1], "faults": faults}
                 with self.results.open("a") as stream:
@@ -163,10 +165,10 @@ class Soak:
             print(f"{len(self.memory):4} {result.status:12} {self.memory[-1]:7.1f} MiB", flush=True)
         shutil.rmtree(out)
 
-    def compare(self, before: State) -> None:
+    def compare(self, before: ProcessState) -> None:
         """What is there now and was not before."""
         end = time.monotonic() + SETTLE_S
-        while (now := state()) != before and time.monotonic() < end:
+        while (now := get_process_state()) != before and time.monotonic() < end:
             time.sleep(0.5)
         for name in ("descriptors", "threads", "children"):
             new_items = list(getattr(now, name))
@@ -179,20 +181,20 @@ class Soak:
             self.faults.append(f"{len(leftover_files)} temporary files left: {leftover_files[:5]}")
 
 
-def told(soak: Soak, began: float, at_once: int) -> str:
+def format_summary(soak: Soak, started: float, at_once: int) -> str:
     """The figures in lines, and whether memory grows as a fault."""
     courses: dict[object, list[float]] = {}
     for earlier_run in soak.earlier:
         courses.setdefault(earlier_run["process"], []).append(earlier_run["memory"])
         soak.faults += earlier_run["faults"]
     all_courses = [*courses.values(), soak.memory]
-    warm_courses = [course[math.ceil(len(course) * WARM) :] for course in all_courses if len(course) > 3]
-    gradient, half_width = slope(warm_courses)
+    warm_courses = [course[math.ceil(len(course) * WARM_UP_SHARE) :] for course in all_courses if len(course) > 3]
+    gradient, half_width = fit_slope(warm_courses)
     if gradient - half_width > 0 and gradient * OVER_RUNS > MAX_GROWTH_MIB:
         soak.faults.append(f"memory grows by {gradient:.2f} MiB a run")
     lines = [
         f"{sum(map(len, all_courses))} runs, {at_once} at a time, {len(soak.memory)} of them now in "
-        f"{time.monotonic() - began:.0f} s; processes: {sum(map(bool, all_courses))}.",
+        f"{time.monotonic() - started:.0f} s; processes: {sum(map(bool, all_courses))}.",
         *(
             f"Memory of a process: {course[0]:.1f} MiB after its first run, {course[-1]:.1f} after {len(course)}, "
             f"{max(course):.1f} at most."
@@ -223,19 +225,19 @@ def main() -> int:
 
         data, earlier, started = (
             make_chest(folder / "xrays", patients=args.patients),
-            known(args.results),
+            load_earlier_runs(args.results),
             time.monotonic(),
         )
         until = started + args.max_minutes * 60 if args.max_minutes else math.inf
         soak = Soak(folder, data, args.minutes, args.results, earlier, until)
         done = {earlier_run["number"] for earlier_run in earlier}
         if remaining_runs := [number for number in range(args.runs) if number not in done]:
-            soak.one(remaining_runs[0])  # what is imported and opened once is there from now on
-            before = state()
+            soak.run_once(remaining_runs[0])  # what is imported and opened once is there from now on
+            before = get_process_state()
             with ThreadPoolExecutor(args.at_once) as pool:
-                list(pool.map(soak.one, remaining_runs[1:]))
+                list(pool.map(soak.run_once, remaining_runs[1:]))
             soak.compare(before)
-        print(told(soak, started, args.at_once))
+        print(format_summary(soak, started, args.at_once))
         return 1 if soak.faults else 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)

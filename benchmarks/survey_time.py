@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from previews import best, make_files, preview
+from previews import make_files, median_seconds, run_preview
 
 
-def look(path: Path) -> object:
+def survey_folder(path: Path) -> object:
     """The survey of a folder."""
     from m3b.data.survey import survey
 
@@ -34,12 +34,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         top = Path(name)
         make_files(top, options.files)
-        preview(top)
-        look(Path(__file__).parent)
+        run_preview(top)
+        survey_folder(Path(__file__).parent)
         memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        look(top)
+        survey_folder(top)
         added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
-        previewed, surveyed = best([preview, look], top)
+        previewed, surveyed = median_seconds([run_preview, survey_folder], top)
         print(
             f"{options.files:,} files: preview {previewed:.2f} s, survey {surveyed:.2f} s, "
             f"ratio {surveyed / previewed:.2f}, +{added:.0f} MiB"

@@ -16,48 +16,48 @@ import time
 from pathlib import Path
 from typing import Any
 
-from m3b.bench.local import Local
-from m3b.bench.rows import broken
-from m3b.bench.store import Store
-from m3b.bench.sweep import Plan, run_sweep
-from m3b.bench.tasks import choose
+from m3b.bench.local import LocalEngine
+from m3b.bench.rows import make_broken_row
+from m3b.bench.store import SweepStore
+from m3b.bench.sweep import SweepPlan, run_sweep
+from m3b.bench.tasks import choose_tasks
 
 
-class Instant:
+class InstantEngine:
     """An engine whose cells take no time: what is left is the sweep's own work."""
 
-    def run(self, cells: Any, store: Store, begin: Any, end: Any) -> None:
+    def run(self, cells: Any, store: SweepStore, begin: Any, end: Any) -> None:
         for cell in cells:
             begin(cell)
-            end(broken(cell, "simulated"))
+            end(make_broken_row(cell, "simulated"))
 
 
-def peak_mib() -> float:
+def get_peak_mib() -> float:
     """The largest resident size of this process so far, MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def processes(count: int, slept: float) -> float:
+def measure_cell_overhead(count: int, sleep_s: float) -> float:
     """Seconds beside the sleep, for each of `count` cells in processes of their own."""
-    plan = Plan(choose([])[:1], runs=count, simulate=slept)
+    plan = SweepPlan(choose_tasks([])[:1], runs=count, simulate=sleep_s)
     with tempfile.TemporaryDirectory() as place:
         started = time.perf_counter()
-        run_sweep(plan, Path(place), Local())
-        return (time.perf_counter() - started) / count - slept
+        run_sweep(plan, Path(place), LocalEngine())
+        return (time.perf_counter() - started) / count - sleep_s
 
 
-def many(count: int) -> dict[str, float]:
+def measure_scheduling(count: int) -> dict[str, float]:
     """Scheduling alone: seconds a cell, and MiB that the process grew by."""
-    tasks = choose(["all"])
+    tasks = choose_tasks(["all"])
     runs = -(-count // (len(tasks) * 10))
-    plan = Plan(tasks, models=tuple(f"provider:model-{k}" for k in range(10)), runs=runs, simulate=0.0)
+    plan = SweepPlan(tasks, models=tuple(f"provider:model-{k}" for k in range(10)), runs=runs, simulate=0.0)
     with tempfile.TemporaryDirectory() as place:
-        memory_before, started = peak_mib(), time.perf_counter()
-        finished_cells = run_sweep(plan, Path(place), Instant())
+        memory_before, started = get_peak_mib(), time.perf_counter()
+        finished_cells = run_sweep(plan, Path(place), InstantEngine())
         return {
             "cells": finished_cells,
             "seconds_a_cell": (time.perf_counter() - started) / finished_cells,
-            "grew_mib": peak_mib() - memory_before,
+            "grew_mib": get_peak_mib() - memory_before,
         }
 
 
@@ -68,9 +68,9 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=20)
     parser.add_argument("--many", type=int, default=10_000)
     options = parser.parse_args()
-    cost = processes(options.cells, 0.2)
+    cost = measure_cell_overhead(options.cells, 0.2)
     figures = {"per_cell_s": round(cost, 3), "share": round(cost / options.cell_seconds, 5),
-             "scheduling": {k: round(v, 5) for k, v in many(options.many).items()}}  # fmt: skip
+             "scheduling": {k: round(v, 5) for k, v in measure_scheduling(options.many).items()}}  # fmt: skip
     print(json.dumps(figures, indent=1))
 
 

@@ -32,90 +32,92 @@ import numpy as np  # noqa: E402 - after the path and the threads
 from toy_student import build  # noqa: E402 - likewise
 from toy_world import Brush, targets  # noqa: E402 - likewise
 
-from m3b.interactive.figures import mean_over  # noqa: E402 - likewise
-from m3b.interactive.pictures import Look  # noqa: E402 - likewise
+from m3b.interactive.figures import mean_with_interval  # noqa: E402 - likewise
+from m3b.interactive.pictures import PictureStyle  # noqa: E402 - likewise
 from m3b.teaching.chats import ChatRecord, read_chats  # noqa: E402 - likewise
-from m3b.teaching.experts import Expert, Way  # noqa: E402 - likewise
-from m3b.teaching.playing import Earned, play, rise  # noqa: E402 - likewise
+from m3b.teaching.experts import Expert, PromptMode  # noqa: E402 - likewise
+from m3b.teaching.playing import EpisodeScore, compare_scores, play_episodes  # noqa: E402 - likewise
 from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced  # noqa: E402 - likewise
-from m3b.teaching.speaking import LocalModel  # noqa: E402 - likewise
-from m3b.teaching.students import Adapters  # noqa: E402 - likewise
+from m3b.teaching.speaking import LocalLLM  # noqa: E402 - likewise
+from m3b.teaching.students import LoraSettings  # noqa: E402 - likewise
 from m3b.teaching.supervised import SupervisedRecipe, teach_supervised  # noqa: E402 - likewise
-from m3b.teaching.trajectories import Collection, make, settings_of  # noqa: E402 - likewise
+from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of  # noqa: E402 - likewise
 
-LOOK = Look(32, rulers=False)
+STYLE = PictureStyle(32, rulers=False)
 TURNS = 2
-TRAIN, PLAYED, HELD_OUT = 1, 5, 78
+TRAIN_SEED, REINFORCED_SEED, HELD_OUT_SEED = 1, 5, 78
 """Seeds of the images of either stage, and of those that are never trained on."""
-SMOOTH = 15
+SMOOTHING_STEPS = 15
 
 
-def trajectories(out: Path, count: int, way: Way, min_iou: float) -> None:
+def make_training_trajectories(out: Path, count: int, mode: PromptMode, min_iou: float) -> None:
     """Expert trajectories on drawn images: a box first, or clicks alone, which get less far in two turns."""
     if (out / "summary.json").is_file():
         return
-    expert = Expert((way,), TURNS, min_gain=0.01, min_iou=min_iou, enough=0.93, jitter=0.06, tremor=0.5, look=LOOK)
-    collection = Collection(out, settings_of("drawn", "brush", expert, 0.0))
-    summary = make(targets(count, TRAIN), Brush(), collection, expert, held_out=0.0).summary
+    expert = Expert((mode,), TURNS, min_gain=0.01, min_iou=min_iou, enough=0.93, jitter=0.06, tremor=0.5, look=STYLE)
+    collection = TrajectoryFolder(out, settings_of("drawn", "brush", expert, 0.0))
+    summary = make_trajectories(targets(count, TRAIN_SEED), Brush(), collection, expert, held_out=0.0).summary
     print(
-        f"{summary['kept']} trajectories ({way}), {summary['mean_turns']:.2f} masks, final IoU {summary['final_iou']:.3f}",
+        f"{summary['kept']} trajectories ({mode}), {summary['mean_turns']:.2f} masks, final IoU {summary['final_iou']:.3f}",
         flush=True,
     )
 
 
-def whole(folder: Path) -> bool:
+def is_trained(folder: Path) -> bool:
     return (folder / "taught.json").is_file()
 
 
-def learnt(model: Path, chats: Sequence[ChatRecord], out: Path, steps: int, lr: float) -> None:
+def train_supervised(model: Path, chats: Sequence[ChatRecord], out: Path, steps: int, lr: float) -> None:
     """Stage one, or a part of it."""
-    if whole(out):
+    if is_trained(out):
         return
-    recipe = SupervisedRecipe(steps=steps, batch=16, accumulate=1, lr=lr, warm_up=0.1, adapters=Adapters(rank=0))
-    teach_supervised(model, chats, out, recipe, tell=print)
+    recipe = SupervisedRecipe(steps=steps, batch=16, accumulate=1, lr=lr, warm_up=0.1, adapters=LoraSettings(rank=0))
+    teach_supervised(model, chats, out, recipe, on_message=print)
 
 
-def reinforced(out: Path, steps: int, lr: float, minutes: float | None) -> None:
+def train_reinforced(out: Path, steps: int, lr: float, minutes: float | None) -> None:
     """Stage two: 8 episodes of each of 4 images a step."""
-    if whole(out / "reinforced"):
+    if is_trained(out / "reinforced"):
         return
-    recipe = ReinforcedRecipe(steps=steps, rollouts=8, targets=4, lr=lr, minutes=minutes, max_turns=TURNS, max_tokens=400, look=LOOK,
-                              adapters=Adapters(rank=0))  # fmt: skip
-    teach_reinforced(out / "supervised", targets(500, PLAYED), Brush(), out / "reinforced", recipe, tell=print)
+    recipe = ReinforcedRecipe(steps=steps, rollouts=8, targets=4, lr=lr, minutes=minutes, max_turns=TURNS, max_tokens=400, look=STYLE,
+                              adapters=LoraSettings(rank=0))  # fmt: skip
+    teach_reinforced(
+        out / "supervised", targets(500, REINFORCED_SEED), Brush(), out / "reinforced", recipe, on_message=print
+    )
 
 
-def played(model: Path, count: int, temperature: float) -> list[Earned]:
+def play_model(model: Path, count: int, temperature: float) -> list[EpisodeScore]:
     """Whole episodes on images that nothing was trained on."""
     import torch
 
     torch.manual_seed(0)
-    llm = LocalModel(model, max_tokens=60, temperature=temperature)
-    return play(targets(count, HELD_OUT), Brush(), llm, max_turns=TURNS, look=LOOK)
+    llm = LocalLLM(model, max_tokens=60, temperature=temperature)
+    return play_episodes(targets(count, HELD_OUT_SEED), Brush(), llm, max_turns=TURNS, style=STYLE)
 
 
-def told(name: str, found: Sequence[Earned]) -> str:
-    patients = [episode.patient for episode in found]
-    reward = mean_over([episode.scored.total for episode in found], patients)
-    iou = float(np.mean([episode.played.delivered[1] for episode in found]))
-    first_iou = float(np.mean([episode.played.iou[0] if episode.played.iou else 0.0 for episode in found]))
-    masks = float(np.mean([len(episode.played.iou) for episode in found]))
-    return (f"{name:<26} {sum(episode.valid for episode in found):>4} of {len(found):<4} {spread(reward)}  "
+def format_scores(name: str, scores: Sequence[EpisodeScore]) -> str:
+    patients = [episode.patient for episode in scores]
+    reward = mean_with_interval([episode.score.total for episode in scores], patients)
+    iou = float(np.mean([episode.outcome.delivered[1] for episode in scores]))
+    first_iou = float(np.mean([episode.outcome.iou[0] if episode.outcome.iou else 0.0 for episode in scores]))
+    masks = float(np.mean([len(episode.outcome.iou) for episode in scores]))
+    return (f"{name:<26} {sum(episode.is_valid for episode in scores):>4} of {len(scores):<4} {format_figure(reward)}  "
             f"{first_iou:.3f}      {iou:.3f}      {masks:.2f}")  # fmt: skip
 
 
-def spread(figure: dict[str, float | None]) -> str:
+def format_figure(figure: dict[str, float | None]) -> str:
     if figure["low"] is None:  # every episode earned the same
         return f"{figure['mean']:.3f}"
     return f"{figure['mean']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
 
 
-def curve_of(folder: Path) -> np.ndarray:
+def read_curve(folder: Path) -> np.ndarray:
     """(steps,) mean reward of the episodes of each step."""
     rows = json.loads((folder / "taught.json").read_text(encoding="utf-8"))["curve"]
     return np.array([row["reward"] for row in rows if "reward" in row])
 
 
-def draw(curve: np.ndarray, file: Path) -> None:
+def draw_curve(curve: np.ndarray, file: Path) -> None:
     """The mean reward by step, and its moving mean."""
     import matplotlib
 
@@ -125,11 +127,11 @@ def draw(curve: np.ndarray, file: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
     axes.plot(np.arange(1, len(curve) + 1), curve, color="#9bb8d3", linewidth=0.8, label="mean of 32 episodes")
-    kernel = np.ones(SMOOTH) / SMOOTH
-    if len(curve) > SMOOTH:
+    kernel = np.ones(SMOOTHING_STEPS) / SMOOTHING_STEPS
+    if len(curve) > SMOOTHING_STEPS:
         smooth = np.convolve(curve, kernel, "valid")
-        axes.plot(np.arange(len(smooth)) + SMOOTH / 2 + 0.5, smooth, color="#1f4e79", linewidth=2,
-                  label=f"moving mean of {SMOOTH} steps")  # fmt: skip
+        axes.plot(np.arange(len(smooth)) + SMOOTHING_STEPS / 2 + 0.5, smooth, color="#1f4e79", linewidth=2,
+                  label=f"moving mean of {SMOOTHING_STEPS} steps")  # fmt: skip
     axes.set(xlabel="step of stage two", ylabel="mean reward")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False)
@@ -156,28 +158,30 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     if not (out / "model" / "config.json").is_file():
         build(out / "model")
-    trajectories(out / "boxes", options.trajectories, "hybrid", 0.7)
-    trajectories(out / "clicks", options.trajectories // 4, "points", 0.1)
+    make_training_trajectories(out / "boxes", options.trajectories, "hybrid", 0.7)
+    make_training_trajectories(out / "clicks", options.trajectories // 4, "points", 0.1)
     boxes, clicks = (list(read_chats(out / name)) for name in ("boxes", "clicks"))
-    learnt(out / "model", boxes, out / "first", options.steps, options.lr)
-    learnt(out / "first", [*boxes[: len(clicks)], *clicks], out / "supervised", options.both_steps, options.lr / 4)
-    reinforced(out, options.rl_steps, options.rl_lr, options.rl_minutes)
-    report(out, options.held_out, options.figure)
+    train_supervised(out / "model", boxes, out / "first", options.steps, options.lr)
+    train_supervised(
+        out / "first", [*boxes[: len(clicks)], *clicks], out / "supervised", options.both_steps, options.lr / 4
+    )
+    train_reinforced(out, options.rl_steps, options.rl_lr, options.rl_minutes)
+    report_results(out, options.held_out, options.figure)
     print(f"{time.process_time() - started:.0f} s of one core")
 
 
-def report(out: Path, count: int, figure: Path | None) -> None:
+def report_results(out: Path, count: int, figure: Path | None) -> None:
     """Measure and print, draw the curve."""
     results: dict[str, Any] = {}
     print(f"\n{'':<26} {'valid':<12} {'mean reward (95 %)':<23} first IoU  last IoU   masks")
     for sampling, temperature in (("as sampled", 1.0), ("likeliest words", 0.0)):
         names = ("model", "supervised", "reinforced") if not temperature else ("supervised", "reinforced")
-        scores_by_model = {name: played(out / name, count, temperature) for name in names}
+        scores_by_model = {name: play_model(out / name, count, temperature) for name in names}
         for name, model_scores in scores_by_model.items():
-            print(told(f"{name}, {sampling}", model_scores), flush=True)
-        results[sampling] = rise(scores_by_model["supervised"], scores_by_model["reinforced"])
-        print(f"rise by stage two, {sampling}: {spread(results[sampling]['rise'])}\n")
-    curve = curve_of(out / "reinforced")
+            print(format_scores(f"{name}, {sampling}", model_scores), flush=True)
+        results[sampling] = compare_scores(scores_by_model["supervised"], scores_by_model["reinforced"])
+        print(f"rise by stage two, {sampling}: {format_figure(results[sampling]['rise'])}\n")
+    curve = read_curve(out / "reinforced")
     first = {
         name: sum(episode.calls[:1] == ("add_box",) for episode in model_scores)
         for name, model_scores in scores_by_model.items()
@@ -196,7 +200,7 @@ def report(out: Path, count: int, figure: Path | None) -> None:
           f"{curve[-tenth:].mean():.3f} in the last {tenth}")  # fmt: skip
     (out / "figures.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     if figure is not None:
-        draw(curve, figure)
+        draw_curve(curve, figure)
 
 
 if __name__ == "__main__":

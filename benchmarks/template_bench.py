@@ -13,7 +13,7 @@ TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
 NAMES = ("diagnosis", "segmentation", "detection", "report")
 
 
-def prepare(name: str, folder: Path, *example: str) -> Path | None:
+def prepare_template(name: str, folder: Path, *example: str) -> Path | None:
     """The template with its example data (made with the given options) and a plan; None where it does not exist."""
     if not (TEMPLATES / name / "train.py").exists():
         return None
@@ -28,7 +28,7 @@ def prepare(name: str, folder: Path, *example: str) -> Path | None:
     return work
 
 
-def measure(work: Path, code: str, *arguments: str) -> dict[str, Any]:
+def run_in_template(work: Path, code: str, *arguments: str) -> dict[str, Any]:
     """What the code printed after the word RESULT."""
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from template_bench import NAMES, measure, prepare
+from template_bench import NAMES, prepare_template, run_in_template
 
 TRAINER = """
 import json, sys, time
@@ -96,11 +96,11 @@ def main() -> None:
     print(f"{'template':14} {'batch':>6} {'Trainer steps/s':>16} {'bare steps/s':>13} {'share':>7}")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.template:
-            work = prepare(name, Path(folder))
+            work = prepare_template(name, Path(folder))
             if work is None:
                 print(f"{name:14} not there")
                 continue
-            rates = measure(work, CODE, str(options.steps))
+            rates = run_in_template(work, CODE, str(options.steps))
             share = rates["trainer"] / rates["bare"]
             print(
                 f"{name:14} {rates['batch']:6} {rates['trainer']:16.2f} {rates['bare']:13.2f} {share:7.1%}", flush=True

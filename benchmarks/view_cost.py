@@ -17,64 +17,67 @@ import numpy as np
 from m3b.data.records import Record
 from m3b.data.view import make_view, wanted_by
 
-SHARE = 0.8
-A_FOLDER = 1000
+TRAINING_SHARE = 0.8
+FILES_PER_FOLDER = 1000
 
 
-def timed(what: str, step: Callable[[], object]) -> object:
+def time_action(label: str, step: Callable[[], object]) -> object:
     wall_start, processor_start = time.perf_counter(), time.process_time()
     value = step()
     processor_s = time.process_time() - processor_start
-    print(f"{what:48} {time.perf_counter() - wall_start:8.2f} s, {processor_s:8.2f} s of the processor", flush=True)
+    print(f"{label:48} {time.perf_counter() - wall_start:8.2f} s, {processor_s:8.2f} s of the processor", flush=True)
     return value
 
 
-def small_files(place: Path, count: int, size: int) -> None:
+def measure_small_files(folder: Path, count: int, size: int) -> None:
     """One file a case, as archives of radiographs have them."""
-    base = place / "raw"
+    base = folder / "raw"
     content = np.random.default_rng(0).bytes(size)
     for number in range(count):
-        file = base / f"data/x/{number // A_FOLDER:04d}/{number:07d}.png"
-        if number % A_FOLDER == 0:
+        file = base / f"data/x/{number // FILES_PER_FOLDER:04d}/{number:07d}.png"
+        if number % FILES_PER_FOLDER == 0:
             file.parent.mkdir(parents=True)
         file.write_bytes(content)
-    records = [Record(f"data/x/{n // A_FOLDER:04d}/{n:07d}.png", ("a",), str(n)) for n in range(int(count * SHARE))]
+    records = [
+        Record(f"data/x/{n // FILES_PER_FOLDER:04d}/{n:07d}.png", ("a",), str(n))
+        for n in range(int(count * TRAINING_SHARE))
+    ]
     print(f"{count:,} files of {size:,} bytes, {len(records):,} of them training cases")
-    needed_files = timed("what they need", lambda: wanted_by(records, base))
+    needed_files = time_action("what they need", lambda: wanted_by(records, base))
     for name, link in (("hard links", True), ("copies or shared blocks", False)):
-        view = place / "view"
-        view_report = timed(
+        view = folder / "view"
+        view_report = time_action(
             name, lambda link=link, view=view: make_view(needed_files, base, lambda p: view / p, link=link)
         )  # type: ignore[misc,arg-type]
         print(f"  {view_report}")
-        timed("  removed", lambda view=view: shutil.rmtree(view))  # type: ignore[misc]
+        time_action("  removed", lambda view=view: shutil.rmtree(view))  # type: ignore[misc]
 
 
-def large_hdf5(place: Path, gib: float, *, packed: bool) -> None:
+def measure_large_hdf5(folder: Path, gib: float, *, is_packed: bool) -> None:
     """One data set of 512 x 512 slices, all cases in it."""
     import h5py
 
     items = max(10, int(gib * 2**30 / (512 * 512 * 2)))
-    base = place / "stack"
+    base = folder / "stack"
     base.mkdir()
     block = np.random.default_rng(0).integers(0, 4000, (64, 512, 512)).astype(np.int16)
     with h5py.File(base / "all.h5", "w") as out:
-        storage_options = {"chunks": (1, 512, 512), "compression": "gzip", "compression_opts": 1} if packed else {}
+        storage_options = {"chunks": (1, 512, 512), "compression": "gzip", "compression_opts": 1} if is_packed else {}
         data = out.create_dataset("images", (items, 512, 512), np.int16, **storage_options)
         for start in range(0, items, 64):
             data[start : start + 64] = block[: min(64, items - start)]
     size = (base / "all.h5").stat().st_size / 2**30
     training_records = [Record(f"all.h5#images[{n}]", ("a",), str(n)) for n in range(items) if n % 5]
     print(
-        f"HDF5 of {size:.1f} GiB, {items:,} items, {'gzip' if packed else 'not packed'}, {len(training_records):,} for training"
+        f"HDF5 of {size:.1f} GiB, {items:,} items, {'gzip' if is_packed else 'not packed'}, {len(training_records):,} for training"
     )
     needed_files = wanted_by(training_records, base)
-    timed(
+    time_action(
         "written with the other items zero",
-        lambda: make_view(needed_files, base, lambda p: place / "h5" / p, link=True),
+        lambda: make_view(needed_files, base, lambda p: folder / "h5" / p, link=True),
     )
-    print(f"  {(place / 'h5/all.h5').stat().st_size / 2**30:.1f} GiB")
-    shutil.rmtree(place / "h5")
+    print(f"  {(folder / 'h5/all.h5').stat().st_size / 2**30:.1f} GiB")
+    shutil.rmtree(folder / "h5")
     shutil.rmtree(base)
 
 
@@ -87,9 +90,9 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="m3b-view-", dir=options.folder))
     try:
-        small_files(folder, options.files, options.bytes)
+        measure_small_files(folder, options.files, options.bytes)
         for is_packed in (False, True):
-            large_hdf5(folder, options.hdf5_gib, packed=is_packed)
+            measure_large_hdf5(folder, options.hdf5_gib, is_packed=is_packed)
     finally:
         shutil.rmtree(folder)
 

@@ -31,16 +31,16 @@ from m3b import Pipeline
 from m3b.data.synthetic import make_chest
 from m3b.errors import ToolError
 from m3b.llm import LLM
-from m3b.llm.rules import Rules
+from m3b.llm.rules import RulesLLM
 from m3b.llm.text_calls import find_calls
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 from m3b.run.result import Result
-from m3b.testing.conformance.server import Heard, Server, ServerAnswer
+from m3b.testing.conformance.server import ReceivedRequest, Server, ServerAnswer
 from m3b.tools import schema
 from m3b.tools.base import Toolbox
 
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
-LOOKS = (
+LOOK_CALLS = (
     ToolCall("", "list_files", {"path": "resources", "depth": 1}),
     ToolCall("", "read_files", {"paths": ["resources/templates/indexing/README.md"], "limit": 5}),
     ToolCall("", "list_files", {"path": ".", "depth": 2}),
@@ -48,17 +48,17 @@ LOOKS = (
 )
 """What the model looks at in each stage before it works: nothing of use, and many chances to slip."""
 
-INFORMED = ("Schema of the arguments", "You speak of calling a tool", "Tools: ")
-REFUSED = (*INFORMED, "Invalid arguments.")
-SLIPS = ("types", "fence", "announced", "python", "in text")
-PROSE = "I will now call {name} to go on with the task."
+CORRECTION_PHRASES = ("Schema of the arguments", "You speak of calling a tool", "Tools: ")
+REFUSAL_PHRASES = (*CORRECTION_PHRASES, "Invalid arguments.")
+SLIP_KINDS = ("types", "fence", "announced", "python", "in text")
+ANNOUNCEMENT = "I will now call {name} to go on with the task."
 
 
 # --- the model ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Weak:
+class WeakModel:
     """The other side of the wire.
 
     Args:
@@ -71,40 +71,40 @@ class Weak:
     slips: Counter[str] = field(default_factory=Counter)
     requests: int = 0
 
-    def respond(self, request: Heard) -> ServerAnswer:
+    def respond(self, request: ReceivedRequest) -> ServerAnswer:
         """One request."""
         self.requests += 1
         tools = [_spec(tool) for tool in request.body.get("tools", ())]
-        messages = _messages(request.body["messages"])
-        clean_messages, turns, is_informed = _remove_failures(messages, tools or ALL)
+        messages = _parse_messages(request.body["messages"])
+        clean_messages, turns, is_informed = _remove_failures(messages, tools or ALL_TOOLS)
         reply = self._intended_reply(clean_messages, turns)
         if not reply.calls:
             return ServerAnswer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
-        step = turns + 2 * _stage(messages)
-        slip = "none" if is_informed else "cut" if turns % 3 == 2 else SLIPS[step % len(SLIPS)]
+        step = turns + 2 * _stage_number(messages)
+        slip = "none" if is_informed else "cut" if turns % 3 == 2 else SLIP_KINDS[step % len(SLIP_KINDS)]
         self.slips[slip] += 1
-        return ServerAnswer(self._said(list(reply.calls), slip))
+        return ServerAnswer(self._distort_reply(list(reply.calls), slip))
 
     def _intended_reply(self, clean_messages: Sequence[Message], turns: int) -> Reply:
         """What a better model would say now: first it looks around, then it does what the brain does."""
-        looks = [_about(look) for look in LOOKS]
+        looks = [_call_key(look) for look in LOOK_CALLS]
         looks_done, remaining = 0, list[Message]()
         look_ids: set[str] = set()
         for message in clean_messages:
-            if message.calls and all(_about(call) in looks for call in message.calls):
+            if message.calls and all(_call_key(call) in looks for call in message.calls):
                 looks_done += 1
                 look_ids |= {call.id for call in message.calls}
             elif message.call_id not in look_ids or not message.call_id:
                 remaining.append(message)
-        if looks_done < len(LOOKS):
-            return Reply(calls=(LOOKS[looks_done],))
+        if looks_done < len(LOOK_CALLS):
+            return Reply(calls=(LOOK_CALLS[looks_done],))
         return self.brain.ask(remaining, ())
 
-    def _said(self, calls: list[ToolCall], slip: str) -> dict[str, Any]:
+    def _distort_reply(self, calls: list[ToolCall], slip: str) -> dict[str, Any]:
         if slip == "announced":
-            return _body(PROSE.format(name=calls[0].name))
+            return _body(ANNOUNCEMENT.format(name=calls[0].name))
         if slip == "in text" or self.textual:
-            return _body("Let me do this.\n\n" + "\n\n".join(self._in_text(call, slip) for call in calls))
+            return _body("Let me do this.\n\n" + "\n\n".join(self._write_in_text(call, slip) for call in calls))
         tool_calls = []
         for index, call in enumerate(calls):
             text = _distort(call.arguments, slip)
@@ -112,12 +112,12 @@ class Weak:
             tool_calls.append({"id": call_id, "type": "function", "function": {"name": call.name, "arguments": text}})
         return _body("", tool_calls)
 
-    def _in_text(self, call: ToolCall, slip: str) -> str:
+    def _write_in_text(self, call: ToolCall, slip: str) -> str:
         if slip == "none":
             return f'<call tool="{call.name}">\n{json.dumps(call.arguments)}\n</call>'
         if slip == "cut":
             return f'<call tool="{call.name}">\n{_distort(call.arguments, slip)}'
-        arguments = call.arguments if slip == "in text" else _mistyped(call.arguments)
+        arguments = call.arguments if slip == "in text" else _mistype(call.arguments)
         return f"```json\n{json.dumps({'name': call.name, 'arguments': arguments})}\n```"
 
 
@@ -129,10 +129,10 @@ def _distort(arguments: dict[str, Any], slip: str) -> str:
         return f"```json\n{text}\n```"
     if slip == "python":
         return repr(arguments)
-    return json.dumps(_mistyped(arguments)) if slip == "types" else text
+    return json.dumps(_mistype(arguments)) if slip == "types" else text
 
 
-def _mistyped(arguments: dict[str, Any]) -> dict[str, Any]:
+def _mistype(arguments: dict[str, Any]) -> dict[str, Any]:
     """Numbers as text, lists of one as the one, objects as JSON text."""
     mistyped: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -152,39 +152,39 @@ def _remove_failures(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> 
     turns, is_informed, should_skip = 0, False, False
     for message in messages:
         if message.role == "assistant":
-            valid_calls = tuple(call for call in message.calls if not _says(results.get(call.id), REFUSED))
+            valid_calls = tuple(call for call in message.calls if not _mentions(results.get(call.id), REFUSAL_PHRASES))
             last = [results[call.id] for call in message.calls if call.id in results]
-            is_informed = any(_says(result, INFORMED) for result in last)
+            is_informed = any(_mentions(result, CORRECTION_PHRASES) for result in last)
             should_skip = not message.calls and bool(
-                find_calls(message.text, tools)[1] or message.text.startswith(PROSE[:15])
+                find_calls(message.text, tools)[1] or message.text.startswith(ANNOUNCEMENT[:15])
             )
             if valid_calls or not (message.calls or should_skip):
                 clean_messages.append(Message("assistant", message.text, valid_calls))
                 turns += bool(valid_calls)
         elif message.role == "user":
-            is_informed = _says(message, INFORMED)
+            is_informed = _mentions(message, CORRECTION_PHRASES)
             if not should_skip:  # the answer to a turn that was none
                 clean_messages.append(message)
             should_skip = False
-        elif message.role == "system" or not _says(message, REFUSED):
+        elif message.role == "system" or not _mentions(message, REFUSAL_PHRASES):
             clean_messages.append(message)
     return clean_messages, turns, is_informed
 
 
-def _about(call: ToolCall) -> tuple[str, str]:
+def _call_key(call: ToolCall) -> tuple[str, str]:
     """A call's tool and what it is about, however that was written."""
     target = call.arguments.get("path") or call.arguments.get("paths")
     return call.name, str(target[0] if isinstance(target, list) and target else target)
 
 
-def _stage(messages: Sequence[Message]) -> int:
+def _stage_number(messages: Sequence[Message]) -> int:
     """The number of the stage that the conversation is in."""
     stage_text = next((message.text for message in messages if message.text.startswith("Stage: ")), "")
     return [stage_text.startswith(f"Stage: {name}") for name in ("selection", "index", "module", "model")].index(True)
 
 
-def _says(message: Message | None, marks: Sequence[str]) -> bool:
-    return message is not None and any(mark in message.text[-1500:] for mark in marks)
+def _mentions(message: Message | None, phrases: Sequence[str]) -> bool:
+    return message is not None and any(mark in message.text[-1500:] for mark in phrases)
 
 
 # --- its wire ----------------------------------------------------------------------------------------------------
@@ -195,14 +195,14 @@ def _spec(tool: dict[str, Any]) -> ToolSpec:
     return ToolSpec(function["name"], function["description"], function["parameters"])
 
 
-ALL = tuple(
+ALL_TOOLS = tuple(
     ToolSpec(name, "", {"properties": {}})
     for name in ("list_files", "read_files", "copy_files", "write_files", "edit_files", "run_script", "preview_dirs",
                  "preview_files")
 )  # fmt: skip
 
 
-def _messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
+def _parse_messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
     """The conversation of a request; calls and results that are told as text become calls and results again."""
     conversation: list[Message] = []
     for number, turn in enumerate(raw):
@@ -212,7 +212,7 @@ def _messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
         elif turn["role"] == "user" and text.startswith("<result "):
             conversation += _parse_results(text, conversation)
         elif turn["role"] == "assistant":
-            text_calls = find_calls(text, ALL)[1] if "<call tool=" in text else []
+            text_calls = find_calls(text, ALL_TOOLS)[1] if "<call tool=" in text else []
             calls = [
                 ToolCall(f"t{number}_{index}", text_call.name, text_call.arguments)
                 for index, text_call in enumerate(text_calls)
@@ -264,7 +264,7 @@ def without_repairs() -> Iterator[None]:
             raise ToolError("Wrong type.")
         return value
 
-    def curt(self: Toolbox, call: ToolCall, allowed: Sequence[str]) -> Any:
+    def answer_curtly(self: Toolbox, call: ToolCall, allowed: Sequence[str]) -> Any:
         result = call_tool(self, call, allowed)
         text = "Invalid arguments." if result.data.get("malformed") else result.text
         return type(result)(text, result.is_error, result.data)
@@ -272,7 +272,7 @@ def without_repairs() -> Iterator[None]:
     with (
         mock.patch("m3b.llm.wire_openai.parse_arguments", strict_json),
         mock.patch.object(schema, "coerce", strict_types),
-        mock.patch.object(Toolbox, "call", curt),
+        mock.patch.object(Toolbox, "call", answer_curtly),
     ):
         yield
 
@@ -283,7 +283,7 @@ class Outcome:
 
     result: Result
     slips: Counter[str]
-    told: int
+    corrected_calls: int
     """Calls that were answered with what is wrong with them."""
 
     def line(self) -> str:
@@ -292,13 +292,13 @@ class Outcome:
         return (
             f"{self.result.status:<12} {used['actions']:>3} actions; {slips} of {sum(self.slips.values())} turns of calls"
             f" flawed ({', '.join(f'{name} {count}' for name, count in sorted(self.slips.items()) if name != 'none')});"
-            f" {self.told} told what is wrong"
+            f" {self.corrected_calls} told what is wrong"
         )
 
 
 def run(brain: LLM, data: Path, out: Path, *, request: str = REQUEST, tools: str = "auto", **options: Any) -> Outcome:
     """A whole run with the weak model; `tools` as in `m3b.llm.connect`."""
-    weak = Weak(brain, textual=tools == "text")
+    weak = WeakModel(brain, textual=tools == "text")
     with Server(weak.respond) as server:
         llm = f"openai:weak@{server.url}/v1"
         result = Pipeline(llm, data=[data], out=out, tools=tools, register=False, **options).run(request)
@@ -316,13 +316,13 @@ def main() -> int:
         work_folder = Path(folder)
         data = make_chest(work_folder / "chest")
         options = {"train_minutes": args.minutes}
-        repaired = run(Rules(), data, work_folder / "with", **options)
+        repaired = run(RulesLLM(), data, work_folder / "with", **options)
         print(f"with repairs     {repaired.line()}\n                 {repaired.result.reason}", flush=True)
         if args.text:
-            textual = run(Rules(), data, work_folder / "text", tools="text", **options)
+            textual = run(RulesLLM(), data, work_folder / "text", tools="text", **options)
             print(f"tools as text    {textual.line()}\n                 {textual.result.reason}", flush=True)
         with without_repairs():
-            unrepaired = run(Rules(), data, work_folder / "without", tools="native", **options)
+            unrepaired = run(RulesLLM(), data, work_folder / "without", tools="native", **options)
         print(f"without repairs  {unrepaired.line()}\n                 {unrepaired.result.reason}")
     return 0 if repaired.result.ok and not unrepaired.result.ok else 1
 

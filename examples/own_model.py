@@ -15,17 +15,17 @@ from pathlib import Path
 
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
-from m3b.llm import CallableLLM, Facts, connect
+from m3b.llm import CallableLLM, ModelFacts, connect
 from m3b.messages import Message, Reply, ToolSpec
 
-sent: Counter[str] = Counter()
+sent_counts: Counter[str] = Counter()
 rules = connect("rules")
 
 
 def answer(messages: list[Message], tools: list[ToolSpec]) -> Reply:
     """One turn. `messages` holds the conversation so far: system, user, assistant, and the tools' answers."""
-    sent["requests"] += 1
-    sent["characters"] += sum(len(message.text) for message in messages)
+    sent_counts["requests"] += 1
+    sent_counts["characters"] += sum(len(message.text) for message in messages)
     return rules.ask(messages, tools)  # <- your model
 
 
@@ -35,13 +35,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("own-model-run"), help="a folder that does not exist yet")
     options = parser.parse_args()
 
-    llm = CallableLLM(answer, name="my-model", facts=Facts(window=32_000))  # or simply Pipeline(answer, ...)
+    llm = CallableLLM(answer, name="my-model", facts=ModelFacts(window=32_000))  # or simply Pipeline(answer, ...)
     data = make_chest(options.folder / "chest-xrays")
     pipeline = Pipeline(llm, data=data, out=options.folder / "run", train_minutes=options.minutes)
     result = pipeline.run("Build a model that detects lung opacities on chest X-rays")
 
     print(f"{result.status}: {result.reason}")
-    print(f"{sent['requests']} requests, {sent['characters']:,} characters sent; {result.usage['actions']} actions")
+    print(
+        f"{sent_counts['requests']} requests, {sent_counts['characters']:,} characters sent; {result.usage['actions']} actions"
+    )
     raise SystemExit(0 if result.model_dir else 1)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from m3b import Pipeline, load_model
 from m3b.data.synthetic import make_chest
-from m3b.events import Audited, Called, Event, RoleStarted
+from m3b.events import Event, IndexAudited, RoleStarted, ToolCalled
 
 
 def show(event: Event) -> None:
@@ -20,9 +20,9 @@ def show(event: Event) -> None:
     match event:
         case RoleStarted():
             print(event.title)
-        case Called():
+        case ToolCalled():
             print(f"  {event.name}")
-        case Audited():
+        case IndexAudited():
             print(f"  audit: {event.summary}")
 
 

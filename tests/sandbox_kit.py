@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Exit, Limits, Mounts, Sandbox, choose
+from m3b.sandbox import ExitStatus, Limits, Mounts, Sandbox, choose_sandbox
 from m3b.sandbox.process import Process
 
 _FOUND: dict[str, Sandbox | str] = {}
@@ -20,7 +20,7 @@ def backend(name: str) -> Sandbox:
     """The backend, looked for once; skips where this machine refuses it."""
     if name not in _FOUND:
         try:
-            _FOUND[name] = choose(name)
+            _FOUND[name] = choose_sandbox(name)
         except SandboxError as error:
             _FOUND[name] = str(error)
     found = _FOUND[name]
@@ -72,7 +72,7 @@ class Bench:
             limits=limits or Limits(wall_s=60),
         )
 
-    def run(self, script: str, limits: Limits | None = None, hide: tuple[Path, ...] = ()) -> tuple[Exit, str]:
+    def run(self, script: str, limits: Limits | None = None, hide: tuple[Path, ...] = ()) -> tuple[ExitStatus, str]:
         end = self.start(script, limits, hide).wait(90)
         assert end is not None
         return end, self.output.read_text(errors="replace")

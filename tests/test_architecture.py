@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.llm.python_text import parsed_with
+from m3b.llm.python_text import parse_with_retries
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
@@ -31,7 +31,7 @@ TEMPLATES = sorted((ROOT / "resources").rglob("*.py"))
 
 @cache
 def tree(file: Path) -> ast.Module:
-    return parsed_with(ast.parse, file.read_text(encoding="utf-8"))
+    return parse_with_retries(ast.parse, file.read_text(encoding="utf-8"))
 
 
 def part(file: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from m3b.jsonlines import cut_torn, objects, whole_lines
+from m3b.jsonlines import iter_complete_lines, iter_objects, truncate_torn_line
 
 OBJECTS = st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3), max_size=5)
 
@@ -23,19 +23,19 @@ def test_what_a_crash_leaves_is_read_and_gone_on_with(
     cut = whole[: data.draw(st.integers(0, len(whole)))]
     file.write_bytes(cut)
     kept = lines[: cut.count(b"\n")]
-    assert list(objects(file)) == kept
-    cut_torn(file)
-    assert file.read_bytes() == b"".join(whole_lines(file))
+    assert list(iter_objects(file)) == kept
+    truncate_torn_line(file)
+    assert file.read_bytes() == b"".join(iter_complete_lines(file))
     with file.open("ab") as stream:
         stream.write(b'{"next": 1}\n')
-    assert list(objects(file)) == [*kept, {"next": 1}]
+    assert list(iter_objects(file)) == [*kept, {"next": 1}]
 
 
 def test_a_damaged_line_costs_itself_alone(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
     file.write_bytes(b'{"a": 1}\n' + b"\xff\xfe\n" + b"[1]\n" + b"[" * 100_000 + b"\n" + b'{"b": 2}\n')
-    assert list(objects(file)) == [{"a": 1}, {"b": 2}]
+    assert list(iter_objects(file)) == [{"a": 1}, {"b": 2}]
 
 
 def test_no_file_has_no_lines(tmp_path: Path) -> None:
-    assert list(objects(tmp_path / "lines.jsonl")) == []
+    assert list(iter_objects(tmp_path / "lines.jsonl")) == []

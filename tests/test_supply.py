@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from m3b.llm.python_text import parsed_with
+from m3b.llm.python_text import parse_with_retries
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src/m3b"
@@ -30,7 +30,7 @@ LOADERS = {"pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load", "job
 
 def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
     """The calls of a module by their dotted names."""
-    for node in ast.walk(parsed_with(ast.parse, file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse_with_retries(ast.parse, file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node
 
@@ -43,7 +43,7 @@ def modules(folder: Path) -> list[Path]:
 
 def imported(file: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(parsed_with(ast.parse, file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse_with_retries(ast.parse, file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -69,7 +69,7 @@ def test_who_may_touch_pickles() -> None:
 
 def test_the_unpickler_resolves_a_closed_list_of_names() -> None:
     (name,) = UNPICKLER
-    tree = parsed_with(ast.parse, (SOURCE / name).read_text(encoding="utf-8"))
+    tree = parse_with_retries(ast.parse, (SOURCE / name).read_text(encoding="utf-8"))
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     unpicklers = [one for one in classes if any("Unpickler" in ast.unparse(base) for base in one.bases)]
     assert unpicklers
@@ -83,7 +83,7 @@ CONVERTER = ROOT / "resources/weights/converter.py"
 
 
 def test_the_converter_of_weights_rebuilds_no_foreign_class() -> None:
-    tree = parsed_with(ast.parse, CONVERTER.read_text(encoding="utf-8"))
+    tree = parse_with_retries(ast.parse, CONVERTER.read_text(encoding="utf-8"))
     loads = [
         call for called, call in calls(CONVERTER) if called == "torch.load" and flag(call, "weights_only") is False
     ]

@@ -19,14 +19,14 @@ from m3b.data.kinds import Item, RecordKind
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import MetricTable, Scores, score_means
-from m3b.models import Prediction, Promise
-from m3b.models.kinds import AnswerKind
+from m3b.models import ModelInfo, Prediction
+from m3b.models.kinds import AnswerFormat
 from m3b.tasks import Row, TaskFamily
 
-NEAR = 5.0
+NEAR_DISTANCE_PX = 5.0
 
 
-def point(value: Any) -> tuple[float, float]:
+def parse_point(value: Any) -> tuple[float, float]:
     """Raises ValueError where it is no `[x, y]`."""
     numbers = value if isinstance(value, list) and len(value) == 2 else []
     if not numbers or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
@@ -48,23 +48,23 @@ class LandmarkRecords(RecordKind):
         return {"point": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}}
 
     def parse(self, item: Item) -> dict[str, Any]:
-        return {"extra": {"point": list(point(item["point"]))}}
+        return {"extra": {"point": list(parse_point(item["point"]))}}
 
     def example(self) -> list[dict[str, Any]]:
         return [{"image_path": "data/knees/a.png", "point": [31.5, 20], "patient": "p001"}]
 
 
-class LandmarkAnswers(AnswerKind):
+class LandmarkAnswers(AnswerFormat):
     """`{"image": ..., "point": [x, y]}`."""
 
-    needs_classes = False
-    use = 'Each prediction is `{"image": ..., "point": [x, y]}`, in pixels of the image file.'
-    blind = "the mean point of the training cases"
-    exported = "Landmarks in medical images"
+    requires_classes = False
+    usage = 'Each prediction is `{"image": ..., "point": [x, y]}`, in pixels of the image file.'
+    baseline_description = "the mean point of the training cases"
+    export_description = "Landmarks in medical images"
 
-    def parse(self, location: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    def parse(self, location: str, item: Item, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         try:
-            return {"extra": {"point": list(point(item.get("point")))}}
+            return {"extra": {"point": list(parse_point(item.get("point")))}}
         except ValueError as error:
             raise ModelError(f"{location}: {error}") from error
 
@@ -80,15 +80,15 @@ class Landmarks(TaskFamily):
         "mean_distance",
         lower_is_better=frozenset({"mean_distance"}),
         unbounded=frozenset({"mean_distance"}),
-        alongside=("within_5",),
+        guarded_metrics=("within_5",),
     )
     template = Path(__file__).with_name("template")
-    guide = '{"image_path": "data/x/a.png", "point": [31.5, 20], "patient": "p1"}; label_dict.json is {}.'
-    about = "one anatomical point in each picture, answered as [x, y] in pixels."
+    index_guide = '{"image_path": "data/x/a.png", "point": [31.5, 20], "patient": "p1"}; label_dict.json is {}.'
+    when_to_choose = "one anatomical point in each picture, answered as [x, y] in pixels."
     aliases = ("keypoints", "landmark detection")
-    built = "Landmark finder"
+    title_prefix = "Landmark finder"
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """x and y."""
         return (2,)
 
@@ -96,28 +96,28 @@ class Landmarks(TaskFamily):
         """x and y."""
         return 2
 
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """The true point and the answered one."""
         return {"image": record.key, "patient": record.patient, "true": record.extra["point"],
-                "answered": answer.extra["point"]}  # fmt: skip
+                "answered": prediction.extra["point"]}  # fmt: skip
 
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """The mean point of the training cases, for each record."""
         points = [record.extra["point"] for record in training]
         mean = [sum(axis) / len(points) for axis in zip(*points, strict=True)]
         return [mean for _ in records]
 
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """Mean distance and the share of near points, with intervals over patients."""
-        baseline_figures = None if trivial is None else _figures(rows, trivial)
-        figures = _figures(rows, [row["answered"] for row in rows])
+        baseline_figures = None if baseline is None else _compute_figures(rows, baseline)
+        figures = _compute_figures(rows, [row["answered"] for row in rows])
         patients = [row["patient"] for row in rows]
-        return score_means(self.name, patients, figures, primary=primary, trivial=baseline_figures, seed=seed)
+        return score_means(self.name, patients, figures, primary=primary, baseline_figures=baseline_figures, seed=seed)
 
 
-def _figures(rows: Sequence[Row], answers: Sequence[Sequence[float]]) -> dict[str, list[float]]:
+def _compute_figures(rows: Sequence[Row], answers: Sequence[Sequence[float]]) -> dict[str, list[float]]:
     distances = [math.dist(row["true"], answer) for row, answer in zip(rows, answers, strict=True)]
-    return {"mean_distance": distances, "within_5": [float(distance <= NEAR) for distance in distances]}
+    return {"mean_distance": distances, "within_5": [float(distance <= NEAR_DISTANCE_PX) for distance in distances]}
 
 
 FAMILY = Landmarks()

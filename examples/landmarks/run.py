@@ -21,7 +21,7 @@ from m3b import Pipeline, load_model, register_task
 from m3b.messages import Message, ToolSpec
 
 CASES = 90
-INDEXING = """
+INDEX_SCRIPT = """
 import csv, json
 from pathlib import Path
 
@@ -33,13 +33,13 @@ for name, part in (("train", records[: 2 * len(records) // 3]), ("test", records
     Path("Datapath", name + ".json").write_text(json.dumps(part))
 Path("Datapath/label_dict.json").write_text("{}")
 """
-SELECTION = {
+SELECTION_REPLY = {
     "data_card": "points", "task": "landmarks", "metric": "mean_distance", "classes": [], "reason": "It has points.",
     "plan": "points.csv has a file, x, y and patient in each row. The last third of the rows is for testing.",
 }  # fmt: skip
 
 
-def draw(folder: Path) -> Path:
+def draw_pictures(folder: Path) -> Path:
     """Noisy pictures with one bright spot each, and a table of where it lies."""
     import numpy as np
     from PIL import Image
@@ -59,31 +59,31 @@ def draw(folder: Path) -> Path:
     return folder
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def make_call(name: str, **arguments: Any) -> dict[str, Any]:
     """One tool call."""
     return {"name": name, "arguments": arguments}
 
 
 SCRIPT: dict[str, Sequence[Any]] = {
-    "selection": [json.dumps(SELECTION)],
+    "selection": [json.dumps(SELECTION_REPLY)],
     "index": [
-        {"tool_calls": [call("write_files", files=[{"path": "make_index.py", "content": INDEXING}])]},
-        {"tool_calls": [call("run_script", command="python make_index.py")]},
+        {"tool_calls": [make_call("write_files", files=[{"path": "make_index.py", "content": INDEX_SCRIPT}])]},
+        {"tool_calls": [make_call("run_script", command="python make_index.py")]},
         "The index is written.",
     ],
     "module": [
-        {"tool_calls": [call("copy_files", source="resources/templates/landmarks", destination=".")]},
-        {"tool_calls": [call("run_script", command="python plan.py")]},
+        {"tool_calls": [make_call("copy_files", source="resources/templates/landmarks", destination=".")]},
+        {"tool_calls": [make_call("run_script", command="python plan.py")]},
         "The project is in place.",
     ],
     "model": [
-        {"tool_calls": [call("run_script", command="python train.py && python export.py", wait_s=900)]},
+        {"tool_calls": [make_call("run_script", command="python train.py && python export.py", wait_s=900)]},
         "Trained and exported.",
     ],
 }
 
 
-def played(messages: list[Message], tools: list[ToolSpec]) -> Any:
+def play_script(messages: list[Message], tools: list[ToolSpec]) -> Any:
     """What the script has next in the stage that the conversation is in."""
     stage, replies = "", 0
     for message in messages:
@@ -99,8 +99,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("landmarks-run"), help="a folder that does not exist yet")
     folder = parser.parse_args().folder
     register_task(FAMILY)
-    data = draw(folder / "points")
-    result = Pipeline(played, data=data, out=folder / "run", train_minutes=2).run("Find the landmark in each picture")
+    data = draw_pictures(folder / "points")
+    result = Pipeline(play_script, data=data, out=folder / "run", train_minutes=2).run(
+        "Find the landmark in each picture"
+    )
     print(f"{result.status}: {result.reason}")
     if result.model_dir:
         for prediction in load_model(result.model_dir).predict(sorted(data.glob("*.png"))[:3]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from m3b.agents.roles import Role
     from m3b.data.cards import Card
-    from m3b.errors import DataError, IntegrityError, LLMError, M3bError, ModelError, SandboxError, WrongUse
+    from m3b.errors import DataError, IntegrityError, LLMError, M3bError, ModelError, SandboxError, UsageError
     from m3b.events import Event
     from m3b.llm import LLM, connect
     from m3b.measure import Measure
@@ -50,7 +50,7 @@ __all__ = [
     "Stage",
     "TaskFamily",
     "Workspace",
-    "WrongUse",
+    "UsageError",
     "connect",
     "export_model",
     "load_model",
@@ -59,7 +59,7 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
+_MODULE_BY_NAME = {
     "Card": "m3b.data.cards",
     "DataError": "m3b.errors",
     "Event": "m3b.events",
@@ -81,7 +81,7 @@ _HOMES = {
     "Stage": "m3b.run.stages",
     "TaskFamily": "m3b.tasks",
     "Workspace": "m3b.workspace",
-    "WrongUse": "m3b.errors",
+    "UsageError": "m3b.errors",
     "connect": "m3b.llm",
     "export_model": "m3b.models.exporting",
     "load_model": "m3b.models",
@@ -92,10 +92,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name in _MODULE_BY_NAME:
         import importlib
 
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(_MODULE_BY_NAME[name]), name)
     raise AttributeError(f"module 'm3b' has no attribute {name!r}")
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from m3b.summaries import AuditSummary, FileSummary, FolderSummary, ProjectSummary, ScriptOutcome, Summary
 
 
-class TaskOffer(Summary):
+class TaskOption(Summary):
     """A task family as the Task Manager may choose it for a request.
 
     Args:
@@ -39,7 +39,7 @@ class TaskOffer(Summary):
     plan: str = ""
 
 
-class TaskReading(Summary):
+class TaskProposal(Summary):
     """The best that a folder could be read as for one task.
 
     Args:
@@ -56,7 +56,7 @@ class TaskReading(Summary):
     target: str = ""
 
 
-class FolderRead(Summary):
+class SurveySummary(Summary):
     """What m3b read in a folder before anybody was asked.
 
     Args:
@@ -66,11 +66,11 @@ class FolderRead(Summary):
     """
 
     lines: tuple[str, ...] = ()
-    readings: tuple[TaskReading, ...] = ()
-    chosen: TaskReading | None = None
+    readings: tuple[TaskProposal, ...] = ()
+    chosen: TaskProposal | None = None
 
 
-class CardOffer(Summary):
+class DatasetOption(Summary):
     """A data set on this machine.
 
     Args:
@@ -94,7 +94,7 @@ class CardOffer(Summary):
     notes: str = ""
     folder: FolderSummary = FolderSummary()
     files: tuple[FileSummary, ...] = ()
-    read: FolderRead = FolderRead()
+    read: SurveySummary = SurveySummary()
     named: bool = False
 
 
@@ -103,11 +103,11 @@ class SelectionBrief(Summary):
 
     kind: Literal["selection"] = "selection"
     request: str
-    cards: tuple[CardOffer, ...] = ()
-    tasks: tuple[TaskOffer, ...] = ()
+    cards: tuple[DatasetOption, ...] = ()
+    tasks: tuple[TaskOption, ...] = ()
 
 
-class ProposedReading(Summary):
+class ManifestProposal(Summary):
     """A proposed reading of the data.
 
     Args:
@@ -152,7 +152,7 @@ class IndexBrief(Summary):
     plan: str = ""
     data: str
     place: str
-    readings: tuple[ProposedReading, ...] = ()
+    readings: tuple[ManifestProposal, ...] = ()
     insufficient: str = ""
     unusable: str = ""
 
@@ -221,17 +221,17 @@ class Answer(Summary):
 
 
 Brief = SelectionBrief | IndexBrief | ModuleBrief | ModelBrief
-Said = Rejection | Reflection | Answer
-Known = Annotated[Brief | Said | ScriptOutcome, Field(discriminator="kind")]
-_KNOWN: TypeAdapter[Brief | Said | ScriptOutcome] = TypeAdapter(Known)
+FollowUp = Rejection | Reflection | Answer
+TypedFacts = Annotated[Brief | FollowUp | ScriptOutcome, Field(discriminator="kind")]
+_FACTS_ADAPTER: TypeAdapter[Brief | FollowUp | ScriptOutcome] = TypeAdapter(TypedFacts)
 
 
-def known(facts: Iterable[Mapping[str, Any]]) -> list[Brief | Said | ScriptOutcome]:
+def parse_facts(facts: Iterable[Mapping[str, Any]]) -> list[Brief | FollowUp | ScriptOutcome]:
     """The typed facts of a message; what is of no known kind is passed over."""
     parsed = []
     for raw in facts:
         try:
-            parsed.append(_KNOWN.validate_python(raw))
+            parsed.append(_FACTS_ADAPTER.validate_python(raw))
         except ValidationError:
             continue
     return parsed

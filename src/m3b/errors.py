@@ -12,11 +12,11 @@ class M3bError(Exception):
     """Anything that m3b raises on purpose."""
 
 
-class WrongUse(M3bError):
+class UsageError(M3bError):
     """The caller asked for something that cannot be done as asked; the command line exits with 2."""
 
 
-class WrongOption(WrongUse):
+class OptionError(UsageError):
     """An option out of range, or no choice of it. The message names it as Python does.
 
     Args:
@@ -94,33 +94,33 @@ class RunEnd(Exception):
     status: Status = "failed"
 
 
-class Failed(RunEnd):
+class RunFailed(RunEnd):
     """A role gave up, got stuck or was rejected too often."""
 
 
-class OutOfBudget(RunEnd):
+class BudgetExceeded(RunEnd):
     """The actions, tokens, money or time of the run are spent."""
 
     status = "out_of_budget"
 
 
-class NoDataset(RunEnd):
+class NoDatasetFound(RunEnd):
     """No data card serves the request."""
 
     status = "no_dataset"
 
 
-class RejectedData(RunEnd):
+class DataRejected(RunEnd):
     """The data audit found something that no model should be trained on."""
 
     status = "rejected_data"
 
 
-class Cancelled(RunEnd):
+class RunCancelled(RunEnd):
     """The user stopped the run."""
 
     status = "cancelled"
 
 
-class Declined(Cancelled):
+class TrainingDeclined(RunCancelled):
     """The user was asked before training, and did not agree; the message says how to go on."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from m3b.messages import ToolCall, Usage
 
-Reason = Literal["", "answer", "circle", "reflection", "rejected", "unusable", "wrap_up"]
+MessageReason = Literal["", "answer", "circle", "reflection", "rejected", "unusable", "wrap_up"]
 """Why m3b speaks to an agent: the user's answer, a circle that the agent goes in, a reflection turn, a hand-over that is
 not accepted, a reply that cannot be used, the end of the budget. Empty where a journal does not say it."""
 
@@ -32,7 +32,7 @@ class Event:
     """
 
     kind: ClassVar[str] = ""
-    kept: ClassVar[bool] = True
+    is_journaled: ClassVar[bool] = True
     """Whether the journal keeps events of this kind."""
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -42,17 +42,17 @@ class Event:
     @property
     def data(self) -> dict[str, Any]:
         """What happened, as plain JSON values."""
-        values = {name: getattr(self, name) for name in OWN_FIELDS[self.kind]}
+        values = {name: getattr(self, name) for name in FIELDS_BY_KIND[self.kind]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
-    def by(self, role: str) -> Self:
+    def with_role(self, role: str) -> Self:
         """The same event, of a role."""
         if not role:
             return self
         labelled_event = object.__new__(
             type(self)
         )  # `replace` takes twice as long, and every event of a run comes by here
-        for name in OWN_FIELDS[self.kind]:
+        for name in FIELDS_BY_KIND[self.kind]:
             object.__setattr__(labelled_event, name, getattr(self, name))
         object.__setattr__(labelled_event, "at", self.at)
         object.__setattr__(labelled_event, "role", role)
@@ -85,7 +85,7 @@ class RoleStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Briefed(Event):
+class PromptSent(Event):
     """What an agent is told when its stage begins; `system` is empty where the conversation has its system prompt. `facts`
     is the same as data (`m3b.briefs`)."""
 
@@ -96,26 +96,26 @@ class Briefed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting(Event):
+class WaitingForModel(Event):
     """The provider is waited for."""
 
     kind: ClassVar[str] = "waiting"
-    kept: ClassVar[bool] = False
+    is_journaled: ClassVar[bool] = False
     reason: str
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Delta(Event):
+class ReplyDelta(Event):
     """A piece of a reply that is being written; an empty one voids those before it."""
 
     kind: ClassVar[str] = "delta"
-    kept: ClassVar[bool] = False
+    is_journaled: ClassVar[bool] = False
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Replied(Event):
+class ReplyReceived(Event):
     """A model's whole reply; `stop` is why it ended there."""
 
     kind: ClassVar[str] = "reply"
@@ -126,12 +126,12 @@ class Replied(Event):
 
     @property
     def data(self) -> dict[str, Any]:
-        return {"text": self.text, "calls": [_values(call) for call in self.calls], "usage": _values(self.usage),
+        return {"text": self.text, "calls": [_field_values(call) for call in self.calls], "usage": _field_values(self.usage),
                 "stop": self.stop}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Called(Event):
+class ToolCalled(Event):
     """A tool begins to run.
 
     Args:
@@ -148,17 +148,17 @@ class Called(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Output(Event):
+class ScriptOutput(Event):
     """The tail of what a running script has printed; job 0 is m3b's own."""
 
     kind: ClassVar[str] = "output"
-    kept: ClassVar[bool] = False
+    is_journaled: ClassVar[bool] = False
     job: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Returned(Event):
+class ToolReturned(Event):
     """What a tool answered: `text` for the model, `facts` for programs (`data["data"]` in JSON)."""
 
     kind: ClassVar[str] = "result"
@@ -174,19 +174,19 @@ class Returned(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Event):
+class MessageSent(Event):
     """m3b speaks to the agent; `iteration` is the debug iteration that begins with it, 0 where none does. `facts` is the
     same as data (`m3b.briefs`)."""
 
     kind: ClassVar[str] = "message"
     text: str
-    reason: Reason = ""
+    reason: MessageReason = ""
     iteration: int = 0
     facts: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked(Event):
+class ArtifactChecked(Event):
     """The verdict on a hand-over: `faults` as the agent hears them, `reasons` the same in the user's words."""
 
     kind: ClassVar[str] = "check"
@@ -197,7 +197,7 @@ class Checked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver(Event):
+class ArtifactAccepted(Event):
     """What a role handed over and a check accepted.
 
     Args:
@@ -214,7 +214,7 @@ class HandedOver(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Audited(Event):
+class IndexAudited(Event):
     """What the audit of an index counted and found; `facts` is the same as data (`m3b.summaries.AuditSummary`)."""
 
     kind: ClassVar[str] = "audit"
@@ -224,7 +224,7 @@ class Audited(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StageBegun(Event):
+class StepStarted(Event):
     """m3b itself begins something that takes a while."""
 
     kind: ClassVar[str] = "stage"
@@ -232,7 +232,7 @@ class StageBegun(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Noted(Event):
+class NoteAdded(Event):
     """Something worth knowing afterwards; `iteration` counts debug iterations in journals of format 1."""
 
     kind: ClassVar[str] = "note"
@@ -268,19 +268,20 @@ class RunEnded(Event):
         return self.result
 
 
-CLASSES: tuple[type[Event], ...] = (
-    RunStarted, RoleStarted, Briefed, Waiting, Delta, Replied, Called, Output, Returned, Told, Checked, HandedOver,
-    Audited, StageBegun, Noted, ModelDelivered, RoleEnded, RunEnded,
+EVENT_CLASSES: tuple[type[Event], ...] = (
+    RunStarted, RoleStarted, PromptSent, WaitingForModel, ReplyDelta, ReplyReceived, ToolCalled, ScriptOutput,
+    ToolReturned, MessageSent, ArtifactChecked, ArtifactAccepted,
+    IndexAudited, StepStarted, NoteAdded, ModelDelivered, RoleEnded, RunEnded,
 )  # fmt: skip
 """Every kind that occurs, in about the order in which a run meets them."""
 
-BY_KIND = {one.kind: one for one in CLASSES}
-KINDS = tuple(BY_KIND)
-UNWRITTEN = tuple(one.kind for one in CLASSES if not one.kept)
+EVENT_CLASS_BY_KIND = {one.kind: one for one in EVENT_CLASSES}
+EVENT_KINDS = tuple(EVENT_CLASS_BY_KIND)
+UNJOURNALED_KINDS = tuple(one.kind for one in EVENT_CLASSES if not one.is_journaled)
 """Kinds that are shown but not kept."""
-OWN_FIELDS = {one.kind: tuple(f.name for f in fields(one) if f.name not in ("role", "at")) for one in CLASSES}
+FIELDS_BY_KIND = {one.kind: tuple(f.name for f in fields(one) if f.name not in ("role", "at")) for one in EVENT_CLASSES}
 
 
-def _values(of: ToolCall | Usage) -> dict[str, Any]:
+def _field_values(instance: ToolCall | Usage) -> dict[str, Any]:
     """By name; `asdict` would copy every argument of a call deeply."""
-    return {name: getattr(of, name) for name in of.__slots__}
+    return {name: getattr(instance, name) for name in instance.__slots__}

@@ -13,7 +13,7 @@ from typing import Any
 from m3b import untrusted
 
 
-def whole_lines(file: Path) -> Iterator[bytes]:
+def iter_complete_lines(file: Path) -> Iterator[bytes]:
     """The lines with their breaks, without a last one that is torn or being written; none where there is no file."""
     if not file.is_file():
         return
@@ -23,17 +23,17 @@ def whole_lines(file: Path) -> Iterator[bytes]:
                 yield line
 
 
-def objects(file: Path) -> Iterator[dict[str, Any]]:
+def iter_objects(file: Path) -> Iterator[dict[str, Any]]:
     """The object of each whole line; what is none is left out."""
-    for line in whole_lines(file):
+    for line in iter_complete_lines(file):
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
             if isinstance(value, dict):
                 yield value
 
 
-def cut_torn(file: Path) -> None:
+def truncate_torn_line(file: Path) -> None:
     """Cut off what a crash left of a last line, so that the next one begins on a line of its own."""
-    complete_size = sum(map(len, whole_lines(file)))
+    complete_size = sum(map(len, iter_complete_lines(file)))
     if file.stat().st_size > complete_size:
         os.truncate(file, complete_size)

@@ -14,7 +14,7 @@ _FLOCK = "hhqqi4x"
 """`struct flock`: type, whence, start, length (0: all of the file), process."""
 
 
-def take(file: Path) -> int | None:
+def acquire_lock(file: Path) -> int | None:
     """The handle that holds the lock until it is closed or the process ends; None where another one holds it.
 
     The file then names the owner: process and host.
@@ -36,7 +36,7 @@ def take(file: Path) -> int | None:
     return handle
 
 
-def held(file: Path) -> bool:
+def is_locked(file: Path) -> bool:
     """Whether a process holds the lock now. Only looks: whoever wants the lock at this moment gets it."""
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
@@ -52,7 +52,7 @@ def held(file: Path) -> bool:
         os.close(handle)
 
 
-def owner(file: Path) -> str:
+def read_lock_owner(file: Path) -> str:
     """The number of the process that took the lock last, and its host if that is another one; empty if unknown."""
     try:
         with file.open(encoding="utf-8", errors="replace") as stream:

@@ -8,40 +8,42 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def plain(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     """A number as JSON can hold it: NaN and infinity become None."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-UNKNOWN_PATIENTS = "patients unknown, so images of one person may be on both sides of the split"
+UNKNOWN_PATIENTS_NOTE = "patients unknown, so images of one person may be on both sides of the split"
 
 
-def unknown_patients(grouped_by: str = "") -> str:
+def describe_unknown_patients(grouped_by: str = "") -> str:
     """What is said in place of a number of patients where nobody knows them.
 
     Args:
         grouped_by: what keeps images together all the same.
     """
-    return f"{UNKNOWN_PATIENTS} (kept together by {grouped_by})" if grouped_by else UNKNOWN_PATIENTS
+    return f"{UNKNOWN_PATIENTS_NOTE} (kept together by {grouped_by})" if grouped_by else UNKNOWN_PATIENTS_NOTE
 
 
-def number(value: object) -> float | None:
+def to_number(value: object) -> float | None:
     """The value where it is a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def figure(measure: Mapping[str, Any] | None, *, baseline: bool = False) -> str:
+def format_measure(measure: Mapping[str, Any] | None, *, with_baseline: bool = False) -> str:
     """`auroc 0.962 (95 % CI 0.946-0.976, n = 62)` of a measure as JSON has it; empty where there is none.
 
     Args:
         baseline: say what the image-blind baseline gets, too: `(..., n = 62; image-blind baseline 0.500)`.
     """
-    value = number((measure or {}).get("value"))
+    value = to_number((measure or {}).get("value"))
     if measure is None or value is None:
         return ""
-    low, high, baseline_value = (number(measure.get(key)) for key in ("low", "high", "baseline"))
+    low, high, baseline_value = (to_number(measure.get(key)) for key in ("low", "high", "baseline"))
     interval_text = "no interval" if low is None or high is None else f"95 % CI {low:.3f}-{high:.3f}"
-    baseline_text = f"; image-blind baseline {baseline_value:.3f}" if baseline and baseline_value is not None else ""
+    baseline_text = (
+        f"; image-blind baseline {baseline_value:.3f}" if with_baseline and baseline_value is not None else ""
+    )
     return f"{measure.get('name', '')} {value:.3f} ({interval_text}, n = {measure.get('n', '?')}{baseline_text})"
 
 
@@ -71,18 +73,18 @@ class Measure:
     patients: int | None = None
 
     def __str__(self) -> str:
-        return figure(self.to_dict()) or f"{self.name} undefined"
+        return format_measure(self.to_dict()) or f"{self.name} undefined"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; an undefined figure is null."""
         return {
             "name": self.name,
-            "value": plain(self.value),
-            "low": plain(self.low),
-            "high": plain(self.high),
+            "value": finite_or_none(self.value),
+            "low": finite_or_none(self.low),
+            "high": finite_or_none(self.high),
             "n": self.n,
-            "baseline": plain(self.baseline),
-            "gain": None if self.gain is None else [plain(bound) for bound in self.gain],
+            "baseline": finite_or_none(self.baseline),
+            "gain": None if self.gain is None else [finite_or_none(bound) for bound in self.gain],
             "patients": self.patients,
         }
 

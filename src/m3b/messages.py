@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Speaker = Literal["system", "user", "assistant", "tool"]
-Stop = Literal["end", "tools", "length", "refusal"]
+MessageRole = Literal["system", "user", "assistant", "tool"]
+StopReason = Literal["end", "tools", "length", "refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImageContent:
     """An image that a model is shown.
 
     Args:
@@ -46,7 +46,7 @@ class Picture:
             object.__setattr__(self, "media_type", _detect_media_type(self.data))
 
     @classmethod
-    def read(cls, file: str | os.PathLike[str]) -> Picture:
+    def from_file(cls, file: str | os.PathLike[str]) -> ImageContent:
         """The picture in a file, as it is now.
 
         Raises:
@@ -69,15 +69,15 @@ class Message:
     """One turn. `calls` belongs to the assistant; `call_id` and `is_error` to a tool's answer; `images` to the user's
     turns and to tools' answers, and only models whose facts say `vision` get to see them.
 
-    `facts` is what the text says as data (`m3b.briefs.known` reads it): for models in this process, never sent to others.
+    `facts` is what the text says as data (`m3b.briefs.parse_facts` reads it): for models in this process, never sent to others.
     """
 
-    role: Speaker
+    role: MessageRole
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
     is_error: bool = False
-    images: tuple[Picture, ...] = ()
+    images: tuple[ImageContent, ...] = ()
     facts: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -107,15 +107,15 @@ class Usage:
         """Input summed over every request, plus output: the way the M3Builder paper counts."""
         return self.input_tokens + self.output_tokens
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other_usage: Usage) -> Usage:
         return Usage(
-            self.input_tokens + other.input_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.output_tokens + other.output_tokens,
-            self.requests + other.requests,
-            self.cost_usd + other.cost_usd,
-            self.reasoning_tokens + other.reasoning_tokens,
-            self.written_tokens + other.written_tokens,
+            self.input_tokens + other_usage.input_tokens,
+            self.cached_tokens + other_usage.cached_tokens,
+            self.output_tokens + other_usage.output_tokens,
+            self.requests + other_usage.requests,
+            self.cost_usd + other_usage.cost_usd,
+            self.reasoning_tokens + other_usage.reasoning_tokens,
+            self.written_tokens + other_usage.written_tokens,
         )
 
 
@@ -126,10 +126,10 @@ class Reply:
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    stop: Stop = "end"
+    stop: StopReason = "end"
     model: str = ""
 
-    def message(self) -> Message:
+    def to_message(self) -> Message:
         """The reply as a turn of the conversation."""
         return Message("assistant", self.text, self.calls)
 

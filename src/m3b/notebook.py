@@ -6,23 +6,23 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
-LETTERS = 60
+MAX_PART_CHARS = 60
 """Characters of one part of a representation."""
 
 
-def short(text: object, most: int = LETTERS) -> str:
+def shorten(text: object, max_chars: int = MAX_PART_CHARS) -> str:
     """One line, cut at its end."""
     line = " ".join(str(text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
-def file_name(image: tuple[str, ...]) -> str:
+def format_file_name(image: tuple[str, ...]) -> str:
     """The file's name, or that of the first of several and how many follow."""
     first, further_count = (image or ("",))[0], len(image) - 1
-    return short(Path(first).name or first) + (f" and {further_count} more" if further_count > 0 else "")
+    return shorten(Path(first).name or first) + (f" and {further_count} more" if further_count > 0 else "")
 
 
-def as_html(title: str, rows: Iterable[tuple[str, object]]) -> str:
+def make_html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     """A titled table of two columns; everything is escaped, empty values are left out."""
     lines = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"

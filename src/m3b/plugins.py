@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric"}
+ENTRY_POINT_GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric"}
 """Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily` and `m3b.Metric` has."""
 
 T = TypeVar("T")
@@ -26,8 +26,8 @@ class Registry(Generic[T]):
         what: what the items are, for messages.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, item_kind: str) -> None:
+        self.item_kind = item_kind
         self._items: dict[str, T] = {}
 
     def add(self, name: str, item: T) -> None:
@@ -37,49 +37,51 @@ class Registry(Generic[T]):
             ValueError: another one has this name.
         """
         if self._items.setdefault(name, item) is not item:
-            raise ValueError(f"There is a {self.what} {name!r} already; choose another name.")
+            raise ValueError(f"There is a {self.item_kind} {name!r} already; choose another name.")
 
     def get(self, name: str) -> T | None:
         """The item, or None where there is none of this name."""
         if name not in self._items:
-            load()
+            load_plugins()
         return self._items.get(name)
 
-    def known(self) -> tuple[str, ...]:
+    def added_names(self) -> tuple[str, ...]:
         """The names of what was added so far; nothing is loaded."""
         return tuple(self._items)
 
     def names(self) -> tuple[str, ...]:
         """All names, those of m3b itself first."""
-        load()
+        load_plugins()
         return tuple(self._items)
 
 
-def load() -> None:
+def load_plugins() -> None:
     """Register what is installed under the entry points of `GROUPS`, once a process. What cannot be loaded is warned of."""
     with _lock:
-        for point, item_kind in _points(tuple(sys.path)):
+        for point, item_kind in _find_entry_points(tuple(sys.path)):
             if point.value not in _loaded:
                 _loaded.add(point.value)
-                _register(point, item_kind)
+                _register_plugin(point, item_kind)
 
 
 @cache
-def _points(path: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
+def _find_entry_points(path: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
     """What is installed below the folders of a Python path. Looking takes 10 ms and more where much is installed."""
-    return tuple((point, item_kind) for group, item_kind in GROUPS.items() for point in entry_points(group=group))
+    return tuple(
+        (point, item_kind) for group, item_kind in ENTRY_POINT_GROUPS.items() for point in entry_points(group=group)
+    )
 
 
-def installed(item: object) -> bool:
+def is_installed(item: object) -> bool:
     """Whether another process of this installation has the item too: m3b's own, or of an installed plug-in."""
-    load()
+    load_plugins()
     package = type(item).__module__.partition(".")[0]
     return package in {"m3b", *(value.partition(":")[0].partition(".")[0] for value in _loaded)}
 
 
-def _register(point: EntryPoint, what: str) -> None:
+def _register_plugin(point: EntryPoint, item_kind: str) -> None:
     try:
         point.load().register()
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # one broken plug-in does not stop the others
-        message = f"The {what} {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+        message = f"The {item_kind} {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
         warnings.warn(message, RuntimeWarning, stacklevel=3)

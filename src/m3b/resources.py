@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @lru_cache(maxsize=1)
-def resources_dir() -> Path:
+def get_resources_folder() -> Path:
     """The `resources` folder: inside the installed package, or beside `src/` in a checkout.
 
     Raises:

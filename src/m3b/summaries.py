@@ -16,7 +16,7 @@ class Summary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return self.model_dump(mode="json")
 
@@ -140,7 +140,7 @@ class ScriptOutcome(Summary):
     wall_s: float = 0.0
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether it ended otherwise than with exit code 0."""
         return self.exit_code not in (None, 0)
 

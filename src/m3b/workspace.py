@@ -9,13 +9,13 @@ from typing import Any
 
 from m3b.data.cards import Card, gather, load_cards
 from m3b.errors import DataError
-from m3b.resources import resources_dir
+from m3b.resources import get_resources_folder
 
 Source = str | Path | Card | Mapping[str, Any]
 """A folder, a JSON file with cards, a card, or the keys of one."""
 
 
-def sources(data: Iterable[Source] | Source) -> list[Source]:
+def to_source_list(data: Iterable[Source] | Source) -> list[Source]:
     """One source or several, as a list."""
     if isinstance(data, str | Path | Mapping | Card):
         return [data]
@@ -44,34 +44,41 @@ class Workspace:
         root: Path | None = None,
         data: Iterable[Source] | Source = (),
         *,
-        shipped: bool = True,
+        with_shipped: bool = True,
         templates: str | Path | None = None,
         prompts: str | Path | None = None,
     ) -> None:
-        self.root = root or resources_dir()
+        self.root = root or get_resources_folder()
         for name in ("prompts", "templates", "indexes"):
             if not (self.root / name).is_dir():
                 raise DataError(f"The workspace {self.root} has no folder {name}/.")
-        user_cards = [_checked(card) for card in gather(sources(data))]
+        user_cards = [_validate_card(card) for card in gather(to_source_list(data))]
         user_roots = {card.root for card in user_cards}
-        shipped_cards = [card for card in self._shipped() if card.root not in user_roots] if shipped else []
+        shipped_cards = (
+            [card for card in self._load_shipped_cards() if card.root not in user_roots] if with_shipped else []
+        )
         self.cards = {card.name: card for card in (*user_cards, *shipped_cards)}
-        self.prompts = _prompts(prompts)
-        self._own = _find_user_templates(templates)
-        self._places = {"root": root, "templates": templates, "prompts": prompts}
-        self._with_shipped = shipped
+        self.prompts = _resolve_prompt_folder(prompts)
+        self._user_templates = _find_user_templates(templates)
+        self._source_paths = {"root": root, "templates": templates, "prompts": prompts}
+        self._with_shipped = with_shipped
 
     @property
     def templates(self) -> dict[str, Path]:
         """Training projects beside those below `root`, by name: of task families, and of the user."""
-        from m3b.tasks import families
-        from m3b.tasks.templates import of_families
+        from m3b.tasks import list_families
+        from m3b.tasks.templates import collect_family_templates
 
-        return {**of_families({task_family.name: task_family for task_family in families()}), **self._own}
+        return {
+            **collect_family_templates({task_family.name: task_family for task_family in list_families()}),
+            **self._user_templates,
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Where it was made from, for making it again beside its data."""
-        paths = {name: str(Path(path).expanduser().absolute()) if path else None for name, path in self._places.items()}
+        paths = {
+            name: str(Path(path).expanduser().absolute()) if path else None for name, path in self._source_paths.items()
+        }
         return {**paths, "shipped": self._with_shipped}
 
     def with_cards(self, cards: Mapping[str, Card]) -> Workspace:
@@ -85,20 +92,20 @@ class Workspace:
         """m3b's own resources, and no data of the user's."""
         return cls()
 
-    def check_prompts(self, roles: Sequence[str]) -> None:
+    def check_prompts(self, role_names: Sequence[str]) -> None:
         """That each of the further prompts is called after what it adds to.
 
         Raises:
             DataError: one is not; the message names the roles.
         """
-        known_names = ("common", *roles)
+        known_names = ("common", *role_names)
         files = sorted(self.prompts.glob("*.md")) if self.prompts else []
         if unknown := [file.name for file in files if file.stem not in known_names]:
             raise DataError(
                 f"{self.prompts} holds {', '.join(unknown)}; prompts are added to {', '.join(sorted(known_names))} (.md)."
             )
 
-    def _shipped(self) -> list[Card]:
+    def _load_shipped_cards(self) -> list[Card]:
         folder = self.root / "datacards"
         return [card for file in sorted(folder.glob("*.json")) for card in load_cards(file, own=False)]
 
@@ -106,24 +113,24 @@ class Workspace:
 def _find_user_templates(folder: str | Path | None) -> dict[str, Path]:
     if folder is None:
         return {}
-    from m3b.tasks.templates import own_templates
+    from m3b.tasks.templates import find_user_templates
 
-    return own_templates(Path(folder))
+    return find_user_templates(Path(folder))
 
 
-def _prompts(place: str | Path | None) -> Path | None:
+def _resolve_prompt_folder(path: str | Path | None) -> Path | None:
     """The folder of further prompts."""
-    if place is None:
+    if path is None:
         return None
-    folder = Path(place).expanduser().resolve()
+    folder = Path(path).expanduser().resolve()
     if not any(folder.glob("*.md")):
         raise DataError(f"The folder of prompts {folder} holds no Markdown file; give common.md, or a role's.")
     return folder
 
 
-def _checked(card: Card) -> Card:
+def _validate_card(card: Card) -> Card:
     if not card.task and not card.metric:
         return card
-    from m3b.tasks.cards import checked_card  # brings the families along, which most cards do not need
+    from m3b.tasks.cards import validate_card  # brings the families along, which most cards do not need
 
-    return checked_card(card)
+    return validate_card(card)

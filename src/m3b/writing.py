@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool = False) -> None:
+def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_private: bool = False) -> None:
     """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards.
 
     For files of m3b's own, in folders that no script writes to; `m3b.untrusted.write_whole` is for the others.
@@ -21,7 +21,7 @@ def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if is_private else 0o666)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors=errors) as stream:
             stream.write(text)
             stream.flush()
@@ -32,9 +32,9 @@ def replace_text(file: Path, text: str, *, errors: str = "strict", private: bool
     sync_folder(file.parent)
 
 
-def rename(place: Path, target: Path) -> None:
+def rename_durably(source: Path, target: Path) -> None:
     """Rename so that the new name stays after a power cut."""
-    place.rename(target)
+    source.rename(target)
     sync_folder(target.parent)
 
 
@@ -54,7 +54,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-_CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
+_CONTROL_CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
     code: f"\\u{code:04x}"
     for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
 }
@@ -64,21 +64,21 @@ _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u20
 """Characters that JSON may hold as they are, although they command a terminal or are no UTF-8."""
 
 
-def inert(text: str) -> str:
+def escape_control_codes(text: str) -> str:
     """A text that commands no terminal: control codes, marks that turn the direction of writing, and bytes of names that
     are no UTF-8 are spelled out.
 
     File names, cells, the output of scripts and the words of models may hold anything.
     """
-    return text.translate(_CODES)
+    return text.translate(_CONTROL_CODES)
 
 
 _LINE_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """As `inert`, and what would begin a new line or is no character is spelled out too: a name stays within its line."""
-    return inert(text).translate(_LINE_BREAKS)
+    return escape_control_codes(text).translate(_LINE_BREAKS)
 
 
 def is_text(name: str) -> bool:
@@ -106,7 +106,7 @@ def csv_cell(value: Any) -> Any:
     text = str(value)
     if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
         text = f"'{text}"
-    return inert(text)
+    return escape_control_codes(text)
 
 
 def json_text(value: Any, **options: Any) -> str:

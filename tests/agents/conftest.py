@@ -10,11 +10,11 @@ import pytest
 from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.verdict import Verdict, accepted
-from m3b.events import Briefed, Event
-from m3b.llm import Facts
-from m3b.sandbox import Limits, choose
-from m3b.testing import Scripted
+from m3b.agents.verdict import CheckResult, accept
+from m3b.events import Event, PromptSent
+from m3b.llm import ModelFacts
+from m3b.sandbox import Limits, choose_sandbox
+from m3b.testing import ScriptedModel
 from m3b.tools import TOOLS, Roots, Toolbox
 
 
@@ -23,12 +23,12 @@ class Stage:
     """One agent with a scripted model and real tools, and everything that it let out."""
 
     agent: Agent
-    llm: Scripted
+    llm: ScriptedModel
     work: Path
     events: list[Event] = field(default_factory=list)
 
-    def run(self, check: Callable[[str], Verdict] | None = None) -> Verdict:
-        return self.agent.run(check or (lambda text: accepted(text)))
+    def run(self, check: Callable[[str], CheckResult] | None = None) -> CheckResult:
+        return self.agent.run(check or (lambda text: accept(text)))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event.data for event in self.events if event.kind == kind]
@@ -41,7 +41,7 @@ class Stage:
         return [data["text"] for data in self.of("result")]
 
     def restored(self) -> Conversation:
-        return Conversation.restore(self.events)
+        return Conversation.from_events(self.events)
 
 
 MakeStage = Callable[..., Stage]
@@ -56,32 +56,32 @@ def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
         budget: Budget | None = None,
         reflection: str = "",
         allowed: Sequence[str] = tuple(TOOLS),
-        facts: Facts | None = None,
+        facts: ModelFacts | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         conversation: Conversation | None = None,
-        llm: Scripted | None = None,
+        llm: ScriptedModel | None = None,
         **script: Any,
     ) -> Stage:
         work = tmp_path / f"work{len(boxes)}"
         work.mkdir()
         (work / "notes.txt").write_text("a line\n")
-        box = Toolbox(Roots(work, {}), sandbox=choose("off"), limits=Limits(wall_s=60), cancelled=cancelled)
+        box = Toolbox(Roots(work, {}), sandbox=choose_sandbox("off"), limits=Limits(wall_s=60), is_cancelled=cancelled)
         boxes.append(box)
-        llm = llm or Scripted(steps, facts=facts, **script)
+        llm = llm or ScriptedModel(steps, facts=facts, **script)
         events: list[Event] = []
         agent = Agent(
             llm=llm,
             tools=box,
             allowed_tools=allowed,
             budget=budget or Budget(),
-            emit=lambda event: events.append(event.by("role")),
+            emit=lambda event: events.append(event.with_role("role")),
             reflection=reflection,
             is_cancelled=cancelled,
             conversation=conversation,
         )
         if conversation is None:
-            events.append(Briefed("You are an agent.", "Stage: test", role="role"))
-            agent.conversation = Conversation.restore(events)
+            events.append(PromptSent("You are an agent.", "Stage: test", role="role"))
+            agent.conversation = Conversation.from_events(events)
         return Stage(agent, llm, work, events)
 
     yield make

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from m3b.agents.artifacts import (
-    KINDS,
+    ARTIFACT_CLASSES,
     DataIndex,
     Selection,
     TrainedModel,
@@ -19,10 +19,10 @@ from m3b.agents.artifacts import (
     kind_of,
     to_json,
 )
-from m3b.agents.checks.site import check_site
-from m3b.agents.verdict import accepted, rejected
+from m3b.agents.checks.site import check_data_folders
+from m3b.agents.verdict import accept, reject
 from m3b.data.cards import Card
-from m3b.errors import NoDataset, RejectedData
+from m3b.errors import DataRejected, NoDatasetFound
 
 EXAMPLES: dict[str, Any] = {
     "selection": Selection("card", "diagnosis", "auroc", "plan", ("a", "b"), "reason"),
@@ -35,21 +35,21 @@ EXAMPLES: dict[str, Any] = {
 
 
 def test_every_kind_has_an_example() -> None:
-    assert set(EXAMPLES) == set(KINDS)
+    assert set(EXAMPLES) == set(ARTIFACT_CLASSES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ARTIFACT_CLASSES)
 def test_an_artifact_comes_back_from_the_journal(kind: str) -> None:
     written = json.loads(json.dumps(to_json(EXAMPLES[kind])))
-    assert from_json(KINDS[kind], written) == EXAMPLES[kind]
-    assert kind_of(KINDS[kind]) == kind
+    assert from_json(ARTIFACT_CLASSES[kind], written) == EXAMPLES[kind]
+    assert kind_of(ARTIFACT_CLASSES[kind]) == kind
 
 
 def test_verdicts() -> None:
-    assert accepted("x", "note").accepted
-    assert accepted("x", "note").artifact == "x"
-    assert not rejected("fault").accepted
-    assert rejected("fault", "other").faults == ("fault", "other")
+    assert accept("x", "note").is_accepted
+    assert accept("x", "note").artifact == "x"
+    assert not reject("fault").is_accepted
+    assert reject("fault", "other").agent_messages == ("fault", "other")
 
 
 # --- the site ----------------------------------------------------------------------------------------------------
@@ -62,39 +62,39 @@ def card(folder: Path | None, name: str = "Mine") -> Card:
 def test_a_folder_with_a_file_deep_inside(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "1.png").touch()
-    check_site([card(tmp_path)])
+    check_data_folders([card(tmp_path)])
 
 
 def test_no_folder_at_all() -> None:
-    with pytest.raises(NoDataset, match="give --data a folder"):
-        check_site([card(None)])
+    with pytest.raises(NoDatasetFound, match="give --data a folder"):
+        check_data_folders([card(None)])
 
 
 def test_folders_that_hold_nothing(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / ".DS_Store").touch()
-    with pytest.raises(RejectedData, match="holds no files"):
-        check_site([card(tmp_path)])
+    with pytest.raises(DataRejected, match="holds no files"):
+        check_data_folders([card(tmp_path)])
 
 
 def test_a_folder_that_went_away(tmp_path: Path) -> None:
-    with pytest.raises(RejectedData, match="is not there; fix the `path`"):
-        check_site([card(tmp_path / "gone")])
+    with pytest.raises(DataRejected, match="is not there; fix the `path`"):
+        check_data_folders([card(tmp_path / "gone")])
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "data.zip").touch()
-    with pytest.raises(RejectedData, match="is not there"):
-        check_site([card(tmp_path / "data.zip")])
+    with pytest.raises(DataRejected, match="is not there"):
+        check_data_folders([card(tmp_path / "data.zip")])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
 def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir(mode=0)
-    with pytest.raises(RejectedData, match="cannot be read"):
-        check_site([card(tmp_path / "x")])
+    with pytest.raises(DataRejected, match="cannot be read"):
+        check_data_folders([card(tmp_path / "x")])
 
 
 def test_one_good_folder_is_enough(tmp_path: Path) -> None:
     (tmp_path / "1.png").touch()
-    check_site([card(tmp_path / "gone", "A"), card(tmp_path, "B")])
+    check_data_folders([card(tmp_path / "gone", "A"), card(tmp_path, "B")])

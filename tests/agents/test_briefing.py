@@ -10,13 +10,19 @@ import pytest
 from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
-from m3b.agents.briefing import Look, index_briefing, model_briefing, module_briefing, selection_briefing
-from m3b.agents.reading_lines import readings_told
-from m3b.briefs import FolderRead, ProposedReading, SelectionBrief, TaskReading
+from m3b.agents.briefing import (
+    PreviewTool,
+    build_index_briefing,
+    build_model_briefing,
+    build_module_briefing,
+    build_selection_briefing,
+)
+from m3b.agents.reading_lines import describe_proposals
+from m3b.briefs import ManifestProposal, SelectionBrief, SurveySummary, TaskProposal
 from m3b.data.cards import Card, card_for_folder
 from m3b.messages import ToolCall
-from m3b.resources import resources_dir
-from m3b.sandbox import choose
+from m3b.resources import get_resources_folder
+from m3b.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox, ToolResult
 
 REQUEST = "  Tell pneumonia from normal.\nOn X-rays. "
@@ -41,11 +47,11 @@ def card(tmp_path: Path) -> Card:
 
 
 @pytest.fixture
-def look(card: Card, tmp_path: Path) -> Iterator[Look]:
+def look(card: Card, tmp_path: Path) -> Iterator[PreviewTool]:
     work = tmp_path / "work"
     work.mkdir()
     assert card.path is not None
-    with Toolbox(Roots(work, {f"data/{card.root}": card.path}), sandbox=choose("off")) as box:
+    with Toolbox(Roots(work, {f"data/{card.root}": card.path}), sandbox=choose_sandbox("off")) as box:
 
         def look(tool: str, arguments: Mapping[str, object]) -> ToolResult:
             return box.call(ToolCall("look", tool, dict(arguments)), (tool,))
@@ -53,31 +59,31 @@ def look(card: Card, tmp_path: Path) -> Iterator[Look]:
         yield look
 
 
-def briefings(card: Card, look: Look) -> dict[str, str]:
-    resources = resources_dir()
+def briefings(card: Card, look: PreviewTool) -> dict[str, str]:
+    resources = get_resources_folder()
     other = Card("KneeMRI", "Ligaments.", task="diagnosis", modality="MRI")
     return {
-        "selection": selection_briefing(REQUEST, [card, other], look).text,
-        "index": index_briefing(REQUEST, CHOICE, card, look, resources).text,
-        "module": module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources).text,
-        "model": model_briefing(CHOICE, DATA, MODULE, 7.5).text,
+        "selection": build_selection_briefing(REQUEST, [card, other], look).text,
+        "index": build_index_briefing(REQUEST, CHOICE, card, look, resources).text,
+        "module": build_module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources).text,
+        "model": build_model_briefing(CHOICE, DATA, MODULE, 7.5).text,
     }
 
 
-def test_the_first_line_names_the_stage(card: Card, look: Look) -> None:
+def test_the_first_line_names_the_stage(card: Card, look: PreviewTool) -> None:
     for stage, text in briefings(card, look).items():
         assert text.splitlines()[0] == f"Stage: {stage}"
 
 
-def test_nothing_tells_where_on_the_machine_things_lie(card: Card, look: Look, tmp_path: Path) -> None:
+def test_nothing_tells_where_on_the_machine_things_lie(card: Card, look: PreviewTool, tmp_path: Path) -> None:
     for text in briefings(card, look).values():
         assert "secret_mount" not in text
         assert str(tmp_path) not in text
-        assert str(resources_dir()) not in text
+        assert str(get_resources_folder()) not in text
         assert str(Path.home()) + "/" not in text
 
 
-def test_selection(card: Card, look: Look) -> None:
+def test_selection(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["selection"]
     assert "Request of the user:\nTell pneumonia from normal.\nOn X-rays.\n" in text
     assert "Radiographs of adults." in text
@@ -88,20 +94,20 @@ def test_selection(card: Card, look: Look) -> None:
     assert "1 further data cards are listed in resources/datacards.md." in others
 
 
-def test_a_card_of_the_users_own_is_named_though_its_data_is_not_here(card: Card, look: Look) -> None:
+def test_a_card_of_the_users_own_is_named_though_its_data_is_not_here(card: Card, look: PreviewTool) -> None:
     away = Card(name="OldFilms", description="Films.", task="diagnosis", modality="X-ray", own=True)
-    text = selection_briefing(
+    text = build_selection_briefing(
         REQUEST, [card, away, *(Card(name=f"s{n}", description="x") for n in range(3))], look
     ).text
     assert "- OldFilms (diagnosis, X-ray)\n3 further data cards are listed" in text
 
 
-def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: Look) -> None:
-    found = [TaskReading(task="diagnosis", title="cases of cases.csv", score=0.7),
-             TaskReading(task="diagnosis", boxes=True, title="worse", score=0.2),
-             TaskReading(task="detection", title="boxes", score=0.3, insufficient="weakly borne out")]  # fmt: skip
-    read = FolderRead(lines=("g1 images x 30: 2D picture",), readings=tuple(found))
-    told = selection_briefing(REQUEST, [card], look, lambda one: read)
+def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: PreviewTool) -> None:
+    found = [TaskProposal(task="diagnosis", title="cases of cases.csv", score=0.7),
+             TaskProposal(task="diagnosis", boxes=True, title="worse", score=0.2),
+             TaskProposal(task="detection", title="boxes", score=0.3, insufficient="weakly borne out")]  # fmt: skip
+    read = SurveySummary(lines=("g1 images x 30: 2D picture",), readings=tuple(found))
+    told = build_selection_briefing(REQUEST, [card], look, lambda one: read)
     start = told.text.index("m3b read in all files of data/chest-x-ray:")
     assert start < told.text.index("case_{000..029}.png")
     assert "- as diagnosis: cases of cases.csv\n" in told.text
@@ -111,26 +117,28 @@ def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: Lo
     assert told.facts.cards[0].read == read
 
 
-def test_the_trainer_is_told_what_may_be_set(card: Card, look: Look) -> None:
-    text = model_briefing(CHOICE, DATA, MODULE, 7.5, resources=resources_dir()).text
+def test_the_trainer_is_told_what_may_be_set(card: Card, look: PreviewTool) -> None:
+    text = build_model_briefing(CHOICE, DATA, MODULE, 7.5, resources=get_resources_folder()).text
     assert "## Settings of plan.json" in text
     assert "`class_weights`" in text
     assert "## Typical edits" not in text
 
 
-def test_the_plan_is_the_data_engineers(card: Card, look: Look) -> None:
-    text = module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores", resources_dir(), request=REQUEST).text
+def test_the_plan_is_the_data_engineers(card: Card, look: PreviewTool) -> None:
+    text = build_module_briefing(
+        CHOICE, DATA, "train: 321", 7.5, "2 CPU cores", get_resources_folder(), request=REQUEST
+    ).text
     assert CHOICE.plan not in text
     assert "Request of the user: Tell pneumonia from normal. On X-rays." in text
     assert "## Typical edits" in text
     assert "## What it expects" not in text, "the index is written by then"
 
 
-def test_selection_without_other_cards(card: Card, look: Look) -> None:
-    assert "Other data cards" not in selection_briefing(REQUEST, [card], look).text
+def test_selection_without_other_cards(card: Card, look: PreviewTool) -> None:
+    assert "Other data cards" not in build_selection_briefing(REQUEST, [card], look).text
 
 
-def test_index(card: Card, look: Look) -> None:
+def test_index(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["index"]
     assert "Plan: Labels are in cases.csv." in text
     assert '"train": ["train"]' in text, "the form of a spec, where no reading may be taken as it is"
@@ -143,30 +151,30 @@ def test_index(card: Card, look: Look) -> None:
     assert "data/chest-x-ray/many/" not in text, "nine archives are cases, not tables"
 
 
-def test_index_of_a_folder_without_tables(tmp_path: Path, look: Look) -> None:
+def test_index_of_a_folder_without_tables(tmp_path: Path, look: PreviewTool) -> None:
     folder = tmp_path / "Plain Folder"
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "1.png").write_bytes(b"x")
-    text = index_briefing(REQUEST, CHOICE, card_for_folder(folder), look, resources_dir()).text
+    text = build_index_briefing(REQUEST, CHOICE, card_for_folder(folder), look, get_resources_folder()).text
     assert "## Preview of data/plain-folder" in text
 
 
-def test_module(card: Card, look: Look) -> None:
+def test_module(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["module"]
     assert "classes: normal, pneumonia." in text
     assert "Training time: 7.5 minutes on 2 CPU cores, no GPU." in text
     assert "## Template resources/templates/diagnosis" in text
-    told = (resources_dir() / "templates/diagnosis/README.md").read_text().strip()
+    told = (get_resources_folder() / "templates/diagnosis/README.md").read_text().strip()
     assert told.split("## What it expects")[0] in text
     assert "## What each file does" + told.split("## What each file does")[1] in text
 
 
 def test_several_labels_are_said() -> None:
     data = DataIndex(("a", "b"), True, {}, {}, {"train": 1, "test": 1}, {})
-    assert "a, b (several may apply)." in module_briefing(CHOICE, data, "", 1, "", resources_dir()).text
+    assert "a, b (several may apply)." in build_module_briefing(CHOICE, data, "", 1, "", get_resources_folder()).text
 
 
-def test_model(card: Card, look: Look) -> None:
+def test_model(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["model"]
     assert "The check tried a batch of 8 x 1 x 64 x 64, whatever the plan's; the model has 1,234,567 parameters" in text
     assert "from 0.701 to 0.021" in text
@@ -176,34 +184,36 @@ def test_model(card: Card, look: Look) -> None:
 
 def test_what_earlier_roles_said_is_passed_on_and_cut(card: Card) -> None:
     said = {"Data Engineer": "Half of it is in Hounsfield units.", "Module Architect": "so " * 500}
-    text = model_briefing(CHOICE, DATA, MODULE, 7.5, said).text
+    text = build_model_briefing(CHOICE, DATA, MODULE, 7.5, said).text
     assert "The Data Engineer said: Half of it is in Hounsfield units." in text
     assert len(text) < 2000
     assert "so ..." in text
-    assert "Data Engineer said" in module_briefing(CHOICE, DATA, "", 1, "", resources_dir(), said).text
+    assert "Data Engineer said" in build_module_briefing(CHOICE, DATA, "", 1, "", get_resources_folder(), said).text
 
 
-def test_user_text_in_other_scripts_arrives_whole(card: Card, look: Look) -> None:
+def test_user_text_in_other_scripts_arrives_whole(card: Card, look: PreviewTool) -> None:
     request = "肺炎をX線で検出するモデル — für Kinder"
-    assert request in selection_briefing(request, [card], look).text
+    assert request in build_selection_briefing(request, [card], look).text
     chosen = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
-    assert "肺" in index_briefing(request, chosen, card, look, resources_dir()).text
+    assert "肺" in build_index_briefing(request, chosen, card, look, get_resources_folder()).text
 
 
-def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Card, look: Look) -> None:
+def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Card, look: PreviewTool) -> None:
     assert card.path is not None
     (card.path / "README.txt").write_text("Files named b_* were taken at night.\n")
     plain = card_for_folder(card.path)
     for one in (card, plain):
         for text in (
-            selection_briefing(REQUEST, [one], look).text,
-            index_briefing(REQUEST, CHOICE, one, look, resources_dir()).text,
+            build_selection_briefing(REQUEST, [one], look).text,
+            build_index_briefing(REQUEST, CHOICE, one, look, get_resources_folder()).text,
         ):
             assert text.count("Files named b_* were taken at night.") == 1
 
 
 @pytest.mark.parametrize("sets", [1, 3])
-def test_addresses_in_the_notes_of_a_folder_are_masked(card: Card, look: Look, tmp_path: Path, sets: int) -> None:
+def test_addresses_in_the_notes_of_a_folder_are_masked(
+    card: Card, look: PreviewTool, tmp_path: Path, sets: int
+) -> None:
     assert card.path is not None
     (card.path / "README.txt").write_text(
         "Files b_* are of the night shift; ask jane.doe@clinic.example, 555-867-5309.\n"
@@ -211,8 +221,8 @@ def test_addresses_in_the_notes_of_a_folder_are_masked(card: Card, look: Look, t
     others = [Card(f"Other {number}", "Empty.", tmp_path / "work") for number in range(sets - 1)]
     for one in (card, card_for_folder(card.path)):
         for text in (
-            selection_briefing(REQUEST, [one, *others], look).text,
-            index_briefing(REQUEST, CHOICE, one, look, resources_dir()).text,
+            build_selection_briefing(REQUEST, [one, *others], look).text,
+            build_index_briefing(REQUEST, CHOICE, one, look, get_resources_folder()).text,
         ):
             assert "jane.doe" not in text
             assert "867-5309" not in text
@@ -225,17 +235,17 @@ def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
         Image.fromarray(np.full((8, 9), 7, np.uint8)).save(folder / kind / "a_1.png")
     (tmp_path / "work").mkdir()
     card = card_for_folder(folder)
-    with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose("off")) as box:
+    with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose_sandbox("off")) as box:
         look = lambda tool, arguments: box.call(ToolCall("look", tool, dict(arguments)), (tool,))  # noqa: E731
-        text = selection_briefing(REQUEST, [card], look).text
+        text = build_selection_briefing(REQUEST, [card], look).text
     assert "data/organs/masks/a_1.png" in text
     assert "width 9 x height 8 px, 8-bit grey" in text
 
 
 def test_readings_are_told_without_repeats() -> None:
     spec = {"task": "diagnosis", "left_out": [{"pattern": "b/*", "reason": "no part of this reading: b"}]}
-    first = ProposedReading(file="1", score=0.9, evidence=("e1", "shared", "e1"), doubts=("d",), spec=spec)
-    second = ProposedReading(file="2", score=0.4, evidence=("shared", "e2"), doubts=("why", "d", "d2"), unclear="why")
-    (text,) = readings_told([first, second])
+    first = ManifestProposal(file="1", score=0.9, evidence=("e1", "shared", "e1"), doubts=("d",), spec=spec)
+    second = ManifestProposal(file="2", score=0.4, evidence=("shared", "e2"), doubts=("why", "d", "d2"), unclear="why")
+    (text,) = describe_proposals([first, second])
     assert [text.count(f'"{word}"') for word in ("e1", "shared", "e2", "d", "d2", "why")] == [1] * 6
     assert "no part of this reading" not in text, "what a reading leaves out is in its file"

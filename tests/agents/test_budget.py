@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.budget import Budget
-from m3b.errors import OutOfBudget
+from m3b.errors import BudgetExceeded
 from m3b.messages import Usage
 
 
 @given(st.integers(0, 60), st.lists(st.integers(-3, 25), max_size=30))
 def test_reservations_never_overshoot(actions: int, wanted: list[int]) -> None:
-    budget = Budget(actions=actions)
-    granted = [budget.reserve(one) for one in wanted]
+    budget = Budget(max_actions=actions)
+    granted = [budget.reserve_actions(one) for one in wanted]
     assert all(0 <= got <= max(0, asked) for got, asked in zip(granted, wanted, strict=True))
     asked = sum(max(0, one) for one in wanted)
-    assert sum(granted) == budget.used == min(actions, asked)
-    assert budget.left == actions - sum(granted)
+    assert sum(granted) == budget.used_actions == min(actions, asked)
+    assert budget.actions_left == actions - sum(granted)
 
 
 def test_threads_together_get_no_more_than_there_is() -> None:
-    budget = Budget(actions=1000)
+    budget = Budget(max_actions=1000)
     got: list[int] = []
     start = threading.Barrier(8)
 
@@ -32,8 +32,8 @@ def test_threads_together_get_no_more_than_there_is() -> None:
         start.wait()
         mine = 0
         for wanted in [1, 3, 2] * 200:
-            mine += budget.reserve(wanted)
-            budget.spend(Usage(1, 0, 1, 1, 0.5))
+            mine += budget.reserve_actions(wanted)
+            budget.record_usage(Usage(1, 0, 1, 1, 0.5))
         got.append(mine)
 
     threads = [threading.Thread(target=take) for _ in range(8)]
@@ -41,19 +41,19 @@ def test_threads_together_get_no_more_than_there_is() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(got) == budget.used == 1000
-    assert budget.left == 0
+    assert sum(got) == budget.used_actions == 1000
+    assert budget.actions_left == 0
     assert budget.usage == Usage(4800, 0, 4800, 4800, 2400.0)
 
 
 def test_a_resumed_budget_that_is_smaller_grants_nothing() -> None:
-    assert Budget(actions=5, used=9).reserve(3) == 0
+    assert Budget(max_actions=5, used_actions=9).reserve_actions(3) == 0
 
 
 def test_without_limits_nothing_is_spent_out() -> None:
     budget = Budget()
-    budget.spend(Usage(10**9, 0, 10**9, 1, 10**6))
-    budget.check()
+    budget.record_usage(Usage(10**9, 0, 10**9, 1, 10**6))
+    budget.check_limits()
 
 
 @pytest.mark.parametrize(
@@ -65,33 +65,34 @@ def test_without_limits_nothing_is_spent_out() -> None:
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, float], usage: Usage, words: str) -> None:
     budget = Budget(**limits)  # type: ignore[arg-type]
-    budget.check()
-    budget.spend(usage)
-    with pytest.raises(OutOfBudget, match=words):
-        budget.check()
+    budget.check_limits()
+    budget.record_usage(usage)
+    with pytest.raises(BudgetExceeded, match=words):
+        budget.check_limits()
 
 
 def test_cached_tokens_are_not_counted_twice() -> None:
-    budget = Budget(tokens=101)
-    budget.spend(Usage(60, 60, 40))
-    budget.check()
+    budget = Budget(max_tokens=101)
+    budget.record_usage(Usage(60, 60, 40))
+    budget.check_limits()
 
 
 def test_time_counts_from_the_start() -> None:
     now = [50.0]
-    budget = Budget(wall_s=10, clock=lambda: now[0])
+    budget = Budget(max_wall_s=10, clock=lambda: now[0])
     now[0] = 59.9
-    budget.check()
+    budget.check_limits()
     now[0] = 60.0
-    with pytest.raises(OutOfBudget, match="10 of 10 seconds"):
-        budget.check()
+    with pytest.raises(BudgetExceeded, match="10 of 10 seconds"):
+        budget.check_limits()
 
 
 def test_what_is_left_is_told_as_far_as_there_are_limits() -> None:
-    assert Budget(actions=9, used=2).told() == (
+    assert Budget(max_actions=9, used_actions=2).describe_remaining() == (
         "Left in this run, for all roles together: 7 of 9 actions; no limit of time but that of each training."
     )
-    timed = Budget(wall_s=600, tokens=5000, cost_usd=2.5, clock=lambda: 130.0, started=10.0)
+    timed = Budget(max_wall_s=600, max_tokens=5000, max_cost_usd=2.5, clock=lambda: 130.0, started_at=10.0)
     assert (
-        timed.told() == "Left in this run, for all roles together: 100 of 100 actions, 8 minutes, 5,000 tokens, $2.50."
+        timed.describe_remaining()
+        == "Left in this run, for all roles together: 100 of 100 actions, 8 minutes, 5,000 tokens, $2.50."
     )

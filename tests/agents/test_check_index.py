@@ -13,8 +13,8 @@ from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.integrity import sha256
-from m3b.errors import RejectedData
+from m3b.agents.checks.integrity import sha256_or_missing
+from m3b.errors import DataRejected
 
 CHOICE = Selection("Cards", "diagnosis", "auroc", "plan")
 Records = list[dict[str, Any]]
@@ -46,7 +46,7 @@ def write(work: Path, train: Any, test: Any, labels: Any = None) -> None:
 def test_a_good_index(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     verdict = check_index(work, CHOICE)
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     data = verdict.artifact
     assert isinstance(data, DataIndex)
     assert data.classes == ("a", "b")
@@ -54,7 +54,7 @@ def test_a_good_index(tmp_path: Path) -> None:
     assert data.cases == {"train": 18, "test": 6}
     assert data.patients == {"train": 18, "test": 6}
     assert data.counts == {"train": {"a": 9, "b": 9}, "test": {"a": 3, "b": 3}}
-    assert data.hashes["Datapath/test.json"] == sha256(work, "Datapath/test.json")
+    assert data.hashes["Datapath/test.json"] == sha256_or_missing(work, "Datapath/test.json")
     assert verdict.warnings == (), "a quarter of the cases: there are no more to test on"
     audit = json.loads((work / "data_audit.json").read_text())
     assert audit["opened"] == audit["cases"] == 24
@@ -66,7 +66,7 @@ def test_a_test_split_that_could_be_larger_is_worth_a_word(tmp_path: Path) -> No
         del test[2:]
 
     verdict = check_index(make_work(tmp_path, change=take), CHOICE)
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     assert any("2 cases" in note for note in verdict.warnings)
 
 
@@ -81,7 +81,7 @@ def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, p
             part[:] = [one for one in part if one["labels"] == ["a"] or one["image_path"] in kept]
 
     verdict = check_index(make_work(tmp_path, cases=40, change=thin), CHOICE)
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     assert any("fewer than 2 cases of: b 1" in note for note in verdict.warnings) == (patients > 4)
     audit = json.loads((tmp_path / "data_audit.json").read_text())
     assert ("class_scarce_test" if patients < 5 else "class_rare_test") in str(audit)
@@ -108,25 +108,25 @@ def first_train(**changes: Any) -> Change:
 )
 def test_faults_that_go_back(tmp_path: Path, change: Change, words: str) -> None:
     verdict = check_index(make_work(tmp_path, change=change), CHOICE)
-    assert not verdict.accepted
-    assert verdict.end is None, "the index is to blame, not the data"
-    assert words in " ".join(verdict.faults)
+    assert not verdict.is_accepted
+    assert verdict.end_error is None, "the index is to blame, not the data"
+    assert words in " ".join(verdict.agent_messages)
 
 
 def test_the_cases_concerned_are_named(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     (work / "data/x/3.png").write_bytes(b"not a picture")
     verdict = check_index(work, CHOICE)
-    assert "do not open" in verdict.faults[0]
-    assert "Cases: data/x/3.png." in verdict.faults[0]
+    assert "do not open" in verdict.agent_messages[0]
+    assert "Cases: data/x/3.png." in verdict.agent_messages[0]
 
 
 def test_the_same_image_in_two_classes(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     (work / "data/x/23.png").write_bytes((work / "data/x/22.png").read_bytes())
     verdict = check_index(work, CHOICE)
-    assert "under different labels" in verdict.faults[0]
-    assert "data/x/22.png" in verdict.faults[0]
+    assert "under different labels" in verdict.agent_messages[0]
+    assert "data/x/22.png" in verdict.agent_messages[0]
 
 
 @pytest.mark.parametrize("name", ["train.json", "test.json", "label_dict.json"])
@@ -135,10 +135,10 @@ def test_missing_and_broken_files(tmp_path: Path, name: str) -> None:
     for content in ("{", "null", '"text"', "[" * 100_000):
         (work / "Datapath" / name).write_text(content)
         verdict = check_index(work, CHOICE)
-        assert name in verdict.faults[0]
-        assert "resources/indexes/" in verdict.faults[0]
+        assert name in verdict.agent_messages[0]
+        assert "resources/indexes/" in verdict.agent_messages[0]
     (work / "Datapath" / name).unlink()
-    assert f"Datapath/{name} is missing" in check_index(work, CHOICE).faults[0]
+    assert f"Datapath/{name} is missing" in check_index(work, CHOICE).agent_messages[0]
 
 
 def one_class(train: Records, test: Records) -> None:
@@ -148,8 +148,8 @@ def one_class(train: Records, test: Records) -> None:
 
 def test_data_that_nobody_can_train_on_is_rejected_as_data(tmp_path: Path) -> None:
     verdict = check_index(make_work(tmp_path, change=one_class), CHOICE)
-    assert verdict.end is RejectedData
-    assert "Only one class" in verdict.faults[0]
+    assert verdict.end_error is DataRejected
+    assert "Only one class" in verdict.agent_messages[0]
 
 
 def test_images_of_which_none_opens(tmp_path: Path) -> None:
@@ -157,13 +157,13 @@ def test_images_of_which_none_opens(tmp_path: Path) -> None:
     for file in (work / "data/x").iterdir():
         file.write_bytes(b"\x00")
     verdict = check_index(work, CHOICE)
-    assert verdict.end is RejectedData
-    assert "None of the 24 images opens" in " ".join(verdict.faults)
+    assert verdict.end_error is DataRejected
+    assert "None of the 24 images opens" in " ".join(verdict.agent_messages)
 
 
 def test_classes_must_be_those_of_the_selection(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     chosen = Selection("Cards", "diagnosis", "auroc", "plan", classes=("healthy", "ill"))
-    assert "the selection asks for healthy, ill" in check_index(work, chosen).faults[0]
+    assert "the selection asks for healthy, ill" in check_index(work, chosen).agent_messages[0]
     same = Selection("Cards", "diagnosis", "auroc", "plan", classes=("B", "A"))
-    assert check_index(work, same).accepted, "order and case are the index's own"
+    assert check_index(work, same).is_accepted, "order and case are the index's own"

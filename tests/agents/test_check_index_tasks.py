@@ -13,7 +13,7 @@ from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection, from_json, to_json
 from m3b.agents.checks.index import check_index
-from m3b.errors import RejectedData
+from m3b.errors import DataRejected
 
 Records = list[dict[str, Any]]
 Change = Callable[[Records], object]
@@ -54,7 +54,7 @@ def make_work(work: Path, task: str, change: Change = lambda records: None, labe
 @pytest.mark.parametrize("task", TASKS)
 def test_a_good_index(tmp_path: Path, task: str) -> None:
     verdict = check_index(make_work(tmp_path, task), choice(task))
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     data = verdict.artifact
     assert isinstance(data, DataIndex)
     assert data.task == task
@@ -71,8 +71,8 @@ def test_the_schema_of_the_task_counts(tmp_path: Path, task: str) -> None:
     fits = {task, "detection"} if task == "segmentation" else {task}  # masks in every image are detection too
     for other in {*TASKS, "diagnosis"} - fits:
         verdict = check_index(work, choice(other))
-        assert not verdict.accepted
-        assert "lacks" in verdict.faults[0]
+        assert not verdict.is_accepted
+        assert "lacks" in verdict.agent_messages[0]
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_the_schema_of_the_task_counts(tmp_path: Path, task: str) -> None:
 )
 def test_faults_that_go_back(tmp_path: Path, task: str, change: dict[str, Any], words: str) -> None:
     verdict = check_index(make_work(tmp_path, task, lambda records: records[5].update(change)), choice(task))
-    assert not verdict.accepted
-    assert verdict.end is None, "the index is to blame, not the data"
-    assert words in " ".join(verdict.faults)
+    assert not verdict.is_accepted
+    assert verdict.end_error is None, "the index is to blame, not the data"
+    assert words in " ".join(verdict.agent_messages)
 
 
 def test_a_mask_that_is_a_link_out_of_the_run(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_a_mask_that_is_a_link_out_of_the_run(tmp_path: Path) -> None:
     mask = work / "Datapath/masks/5.png"
     mask.rename(raw / "m5.png")
     mask.symlink_to(raw / "m5.png")
-    assert check_index(work, choice("segmentation")).accepted, "a link into the raw data is as good as its path"
+    assert check_index(work, choice("segmentation")).is_accepted, "a link into the raw data is as good as its path"
     (raw / "m5.png").rename(tmp_path / "m5.png")
     mask.unlink()
     mask.symlink_to(tmp_path / "m5.png")
-    assert "is a link to somewhere else" in check_index(work, choice("segmentation")).faults[0]
+    assert "is a link to somewhere else" in check_index(work, choice("segmentation")).agent_messages[0]
 
 
 def no_boxes(records: Records) -> None:
@@ -131,14 +131,14 @@ def two_patients(records: Records) -> None:
     ("task", "change"), [("detection", no_boxes), ("report", one_text), ("segmentation", two_patients)]
 )
 def test_data_that_nobody_can_train_on_is_rejected_as_data(tmp_path: Path, task: str, change: Change) -> None:
-    assert check_index(make_work(tmp_path, task, change), choice(task)).end is RejectedData
+    assert check_index(make_work(tmp_path, task, change), choice(task)).end_error is DataRejected
 
 
 def test_the_classes_of_the_selection(tmp_path: Path) -> None:
     work = make_work(tmp_path, "segmentation")
-    assert "asks for tumour" in check_index(work, choice("segmentation", "tumour")).faults[0]
-    assert check_index(work, choice("segmentation", "Cyst")).accepted
+    assert "asks for tumour" in check_index(work, choice("segmentation", "tumour")).agent_messages[0]
+    assert check_index(work, choice("segmentation", "Cyst")).is_accepted
 
 
 def test_reports_need_no_classes_even_where_the_selection_names_findings(tmp_path: Path) -> None:
-    assert check_index(make_work(tmp_path, "report"), choice("report", "cyst", "mass")).accepted
+    assert check_index(make_work(tmp_path, "report"), choice("report", "cyst", "mass")).is_accepted

@@ -14,14 +14,20 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from m3b.agents.artifacts import Selection, TrainedModel
-from m3b.agents.checks.model import FOLDER, MeasuredTest, check_model, take, validation_records
-from m3b.agents.verdict import Verdict
+from m3b.agents.checks.model import (
+    DELIVERABLE_FOLDER,
+    LockedTestResult,
+    check_model,
+    freeze_deliverable,
+    read_validation_records,
+)
+from m3b.agents.verdict import CheckResult
 from m3b.data.index import Index, Record
 from m3b.errors import SandboxError
-from m3b.models import Frozen
-from m3b.run.folder import Run
-from m3b.run.sandbox_runner import Executor
-from m3b.sandbox import choose
+from m3b.models import FrozenCopy
+from m3b.run.folder import RunFolder
+from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.sandbox import choose_sandbox
 
 PREDICT = """
 import argparse, json
@@ -60,9 +66,9 @@ class Desk:
     """A run folder with images, a locked index, and m3b's own way of running predict.py."""
 
     def __init__(self, folder: Path, sandbox: str = "off") -> None:
-        self.run = Run.create(folder)
-        self.executor = Executor(choose(sandbox), self.run, (), lambda: False)
-        self.kept: list[MeasuredTest] = []
+        self.run = RunFolder.create(folder)
+        self.executor = SandboxExecutor(choose_sandbox(sandbox), self.run, (), lambda: False)
+        self.kept: list[LockedTestResult] = []
         random = np.random.default_rng(3)
         (self.run.locked / "data").mkdir()
         self.records = []
@@ -75,19 +81,19 @@ class Desk:
 
     @property
     def folder(self) -> Path:
-        return self.run.work / FOLDER
+        return self.run.work / DELIVERABLE_FOLDER
 
     def held_out(self, value: Any) -> None:
         (self.run.work / "Logout").mkdir(exist_ok=True)
         (self.run.work / "Logout/valid_predictions.json").write_text(json.dumps(value))
 
-    def check(self, acceptable: tuple[float, float | None] | None = None) -> Verdict:
+    def check(self, acceptable: tuple[float, float | None] | None = None) -> CheckResult:
         predict, keep = self.executor.predict, self.kept.append
         frozen = self.frozen()
-        return check_model(self.run.work, frozen, CHOICE, self.index, predict, keep, acceptable, base=self.run.locked)
+        return check_model(self.run.work, frozen, CHOICE, self.index, predict, keep, acceptable, root=self.run.locked)
 
-    def frozen(self) -> Frozen | None:
-        return take(self.run.work, self.run.measured)
+    def frozen(self) -> FrozenCopy | None:
+        return freeze_deliverable(self.run.work, self.run.measured_model)
 
 
 @pytest.fixture
@@ -100,7 +106,7 @@ def test_a_good_model_in_the_sandbox(tmp_path: Path) -> None:
     make_deliverable(desk.folder)
     desk.held_out([{"image": f"data/{number}.png"} for number in range(30)])
     verdict = desk.check((0.9, None))
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     assert verdict.warnings == ()
     model = verdict.artifact
     assert isinstance(model, TrainedModel)
@@ -120,13 +126,13 @@ def test_a_model_is_not_measured_on_what_another_training_held_out(desk: Desk) -
     first = desk.run.work / "Logout/valid_predictions.json"
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps({**config, "held_out": sha256(first.read_bytes()).hexdigest()}))
-    assert desk.check().accepted
+    assert desk.check().is_accepted
     desk.held_out([{"image": f"data/{number}.png"} for number in range(30, 60)])
     verdict = desk.check()
-    assert not verdict.accepted
-    assert "is of another training than Logout/valid_predictions.json" in verdict.faults[0]
+    assert not verdict.is_accepted
+    assert "is of another training than Logout/valid_predictions.json" in verdict.agent_messages[0]
     desk.held_out([{"image": f"data/{number}.png"} for number in range(30)])
-    assert desk.check().accepted
+    assert desk.check().is_accepted
 
 
 SEVERAL = PREDICT.replace(
@@ -154,7 +160,7 @@ def test_networks_of_folds_answer_for_the_cases_that_they_have_not_seen(desk: De
     desk.held_out(rows)
     assert 0.3 < desk.check().artifact.validation["value"] < 0.9, "half of them are answered wrongly"
     assert [row["image"] for row in desk.kept[-1].rows] == [record.key for record in desk.index.test]
-    assert not list(desk.run.folder.glob(".staged-*"))
+    assert not list(desk.run.path.glob(".staged-*"))
     desk.held_out([{**row, "fold": 7} for row in rows])
     assert desk.check().artifact.validation["value"] == 1.0, "a fold without a network is none"
 
@@ -169,22 +175,22 @@ def test_a_refit_is_measured_by_the_networks_of_its_folds(desk: Desk) -> None:
     desk.held_out(rows)
     logout = desk.run.work / "Logout"
     verdict = desk.check()
-    assert not verdict.accepted
-    assert "trained on every case (refit), and Logout/members.json does not name" in verdict.faults[0]
+    assert not verdict.is_accepted
+    assert "trained on every case (refit), and Logout/members.json does not name" in verdict.agent_messages[0]
     for number, weight in enumerate((0.3, -0.1)):  # the second one is wrong wherever it is asked
         (logout / f"fold{number}").mkdir()
         save_file({"w": np.array([weight], np.float32)}, logout / f"fold{number}/best.safetensors")
     names = [f"Logout/fold{number}/best.safetensors" for number in range(2)]
     (logout / "members.json").write_text(json.dumps({"weights": names, "refit": True}))
     verdict = desk.check()
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     assert verdict.artifact.refit
     assert 0.3 < verdict.artifact.validation["value"] < 0.9, "half of them are answered wrongly"
     test = {row["image"]: max(row["probabilities"], key=row["probabilities"].get) for row in desk.kept[-1].rows}
     assert all(test[record.key] == record.labels[0] for record in desk.index.test), "test cases hear the delivered one"
-    assert not list(desk.run.folder.glob(".staged-*"))
+    assert not list(desk.run.path.glob(".staged-*"))
     (logout / "members.json").write_text(json.dumps({"weights": [names[0], "Logout/../../locked/x"], "refit": True}))
-    assert "is missing" in desk.check().faults[0]
+    assert "is missing" in desk.check().agent_messages[0]
 
 
 def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
@@ -192,27 +198,27 @@ def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
     make_deliverable(desk.folder, weight=0.0)
     desk.held_out([{"image": record.key} for record in desk.index.train])
     verdict = desk.check((0.9, None))
-    assert verdict.accepted
+    assert verdict.is_accepted
     assert "On the validation cases m3b measures: auroc 0.5" in verdict.warnings[0]
 
 
 def test_without_validation_cases_it_says_so(desk: Desk) -> None:
     make_deliverable(desk.folder)
     verdict = desk.check()
-    assert verdict.accepted
+    assert verdict.is_accepted
     assert "valid_predictions.json names none" in verdict.warnings[0]
     assert verdict.artifact.validation == {}
 
 
 def test_no_folder(desk: Desk) -> None:
-    assert "There is no folder Deliver/" in desk.check().faults[0]
+    assert "There is no folder Deliver/" in desk.check().agent_messages[0]
 
 
 def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
     folder = make_deliverable(desk.folder, predict="raise SystemExit('it ran')")
     (folder / "model.safetensors").unlink()
     (folder / "model.pt").write_bytes(b"x")
-    faults = " ".join(desk.check().faults)
+    faults = " ".join(desk.check().agent_messages)
     assert "no weights" in faults
     assert "pickle" in faults
     assert "it ran" not in faults
@@ -233,8 +239,8 @@ def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
 def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: str) -> None:
     make_deliverable(desk.folder, predict=predict)
     verdict = desk.check()
-    assert words in verdict.faults[0]
-    assert "predict.py" in verdict.faults[0]
+    assert words in verdict.agent_messages[0]
+    assert "predict.py" in verdict.agent_messages[0]
     assert desk.kept == []
 
 
@@ -249,9 +255,9 @@ def test_classes_of_another_index(desk: Desk) -> None:
         desk.executor.predict,
         desk.kept.append,
         None,
-        base=desk.run.locked,
+        root=desk.run.locked,
     )
-    assert "names the classes ['bright', 'dark']; the index has ['dark', 'light']" in verdict.faults[0]
+    assert "names the classes ['bright', 'dark']; the index has ['dark', 'light']" in verdict.agent_messages[0]
     assert desk.kept == []
 
 
@@ -262,20 +268,20 @@ def test_only_training_cases_count_as_validation(desk: Desk) -> None:
     desk.held_out(
         [{"image": "data/1.png"}, {"image": "data/65.png"}, {"image": "data/none.png"}, {"image": ["a", "b"]}]
     )
-    assert [record.key for record in validation_records(desk.run.work, desk.index)] == ["data/1.png"]
+    assert [record.key for record in read_validation_records(desk.run.work, desk.index)] == ["data/1.png"]
 
 
 @pytest.mark.parametrize("value", [None, 3, "text", {"image": "data/1.png"}, [1], [{"x": 1}], [{"image": 3}]])
 def test_whatever_the_project_writes_there(desk: Desk, value: Any) -> None:
     desk.held_out(value)
-    assert validation_records(desk.run.work, desk.index) == []
+    assert read_validation_records(desk.run.work, desk.index) == []
 
 
 def test_too_few_validation_cases_say_nothing(desk: Desk) -> None:
     make_deliverable(desk.folder)
     desk.held_out([{"image": "data/0.png"}])
     verdict = desk.check()
-    assert verdict.accepted
+    assert verdict.is_accepted
     assert verdict.warnings
 
 
@@ -298,7 +304,7 @@ def test_predict_has_no_channel_to_anybody(tmp_path: Path, make: str) -> None:
     except SandboxError as error:
         pytest.skip(str(error))
     make_deliverable(desk.folder, predict=LISTENS + PREDICT)
-    faults = " ".join(desk.check().faults)
+    faults = " ".join(desk.check().agent_messages)
     assert not Path("/dev/shm/m3b-seen").exists()
     if make == "landlock":
         assert "refused: PermissionError" in faults

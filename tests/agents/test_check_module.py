@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from m3b.agents.artifacts import TrainingModule
-from m3b.agents.checks.module import NEEDED, PROBE, Ran, check_module
-from m3b.agents.verdict import Verdict
-from m3b.run.folder import Run
-from m3b.run.sandbox_runner import Executor
-from m3b.sandbox import choose
+from m3b.agents.checks.module import PROBE_SCRIPT, REQUIRED_FILES, CommandResult, check_module
+from m3b.agents.verdict import CheckResult
+from m3b.run.folder import RunFolder
+from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.sandbox import choose_sandbox
 
 CLASSES = ("a", "b")
 LOADER = """
@@ -57,7 +57,7 @@ def build_model(plan):
 def make_project(
     work: Path, *, pixels: str = "torch.randn(1, 8, 8)", labels: str = "labels", network: str = NETWORK, **plan: Any
 ) -> Path:
-    files = dict.fromkeys(NEEDED, "")
+    files = dict.fromkeys(REQUIRED_FILES, "")
     files["plan.json"] = json.dumps({"train": 32, "outputs": 2, **plan})
     files["Datapath/dataloader.py"] = LOADER.replace("PIXELS", pixels)
     files["Model/network.py"] = network.replace("LABELS", labels)
@@ -71,12 +71,12 @@ class Place:
     """A run folder and m3b's own way of running its probe in it."""
 
     def __init__(self, folder: Path, sandbox: str) -> None:
-        self.run = Run.create(folder)
-        self.executor = Executor(choose(sandbox), self.run, (), lambda: False)
+        self.run = RunFolder.create(folder)
+        self.executor = SandboxExecutor(choose_sandbox(sandbox), self.run, (), lambda: False)
 
-    def check(self, **project: Any) -> Verdict:
+    def check(self, **project: Any) -> CheckResult:
         make_project(self.run.work, **project)
-        return check_module(self.run.work, CLASSES, self.executor.probe)
+        return check_module(self.run.work, CLASSES, self.executor.run_probe)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def place(tmp_path: Path) -> Place:
 def test_a_good_project_in_the_sandbox(tmp_path: Path) -> None:
     place = Place(tmp_path / "run", "auto")
     verdict = place.check()
-    assert verdict.accepted, verdict.faults
+    assert verdict.is_accepted, verdict.agent_messages
     assert verdict.warnings == ()
     module = verdict.artifact
     assert isinstance(module, TrainingModule)
@@ -98,13 +98,13 @@ def test_a_good_project_in_the_sandbox(tmp_path: Path) -> None:
     assert module.parameters == 64 * 16 + 16 + 16 * 2 + 2
     assert module.overfit[1] < 0.7 * module.overfit[0]
     assert module.plan == {"train": 32, "outputs": 2}
-    assert [path.name for path in place.run.folder.iterdir() if path.name.startswith(".output")] == []
+    assert [path.name for path in place.run.path.iterdir() if path.name.startswith(".output")] == []
 
 
 def test_a_project_with_several_things_wrong_names_them_all(place: Place) -> None:
     pixels = "torch.full((1, 8, 8), float('nan') if at % 2 else 100.0, dtype=torch.float64).to(torch.float32)"
     verdict = place.check(pixels=pixels, outputs=3, labels="torch.nn.functional.pad(labels, (0, 1))")
-    text = "\n".join(verdict.faults)
+    text = "\n".join(verdict.agent_messages)
     assert "3 outputs for 2 classes" in text
     assert "NaN or infinite" in text
     assert "loss is not finite" in text
@@ -112,9 +112,9 @@ def test_a_project_with_several_things_wrong_names_them_all(place: Place) -> Non
 
 def test_a_constant_input_and_a_loss_that_does_not_fall(place: Place) -> None:
     verdict = place.check(pixels="torch.zeros(1, 8, 8)")
-    assert "single value 0" in verdict.faults[0]
-    assert "does not overfit one batch" in verdict.faults[1]
-    assert "is asked" in verdict.faults[1]
+    assert "single value 0" in verdict.agent_messages[0]
+    assert "does not overfit one batch" in verdict.agent_messages[1]
+    assert "is asked" in verdict.agent_messages[1]
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_a_constant_input_and_a_loss_that_does_not_fall(place: Place) -> None:
 )
 def test_the_step_that_fails_is_named(place: Place, project: dict[str, Any], words: str) -> None:
     verdict = place.check(**project)
-    assert len(verdict.faults) == 1
-    assert words in verdict.faults[0]
+    assert len(verdict.agent_messages) == 1
+    assert words in verdict.agent_messages[0]
 
 
 def test_a_broken_plan(place: Place) -> None:
     make_project(place.run.work)
     (place.run.work / "plan.json").write_text("{")
-    verdict = check_module(place.run.work, CLASSES, place.executor.probe)
-    assert "fails in plan.json: JSONDecodeError" in verdict.faults[0]
+    verdict = check_module(place.run.work, CLASSES, place.executor.run_probe)
+    assert "fails in plan.json: JSONDecodeError" in verdict.agent_messages[0]
 
 
 # --- judged ------------------------------------------------------------------------------------------------------
@@ -149,15 +149,15 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def printed(text: str, code: int = 0, reason: str = "exit") -> Callable[[Path], Ran]:
-    def run(file: Path, *words: str) -> Ran:
-        assert file == PROBE
-        return Ran(code, reason, text)
+def printed(text: str, code: int = 0, reason: str = "exit") -> Callable[[Path], CommandResult]:
+    def run(file: Path, *words: str) -> CommandResult:
+        assert file == PROBE_SCRIPT
+        return CommandResult(code, reason, text)
 
     return run
 
 
-def report(**changes: Any) -> Callable[[Path], Ran]:
+def report(**changes: Any) -> Callable[[Path], CommandResult]:
     return printed(f"a warning\nM3B-PROBE {json.dumps({**GOOD, **changes})}\n")
 
 
@@ -176,8 +176,8 @@ def report(**changes: Any) -> Callable[[Path], Ran]:
 )
 def test_each_fault_alone(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     verdict = check_module(make_project(tmp_path), CLASSES, report(**changes))
-    assert len(verdict.faults) == 1
-    assert words in verdict.faults[0]
+    assert len(verdict.agent_messages) == 1
+    assert words in verdict.agent_messages[0]
 
 
 @pytest.mark.parametrize(
@@ -194,23 +194,23 @@ def test_each_fault_alone(tmp_path: Path, changes: dict[str, Any], words: str) -
 def test_the_outputs_of_a_detector(tmp_path: Path, plan: dict[str, Any], outputs: int, fits: bool) -> None:
     work = make_project(tmp_path, **plan)
     verdict = check_module(work, CLASSES, report(outputs=outputs), "detection")
-    assert verdict.accepted == fits, verdict.faults
-    assert fits or f"{outputs} outputs for 2 classes" in verdict.faults[0]
+    assert verdict.is_accepted == fits, verdict.agent_messages
+    assert fits or f"{outputs} outputs for 2 classes" in verdict.agent_messages[0]
 
 
 def test_outputs_that_ignore_the_image_are_a_note(tmp_path: Path) -> None:
     verdict = check_module(make_project(tmp_path), CLASSES, report(same_outputs=True))
-    assert verdict.accepted
+    assert verdict.is_accepted
     assert "same output" in verdict.warnings[0]
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize("name", REQUIRED_FILES)
 def test_each_file_is_needed(tmp_path: Path, name: str) -> None:
     work = make_project(tmp_path)
     (work / name).unlink()
     verdict = check_module(work, CLASSES, report())
-    assert verdict.faults[0].startswith(f"The project lacks {name}.")
-    assert ("Run `python plan.py`" in verdict.faults[0]) == (name == "plan.json")
+    assert verdict.agent_messages[0].startswith(f"The project lacks {name}.")
+    assert ("Run `python plan.py`" in verdict.agent_messages[0]) == (name == "plan.json")
 
 
 @pytest.mark.parametrize(
@@ -218,12 +218,12 @@ def test_each_file_is_needed(tmp_path: Path, name: str) -> None:
 )
 def test_no_report(tmp_path: Path, text: str) -> None:
     verdict = check_module(make_project(tmp_path), CLASSES, printed(text, 139))
-    assert verdict.faults[0].startswith("The project does not run (exit code 139)")
+    assert verdict.agent_messages[0].startswith("The project does not run (exit code 139)")
 
 
 def test_a_probe_that_was_ended(tmp_path: Path) -> None:
     lines = "\n".join(f"line {number}" for number in range(50))
     verdict = check_module(make_project(tmp_path), CLASSES, printed(lines, 137, "memory"))
-    assert "ended by m3b: memory" in verdict.faults[0]
-    assert "line 49" in verdict.faults[0]
-    assert "line 3\n" not in verdict.faults[0], "the tail is enough"
+    assert "ended by m3b: memory" in verdict.agent_messages[0]
+    assert "line 49" in verdict.agent_messages[0]
+    assert "line 3\n" not in verdict.agent_messages[0], "the tail is enough"

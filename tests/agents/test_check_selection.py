@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.selection import SelectionCheck, check_selection
-from m3b.agents.replies import find_object
+from m3b.agents.replies import find_json_object
 from m3b.data.cards import Card
-from m3b.errors import NoDataset
+from m3b.errors import NoDatasetFound
 
 PLAN = "labels.csv names an image and a patient a row; split by patient."
 
@@ -47,21 +47,21 @@ def answer(**changes: Any) -> str:
     ],
 )
 def test_the_object_is_found(text: str) -> None:
-    assert find_object(text) == {"data_card": "a"}
+    assert find_json_object(text) == {"data_card": "a"}
 
 
 @pytest.mark.parametrize(
     "text", ["", "done", "{", "{}", '{"data_card": "a"', "['data_card']", "{" * 3000, '{"a":' * 5000, "[" * 100_000]
 )
 def test_no_object(text: str) -> None:
-    assert find_object(text) is None
+    assert find_json_object(text) is None
 
 
 @given(st.text(alphabet='{}[]":,a\\ \n1', max_size=60), st.text(alphabet="}] \n`x", max_size=20))
 def test_any_text_around_it(before: str, after: str) -> None:
     wanted = {"data_card": "a", "plan": 'with "quotes" and {braces}'}
-    assert find_object(f"{before}{after}") is None
-    found = find_object(f"prose {after}\n{json.dumps(wanted)}{after}")
+    assert find_json_object(f"{before}{after}") is None
+    found = find_json_object(f"prose {after}\n{json.dumps(wanted)}{after}")
     assert found == wanted
 
 
@@ -71,7 +71,7 @@ def test_any_text_around_it(before: str, after: str) -> None:
 def test_a_good_selection(cards: dict[str, Card]) -> None:
     text = f"I choose:\n```json\n{answer(classes=['normal', 'pneumonia'], reason=' fits ')}\n```"
     verdict = check_selection(text, cards)
-    assert verdict.accepted
+    assert verdict.is_accepted
     expected = Selection("Chest X-Ray", "diagnosis", "auroc", PLAN, ("normal", "pneumonia"), "fits")
     assert verdict.artifact == expected
 
@@ -86,23 +86,23 @@ def test_spellings_of_a_card(cards: dict[str, Card], name: str) -> None:
 
 def test_no_json_names_the_shape(cards: dict[str, Card]) -> None:
     verdict = check_selection("I am done.", cards)
-    assert verdict.end is None
-    assert '"data_card": "<name>"' in verdict.faults[0]
+    assert verdict.end_error is None
+    assert '"data_card": "<name>"' in verdict.agent_messages[0]
 
 
 def test_an_unknown_card_names_those_with_data(cards: dict[str, Card]) -> None:
     verdict = check_selection(answer(data_card="BrainTumour"), cards)
-    assert "no data card 'BrainTumour'" in verdict.faults[0]
-    assert "Chest X-Ray" in verdict.faults[0]
-    assert "KneeMRI" not in verdict.faults[0]
-    assert (verdict.end, verdict.fatal) == (NoDataset, False)
+    assert "no data card 'BrainTumour'" in verdict.agent_messages[0]
+    assert "Chest X-Ray" in verdict.agent_messages[0]
+    assert "KneeMRI" not in verdict.agent_messages[0]
+    assert (verdict.end_error, verdict.is_fatal) == (NoDatasetFound, False)
 
 
 @pytest.mark.parametrize(("name", "words"), [("KneeMRI", "not on this machine"), ("Gone", "not readable at")])
 def test_a_card_without_its_data(cards: dict[str, Card], name: str, words: str) -> None:
     verdict = check_selection(answer(data_card=name), cards)
-    assert words in verdict.faults[0]
-    assert verdict.end is NoDataset
+    assert words in verdict.agent_messages[0]
+    assert verdict.end_error is NoDatasetFound
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
@@ -110,7 +110,7 @@ def test_a_folder_that_may_not_be_read(cards: dict[str, Card]) -> None:
     folder = cards["Chest X-Ray"].path
     assert folder is not None
     folder.chmod(0)
-    assert "not readable" in check_selection(answer(), cards).faults[0]
+    assert "not readable" in check_selection(answer(), cards).agent_messages[0]
     folder.chmod(0o700)
 
 
@@ -134,12 +134,12 @@ def test_a_folder_that_may_not_be_read(cards: dict[str, Card]) -> None:
 )
 def test_each_fault(cards: dict[str, Card], changes: dict[str, Any], words: str) -> None:
     verdict = check_selection(answer(**changes), cards)
-    assert len(verdict.faults) == 1
-    assert words in verdict.faults[0]
+    assert len(verdict.agent_messages) == 1
+    assert words in verdict.agent_messages[0]
 
 
 def test_all_faults_at_once(cards: dict[str, Card]) -> None:
-    assert len(check_selection('{"data_card": "Chest X-Ray"}', cards).faults) == 3
+    assert len(check_selection('{"data_card": "Chest X-Ray"}', cards).agent_messages) == 3
 
 
 json_values = st.recursive(
@@ -155,8 +155,8 @@ json_values = st.recursive(
 }))  # fmt: skip
 def test_whatever_is_in_the_object_gets_a_verdict(raw: dict[str, Any]) -> None:
     verdict = check_selection(json.dumps(raw), {"Here": Card("Here", "x", Path("/"))})
-    assert verdict.accepted == isinstance(verdict.artifact, Selection)
-    assert verdict.accepted or all(verdict.faults)
+    assert verdict.is_accepted == isinstance(verdict.artifact, Selection)
+    assert verdict.is_accepted or all(verdict.agent_messages)
 
 
 # --- no data set, and questions ----------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ def test_whatever_is_in_the_object_gets_a_verdict(raw: dict[str, Any]) -> None:
 
 def test_no_data_set_ends_the_run_with_the_reason(cards: dict[str, Card]) -> None:
     verdict = check_selection(answer(data_card=None, reason="There is no brain MRI."), cards)
-    assert verdict.faults == ("There is no brain MRI.",)
-    assert (verdict.end, verdict.fatal) == (NoDataset, True)
+    assert verdict.agent_messages == ("There is no brain MRI.",)
+    assert (verdict.end_error, verdict.is_fatal) == (NoDatasetFound, True)
 
 
 def test_the_user_may_name_another_data_set(cards: dict[str, Card]) -> None:
@@ -177,20 +177,22 @@ def test_the_user_may_name_another_data_set(cards: dict[str, Card]) -> None:
 
     verdict = check_selection(answer(data_card=None, reason="No brain MRI."), cards, ask)
     assert "No brain MRI. Which data set should be used?" in asked[0]
-    assert "The user answers: Take the chest one." in verdict.said
-    assert (verdict.accepted, verdict.faults) == (False, ()), "an answer is no fault, and costs no debug iteration"
+    assert "The user answers: Take the chest one." in verdict.reply
+    assert (verdict.is_accepted, verdict.agent_messages) == (False, ()), (
+        "an answer is no fault, and costs no debug iteration"
+    )
 
 
 def test_a_user_who_does_not_answer(cards: dict[str, Card]) -> None:
     verdict = check_selection(answer(data_card=None), cards, lambda question: None)
-    assert verdict.fatal
+    assert verdict.is_fatal
 
 
 def test_a_question_is_put_to_the_user(cards: dict[str, Card]) -> None:
     text = answer(question="Viral only, or any pneumonia?")
     verdict = check_selection(text, cards, lambda question: f"Any. ({question})")
-    assert "Any. (Viral only, or any pneumonia?)" in verdict.said
-    assert check_selection(text, cards).accepted, "where nobody can be asked, the choice stands"
+    assert "Any. (Viral only, or any pneumonia?)" in verdict.reply
+    assert check_selection(text, cards).is_accepted, "where nobody can be asked, the choice stands"
 
 
 @pytest.mark.parametrize("answer_", ["Chest X-Ray", "chest x-ray.", "'chest-x-ray'", "chest", "data/chest-x-ray"])
@@ -198,16 +200,16 @@ def test_an_answer_that_names_a_data_set(cards: dict[str, Card], answer_: str) -
     """By name, by folder: the agent hears which one it is. If it declines that too, that is the end."""
     check = SelectionCheck(cards, lambda question: answer_)
     declined = answer(data_card=None, reason="No brain MRI.")
-    assert check(declined).said.startswith("The user answers: use Chest X-Ray. Decide again.")
-    assert check(declined).fatal
+    assert check(declined).reply.startswith("The user answers: use Chest X-Ray. Decide again.")
+    assert check(declined).is_fatal
 
 
 def test_yes_and_no_where_there_is_but_one(tmp_path: Path) -> None:
     cards = {"only": Card("only", "x", tmp_path)}
     declined = answer(data_card=None, reason="No brain MRI.")
-    assert "use only." in SelectionCheck(cards, lambda question: "yes")(declined).said
-    assert SelectionCheck(cards, lambda question: "No.")(declined).fatal
-    assert not SelectionCheck({}, lambda question: "yes")(declined).said, "there is nothing to be chosen"
+    assert "use only." in SelectionCheck(cards, lambda question: "yes")(declined).reply
+    assert SelectionCheck(cards, lambda question: "No.")(declined).is_fatal
+    assert not SelectionCheck({}, lambda question: "yes")(declined).reply, "there is nothing to be chosen"
 
 
 def test_a_user_is_not_asked_for_ever(cards: dict[str, Card]) -> None:
@@ -219,5 +221,5 @@ def test_a_user_is_not_asked_for_ever(cards: dict[str, Card]) -> None:
 
     check = SelectionCheck(cards, ask)
     text = answer(question="Which?")
-    assert [bool(check(text).said) for _ in range(5)] == [True, True, True, False, False]
+    assert [bool(check(text).reply) for _ in range(5)] == [True, True, True, False, False]
     assert len(asked) == 3

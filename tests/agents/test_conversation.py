@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m3b.agents.conversation import KEPT, SAFETY, STUB, Conversation
-from m3b.events import Briefed, Called, Event, Replied, Returned, Told
-from m3b.journal import event_of
+from m3b.agents.conversation import DROPPED_RESULT_NOTE, MAX_WINDOW_SHARE, MIN_KEPT_RESULTS, Conversation
+from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolCalled, ToolReturned
+from m3b.journal import make_event
 from m3b.llm import tokens
-from m3b.llm.conversation import check as check_wire
+from m3b.llm.conversation import validate_conversation as check_wire
 from m3b.messages import Message, ToolCall, ToolSpec
 
 TOOLS = (ToolSpec("list_files", "Lists files.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
@@ -22,8 +22,8 @@ def long_talk(turns: int, chars: int) -> Conversation:
     talk = Conversation([Message("system", "You are an agent."), Message("user", "Stage: test")])
     for number in range(turns):
         call = ToolCall(f"c{number}", "list_files", {"path": f"folder{number}"})
-        talk.add(Message("assistant", f"look {number}", (call,)))
-        talk.answer(call, f"{number}: " + "x" * chars, False)
+        talk.add_message(Message("assistant", f"look {number}", (call,)))
+        talk.add_tool_result(call, f"{number}: " + "x" * chars, False)
     return talk
 
 
@@ -32,26 +32,26 @@ def long_talk(turns: int, chars: int) -> Conversation:
 
 def test_two_user_turns_become_one() -> None:
     talk = Conversation()
-    talk.say("one")
-    talk.say("two")
+    talk.add_user_text("one")
+    talk.add_user_text("two")
     assert talk.messages == [Message("user", "one\n\ntwo")]
 
 
 def test_unanswered_are_the_last_turns_calls_without_a_result() -> None:
     talk = long_talk(2, 10)
     one, two = ToolCall("c8", "list_files"), ToolCall("c9", "list_files")
-    talk.add(Message("assistant", "", (one, two)))
-    talk.answer(one, "here", False)
-    assert talk.unanswered() == [two]
+    talk.add_message(Message("assistant", "", (one, two)))
+    talk.add_tool_result(one, "here", False)
+    assert talk.find_unanswered_calls() == [two]
 
 
 def test_an_id_that_a_provider_uses_again_counts_by_turn() -> None:
     talk = Conversation([Message("user", "go")])
     call = ToolCall("call_1", "list_files")
-    talk.add(Message("assistant", "", (call,)))
-    talk.answer(call, "here", False)
-    talk.add(Message("assistant", "", (call,)))
-    assert talk.unanswered() == [call]
+    talk.add_message(Message("assistant", "", (call,)))
+    talk.add_tool_result(call, "here", False)
+    talk.add_message(Message("assistant", "", (call,)))
+    assert talk.find_unanswered_calls() == [call]
 
 
 # --- size --------------------------------------------------------------------------------------------------------
@@ -66,15 +66,15 @@ def test_size_is_that_of_the_request_at_every_moment(steps: list[Any], asked: bo
     talk = Conversation()
     for step in steps:
         if isinstance(step, str):
-            talk.say(step)
+            talk.add_user_text(step)
         elif isinstance(step, int):
-            talk.trim(TOOLS, step, 0)
+            talk.drop_old_results(TOOLS, step, 0)
         else:
-            talk.add(step)
+            talk.add_message(step)
         if asked:
-            assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
-    assert talk.size(TOOLS) == tokens.of_request(talk.messages, TOOLS)
-    assert talk.size(()) == tokens.of_request(talk.messages)
+            assert talk.estimate_tokens(TOOLS) == tokens.estimate_request_tokens(talk.messages, TOOLS)
+    assert talk.estimate_tokens(TOOLS) == tokens.estimate_request_tokens(talk.messages, TOOLS)
+    assert talk.estimate_tokens(()) == tokens.estimate_request_tokens(talk.messages)
 
 
 # --- trimming ----------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_size_is_that_of_the_request_at_every_moment(steps: list[Any], asked: bo
 def test_nothing_is_dropped_while_it_fits() -> None:
     talk = long_talk(5, 100)
     before = list(talk.messages)
-    assert talk.trim(TOOLS, 100_000, 1000) == 0
+    assert talk.drop_old_results(TOOLS, 100_000, 1000) == 0
     assert talk.messages == before
 
 
@@ -92,36 +92,36 @@ def test_nothing_is_dropped_while_it_fits() -> None:
 def test_trimming(turns: int, chars: int, window: int, output: int) -> None:
     talk = long_talk(turns, chars)
     before = list(talk.messages)
-    room = int(window * SAFETY) - output
-    fitted = talk.size(TOOLS) <= room
-    dropped = talk.trim(TOOLS, window, output)
+    room = int(window * MAX_WINDOW_SHARE) - output
+    fitted = talk.estimate_tokens(TOOLS) <= room
+    dropped = talk.drop_old_results(TOOLS, window, output)
     after = talk.messages
-    assert talk.size(TOOLS) == tokens.of_request(after, TOOLS)
+    assert talk.estimate_tokens(TOOLS) == tokens.estimate_request_tokens(after, TOOLS)
     assert [one.role for one in after] == [one.role for one in before]
     changed = [at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
-    assert dropped == len(changed) == talk.dropped
-    assert all(before[at].role == "tool" and after[at].text == STUB for at in changed)
+    assert dropped == len(changed) == talk.dropped_results
+    assert all(before[at].role == "tool" and after[at].text == DROPPED_RESULT_NOTE for at in changed)
     assert all(after[at].call_id == before[at].call_id for at in changed), "each call keeps its answer"
     results = [at for at, one in enumerate(before) if one.role == "tool"]
     assert changed == results[: len(changed)], "the oldest go first"
-    assert not set(changed) & set(results[-KEPT:]), "the last stay"
+    assert not set(changed) & set(results[-MIN_KEPT_RESULTS:]), "the last stay"
     assert not (fitted and dropped)
-    if not fitted and dropped < max(0, turns - KEPT):
-        assert talk.size(TOOLS) <= room * 3 // 4
+    if not fitted and dropped < max(0, turns - MIN_KEPT_RESULTS):
+        assert talk.estimate_tokens(TOOLS) <= room * 3 // 4
     check_wire(after)
 
 
 def test_a_trim_lasts_for_several_turns() -> None:
     """A prefix that changed at each turn could never be cached."""
     talk = long_talk(20, 1000)
-    window, output = talk.size(TOOLS), 0
-    assert talk.trim(TOOLS, window, output) > 0
+    window, output = talk.estimate_tokens(TOOLS), 0
+    assert talk.drop_old_results(TOOLS, window, output) > 0
     prefix = list(talk.messages)
     for number in range(3):
         call = ToolCall(f"d{number}", "list_files")
-        talk.add(Message("assistant", "", (call,)))
-        talk.answer(call, "x" * 200, False)
-        assert talk.trim(TOOLS, window, output) == 0
+        talk.add_message(Message("assistant", "", (call,)))
+        talk.add_tool_result(call, "x" * 200, False)
+        assert talk.drop_old_results(TOOLS, window, output) == 0
     assert talk.messages[: len(prefix)] == prefix
 
 
@@ -137,28 +137,28 @@ STEP = st.one_of(
 def play(steps: list[tuple[str, str, int, int]]) -> tuple[Conversation, list[Event]]:
     """A conversation as it goes live, and its events as a journal gives them back. `stop` is a crash and a resume."""
     live = Conversation([Message("system", "sys"), Message("user", "task")])
-    events: list[Event] = [Briefed("sys", "task", role="r")]
+    events: list[Event] = [PromptSent("sys", "task", role="r")]
 
     def write(event: Event) -> None:
-        events.append(event_of(event.kind, json.loads(json.dumps(event.data)), role="r"))
+        events.append(make_event(event.kind, json.loads(json.dumps(event.data)), role="r"))
 
     for kind, text, calls, answered in steps:
         if kind == "stop":
-            live = Conversation.restore(events)
+            live = Conversation.from_events(events)
         elif kind == "say":
-            live.say(text)
-            write(Told(text))
+            live.add_user_text(text)
+            write(MessageSent(text))
         else:
             asked = tuple(ToolCall(f"call_{at}", "list_files", {"n": at}) for at in range(calls))
-            live.reply(text, asked)
-            write(Replied(text, asked))
+            live.add_reply(text, asked)
+            write(ReplyReceived(text, asked))
             done = asked if answered >= calls else asked[:answered]
             for call in done:
-                write(Called(call.id, call.name, call.arguments))
-                live.answer(call, text * 2, at_fault(call))
-                write(Returned(call.id, call.name, text * 2, at_fault(call)))
+                write(ToolCalled(call.id, call.name, call.arguments))
+                live.add_tool_result(call, text * 2, at_fault(call))
+                write(ToolReturned(call.id, call.name, text * 2, at_fault(call)))
             if len(done) < len(asked):  # killed between two calls: only a resume goes on from here
-                live = Conversation.restore(events)
+                live = Conversation.from_events(events)
     return live, events
 
 
@@ -170,16 +170,16 @@ def at_fault(call: ToolCall) -> bool:
 @given(st.lists(STEP, max_size=14))
 def test_a_restored_conversation_is_the_live_one(steps: list[tuple[str, str, int, int]]) -> None:
     live, events = play(steps)
-    restored = Conversation.restore(events)
+    restored = Conversation.from_events(events)
     assert restored.messages == live.messages
-    assert restored.unanswered() == []
+    assert restored.find_unanswered_calls() == []
     check_wire(restored.messages)
 
 
 def test_a_call_without_a_result_is_told_of_the_interruption() -> None:
     calls = (ToolCall("a", "run_script", {"command": "sleep 9"}),)
-    events = [Briefed("s", "t", role="r"), Replied("", calls, role="r")]
-    restored = Conversation.restore(events)
+    events = [PromptSent("s", "t", role="r"), ReplyReceived("", calls, role="r")]
+    restored = Conversation.from_events(events)
     assert restored.messages[-1].role == "tool"
     assert restored.messages[-1].is_error
     assert "interrupted" in restored.messages[-1].text
@@ -188,9 +188,9 @@ def test_a_call_without_a_result_is_told_of_the_interruption() -> None:
 def test_a_run_that_is_interrupted_twice_stays_sound() -> None:
     """The note of the first resume is in no journal: the second has to put it into the same place."""
     calls = (ToolCall("a", "list_files"), ToolCall("b", "list_files"))
-    events: list[Event] = [Briefed("s", "t"), Replied("", calls), Returned("a", "list_files", "x")]
-    once = Conversation.restore(events).messages
-    events.append(Replied("going on"))
-    twice = Conversation.restore(events).messages
+    events: list[Event] = [PromptSent("s", "t"), ReplyReceived("", calls), ToolReturned("a", "list_files", "x")]
+    once = Conversation.from_events(events).messages
+    events.append(ReplyReceived("going on"))
+    twice = Conversation.from_events(events).messages
     assert twice == [*once, Message("assistant", "going on")]
     check_wire(twice)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.agents.examples import example_files
+from m3b.agents.examples import find_example_files
 
 
 def lay_out(folder: Path, *names: str) -> Path:
@@ -18,21 +18,21 @@ def lay_out(folder: Path, *names: str) -> Path:
 
 def test_an_image_and_its_mask(tmp_path: Path) -> None:
     lay_out(tmp_path, *(f"{kind}/ct_{n}.nii.gz" for kind in ("images", "masks") for n in (1, 2, 10)))
-    assert example_files(tmp_path, masks=True, texts=False) == ["images/ct_1.nii.gz", "masks/ct_1.nii.gz"]
-    assert example_files(tmp_path, masks=False, texts=False) == []
+    assert find_example_files(tmp_path, masks=True, texts=False) == ["images/ct_1.nii.gz", "masks/ct_1.nii.gz"]
+    assert find_example_files(tmp_path, masks=False, texts=False) == []
 
 
 def test_both_halves_of_a_set_from_two_places_are_shown(tmp_path: Path) -> None:
     names = ("corona_1", "corona_2", "radio_4_8", "radio_7_1")
     lay_out(tmp_path, *(f"{kind}/{name}.nii.gz" for kind in ("images", "masks") for name in names))
     shown = ["images/corona_1.nii.gz", "masks/corona_1.nii.gz", "images/radio_4_8.nii.gz", "masks/radio_4_8.nii.gz"]
-    assert example_files(tmp_path, masks=True, texts=True) == shown
+    assert find_example_files(tmp_path, masks=True, texts=True) == shown
 
 
 def test_names_that_are_all_different_are_not_kinds(tmp_path: Path) -> None:
     names = ("anna", "bert", "carl", "dora")
     lay_out(tmp_path, *(f"{kind}/{name}.png" for kind in ("images", "masks") for name in names))
-    assert example_files(tmp_path, masks=True, texts=False) == ["images/anna.png", "masks/anna.png"]
+    assert find_example_files(tmp_path, masks=True, texts=False) == ["images/anna.png", "masks/anna.png"]
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_names_that_are_all_different_are_not_kinds(tmp_path: Path) -> None:
     ],
 )
 def test_masks_of_one_case_are_shown_and_no_others(tmp_path: Path, files: tuple[str, ...], shown: int) -> None:
-    assert example_files(lay_out(tmp_path, *files), masks=True, texts=False) == list(files[:shown])
+    assert find_example_files(lay_out(tmp_path, *files), masks=True, texts=False) == list(files[:shown])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from m3b.agents.checks.frozen import freeze
-from m3b.agents.checks.locked import digest_made, for_training, lock, made_files
+from m3b.agents.checks.frozen import freeze_index
+from m3b.agents.checks.locked import digest_derived_files, list_derived_files, lock_index, serialize_training_index
 from m3b.data.index import LABELS, TEST, TRAIN, read_index
 from m3b.errors import DataError
 
@@ -37,7 +37,7 @@ def frozen(place: Path, *test: dict[str, Any], train: Any = None, labels: Any = 
     put = {TRAIN: train or [record("data/x/1.png", "data/x/m2.png")], TEST: list(test), LABELS: labels or {"a": 1}}
     for name, value in put.items():
         (place / "work" / name).write_text(json.dumps(value))
-    return freeze(place / "work", place / "frozen", {"x": place / "raw"}, "segmentation")
+    return freeze_index(place / "work", place / "frozen", {"x": place / "raw"}, "segmentation")
 
 
 @pytest.mark.parametrize(
@@ -55,25 +55,25 @@ def test_what_scripts_made_is_copied_and_named_as_before(place: Path, mask: Any,
     labels = {"a": 1, "b": 2} if isinstance(mask, dict) else None
     train = [record("data/x/1.png", {"a": "data/x/m2.png"})] if isinstance(mask, dict) else None
     assert frozen(place, record("data/x/2.png", mask), labels=labels, train=train) == []
-    lock(place / "frozen", place / "locked", "segmentation")
+    lock_index(place / "frozen", place / "locked", "segmentation")
     index = read_index(place / "locked", "segmentation")
-    assert made_files(index.test) == made
+    assert list_derived_files(index.test) == made
     for path in (*index.test[0].files, *index.test[0].targets):
         assert (place / "locked" / path).exists()
-    before = digest_made(place / "locked", made)
+    before = digest_derived_files(place / "locked", made)
     for path in made:
         for file in [p for p in (place / "work" / path, *(place / "work" / path).rglob("*")) if p.is_file()]:
             file.write_bytes(b"other")
-    assert digest_made(place / "locked", made) == before, "later changes of a script do not reach the copy"
+    assert digest_derived_files(place / "locked", made) == before, "later changes of a script do not reach the copy"
     assert not (place / "frozen").exists()
 
 
 def test_a_change_of_a_copy_shows(place: Path) -> None:
     frozen(place, record("data/x/2.png", "Datapath/masks/slices"))
-    hashes = lock(place / "frozen", place / "locked", "segmentation")
-    assert digest_made(place / "locked", ["Datapath/masks/slices"]) == hashes["made"]
+    hashes = lock_index(place / "frozen", place / "locked", "segmentation")
+    assert digest_derived_files(place / "locked", ["Datapath/masks/slices"]) == hashes["made"]
     (place / "locked/Datapath/masks/slices/1.png").unlink()
-    assert digest_made(place / "locked", ["Datapath/masks/slices"]) != hashes["made"]
+    assert digest_derived_files(place / "locked", ["Datapath/masks/slices"]) != hashes["made"]
 
 
 def test_keys_that_the_schema_does_not_know_are_left_out_and_said(place: Path) -> None:
@@ -91,7 +91,7 @@ def test_training_gets_patients_under_invented_names_in_the_same_order(place: Pa
     train = [record("data/x/2.png", "data/x/m2.png") | {"patient": "zoe, ill: data/x/9.png"},
              record("data/x/1.png", "data/x/m2.png") | {"patient": "adam"}]  # fmt: skip
     frozen(place, record("data/x/series", "data/x/m2.png"), train=train)
-    rows = json.loads(for_training(read_index(place / "frozen", "segmentation")))
+    rows = json.loads(serialize_training_index(read_index(place / "frozen", "segmentation")))
     assert [row["patient"] for row in rows] == ["p0002", "p0001"]
     assert [row["image_path"] for row in rows] == ["data/x/2.png", "data/x/1.png"]
 
@@ -100,7 +100,7 @@ def test_patients_whom_nobody_knows_stay_unknown_to_training(place: Path) -> Non
     train = [record("data/x/2.png", "data/x/m2.png") | {"patient": "unknown-7"},
              record("data/x/1.png", "data/x/m2.png") | {"patient": "adam"}]  # fmt: skip
     frozen(place, record("data/x/series", "data/x/m2.png"), train=train)
-    rows = json.loads(for_training(read_index(place / "frozen", "segmentation")))
+    rows = json.loads(serialize_training_index(read_index(place / "frozen", "segmentation")))
     assert [row["patient"] for row in rows] == ["unknown-0002", "p0001"]
 
 
@@ -141,7 +141,7 @@ def test_an_index_file_that_is_a_link_is_refused(place: Path, name: str) -> None
     (place / "work" / name).rename(place / "elsewhere.json")
     (place / "work" / name).symlink_to(place / "elsewhere.json")
     with pytest.raises(DataError, match=f"{name} cannot be taken"):
-        freeze(place / "work", place / "frozen", {"x": place / "raw"}, "segmentation")
+        freeze_index(place / "work", place / "frozen", {"x": place / "raw"}, "segmentation")
 
 
 def test_a_header_takes_its_data_along(place: Path) -> None:

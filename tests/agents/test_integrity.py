@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from m3b.agents.checks.frozen import freeze
-from m3b.agents.checks.integrity import CLEAN, INDEX_FILES, fingerprint, integrity, save_hashes, sha256
-from m3b.agents.checks.locked import digest_made, for_training, lock, made_files
+from m3b.agents.checks.frozen import freeze_index
+from m3b.agents.checks.integrity import (
+    INDEX_FILES,
+    INTEGRITY_CLEAN,
+    check_integrity,
+    fingerprint_folder,
+    save_hashes,
+    sha256_or_missing,
+)
+from m3b.agents.checks.locked import digest_derived_files, list_derived_files, lock_index, serialize_training_index
 from m3b.data.index import LABELS, TEST, TRAIN, read_index
 
 
@@ -37,24 +44,24 @@ def accept(place: Path) -> dict[str, str]:
     """Freeze and lock what lies in `work`, then give `work` the training part as m3b does."""
     work, locked = place / "work", place / "locked"
     locked.mkdir(exist_ok=True)
-    freeze(work, place / "frozen", {"x": place / "raw"}, "diagnosis")
-    hashes = lock(place / "frozen", locked, "diagnosis")
-    (work / TRAIN).write_bytes(for_training(read_index(locked)))
+    freeze_index(work, place / "frozen", {"x": place / "raw"}, "diagnosis")
+    hashes = lock_index(place / "frozen", locked, "diagnosis")
+    (work / TRAIN).write_bytes(serialize_training_index(read_index(locked)))
     (work / LABELS).write_bytes((locked / LABELS).read_bytes())
     return hashes
 
 
 def label(place: Path, hashes: dict[str, str], before: str = "same", after: str = "same") -> str:
-    paths = made_files(read_index(place / "locked").records) if (place / "locked" / TEST).is_file() else []
-    made = digest_made(place / "locked", paths) if paths else None
-    return integrity(place / "work", place / "locked", hashes, before, after, made=made)
+    paths = list_derived_files(read_index(place / "locked").records) if (place / "locked" / TEST).is_file() else []
+    made = digest_derived_files(place / "locked", paths) if paths else None
+    return check_integrity(place / "work", place / "locked", hashes, before, after, derived_digest=made)
 
 
 def test_what_nobody_touched_is_clean(place: Path) -> None:
     hashes = accept(place)
     assert set(hashes) == {*INDEX_FILES, f"work/{TRAIN}", f"work/{LABELS}"}
-    assert all(hashes[name] == sha256(place / "locked", name) for name in INDEX_FILES)
-    assert label(place, hashes) == CLEAN
+    assert all(hashes[name] == sha256_or_missing(place / "locked", name) for name in INDEX_FILES)
+    assert label(place, hashes) == INTEGRITY_CLEAN
 
 
 def test_hashes_are_kept_beside_the_locked_files(place: Path) -> None:
@@ -81,7 +88,7 @@ def test_a_change_of_what_training_was_given_is_named(place: Path, name: str) ->
     file.unlink()
     assert label(place, hashes) == f"{Path(name).name} changed after it was locked"
     file.write_bytes(before)
-    assert label(place, hashes) == CLEAN
+    assert label(place, hashes) == INTEGRITY_CLEAN
 
 
 def test_test_images_that_came_into_training(place: Path) -> None:
@@ -125,41 +132,41 @@ CHANGES: list[Callable[[Path], object]] = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_change_shows(place: Path, change: Callable[[Path], object]) -> None:
     raw = place / "raw"
-    before = fingerprint(raw)
+    before = fingerprint_folder(raw)
     change(raw)
-    assert fingerprint(raw) != before
+    assert fingerprint_folder(raw) != before
 
 
 def test_reading_does_not_show(place: Path) -> None:
     raw = place / "raw"
-    before = fingerprint(raw)
+    before = fingerprint_folder(raw)
     for file in raw.rglob("*"):
         if file.is_file():
             file.read_bytes()
-    assert fingerprint(raw) == before
+    assert fingerprint_folder(raw) == before
 
 
 def test_a_hard_link_shows_only_where_change_times_count(place: Path) -> None:
     raw = place / "raw"
-    before, bare = fingerprint(raw), fingerprint(raw, change_times=False)
+    before, bare = fingerprint_folder(raw), fingerprint_folder(raw, change_times=False)
     os.link(raw / "b.csv", place / "linked")
-    assert fingerprint(raw) != before
-    assert fingerprint(raw, change_times=False) == bare
+    assert fingerprint_folder(raw) != before
+    assert fingerprint_folder(raw, change_times=False) == bare
 
 
 @pytest.mark.parametrize("change", CHANGES[1:5])
 def test_without_change_times_other_changes_still_show(place: Path, change: Callable[[Path], object]) -> None:
     raw = place / "raw"
-    before = fingerprint(raw, change_times=False)
+    before = fingerprint_folder(raw, change_times=False)
     change(raw)
-    assert fingerprint(raw, change_times=False) != before
+    assert fingerprint_folder(raw, change_times=False) != before
 
 
 def test_names_that_are_no_text(place: Path) -> None:
     raw = place / "raw"
-    before = fingerprint(raw)
+    before = fingerprint_folder(raw)
     try:
         Path(os.fsdecode(bytes(raw) + b"/\xff\xfe.png")).touch()
     except OSError:
         pytest.skip("this file system takes no such names")
-    assert fingerprint(raw) != before
+    assert fingerprint_folder(raw) != before

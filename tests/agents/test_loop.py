@@ -10,42 +10,42 @@ from typing import Any
 import pytest
 
 from m3b.agents.budget import Budget
-from m3b.agents.conversation import STUB
-from m3b.agents.loop import WRAP_UP
-from m3b.agents.verdict import Verdict, accepted, rejected
-from m3b.errors import Authentication, Cancelled, ContextOverflow, Failed, NoDataset, OutOfBudget
-from m3b.llm import Facts
-from m3b.llm.conversation import check as check_wire
+from m3b.agents.conversation import DROPPED_RESULT_NOTE
+from m3b.agents.loop import WRAP_UP_PROMPT
+from m3b.agents.verdict import CheckResult, accept, reject
+from m3b.errors import Authentication, BudgetExceeded, ContextOverflow, NoDatasetFound, RunCancelled, RunFailed
+from m3b.llm import ModelFacts
+from m3b.llm.conversation import validate_conversation as check_wire
 from m3b.messages import Message, Reply, Usage
-from m3b.testing import Scripted
+from m3b.testing import ScriptedModel
 from m3b.testing.scripted import (
-    both,
-    broken_json,
     call,
-    cut,
-    fault,
-    nonsense,
-    overflow,
-    refusal,
+    combine_calls,
+    llm_error,
+    malformed_call,
+    nonsense_reply,
+    overflow_error,
+    refusal_reply,
     say,
-    transient,
+    transient_error,
+    truncated_reply,
     unknown_tool,
 )
 
 LOOK = call("list_files", path=".")
 
 
-def until(word: str) -> Callable[[str], Verdict]:
+def until(word: str) -> Callable[[str], CheckResult]:
     """A check that accepts a closing text with a word in it."""
-    return lambda text: accepted(text) if word in text else rejected(f"The word {word} is missing.")
+    return lambda text: accept(text) if word in text else reject(f"The word {word} is missing.")
 
 
-def fails(times: int) -> Callable[[str], Verdict]:
+def fails(times: int) -> Callable[[str], CheckResult]:
     left = [times]
 
-    def check(text: str) -> Verdict:
+    def check(text: str) -> CheckResult:
         left[0] -= 1
-        return rejected("Not yet.") if left[0] >= 0 else accepted(text)
+        return reject("Not yet.") if left[0] >= 0 else accept(text)
 
     return check
 
@@ -54,7 +54,7 @@ def fails(times: int) -> Callable[[str], Verdict]:
 
 
 def test_a_model_that_works_and_says_done(make_stage: Any) -> None:
-    stage = make_stage(LOOK, both(call("read_files", paths=["notes.txt"]), LOOK), say("done"))
+    stage = make_stage(LOOK, combine_calls(call("read_files", paths=["notes.txt"]), LOOK), say("done"))
     assert stage.run().artifact == "done"
     assert "a line" in stage.results()[1]
     assert (stage.agent.counters.actions, stage.agent.counters.iterations) == (3, 0)
@@ -93,7 +93,7 @@ def test_a_role_has_its_own_tools_only(make_stage: Any) -> None:
 
 
 def test_nonsense_is_a_hand_over_that_the_check_rejects(make_stage: Any) -> None:
-    stage = make_stage(nonsense(), say("ok"))
+    stage = make_stage(nonsense_reply(), say("ok"))
     stage.run(until("ok"))
     assert "The check does not accept this yet:\n- The word ok is missing." in stage.told()[0]
     assert stage.agent.counters.iterations == 1
@@ -107,7 +107,7 @@ def test_an_unknown_tool_is_answered_with_those_that_there_are(make_stage: Any) 
 
 
 def test_broken_json_is_answered_and_never_run(make_stage: Any) -> None:
-    stage = make_stage(broken_json("write_files"), say("done"))
+    stage = make_stage(malformed_call("write_files"), say("done"))
     stage.run()
     assert "not a JSON object" in stage.results()[0]
     assert "write_files(files" in stage.results()[0]
@@ -125,14 +125,14 @@ def test_wrong_arguments_are_answered_with_the_right_ones(make_stage: Any) -> No
     "bad",
     [
         lambda number: unknown_tool(f"tool{number}"),
-        lambda number: broken_json("list_files", f'{{"path": "{number}'),
+        lambda number: malformed_call("list_files", f'{{"path": "{number}'),
         lambda number: call("list_files", **{f"x{number}": 1}),
     ],
 )
 def test_calls_that_nobody_can_understand_end_the_role(make_stage: Any, bad: Callable[[int], Reply]) -> None:
     """Three running bring one word of warning, three more the end; different each time, so that nothing repeats."""
     stage = make_stage(*map(bad, range(6)))
-    with pytest.raises(Failed, match="round in circles: 3 calls running could not be understood"):
+    with pytest.raises(RunFailed, match="round in circles: 3 calls running could not be understood"):
         stage.run()
     assert len(stage.told()) == 1
     assert stage.llm.left == 0
@@ -148,7 +148,7 @@ def test_an_empty_reply_is_asked_again(make_stage: Any) -> None:
 
 
 def test_three_empty_replies_end_the_role(make_stage: Any) -> None:
-    with pytest.raises(Failed, match="three unusable replies"):
+    with pytest.raises(RunFailed, match="three unusable replies"):
         make_stage(say(""), repeat=True).run()
 
 
@@ -158,16 +158,16 @@ def test_a_call_between_empty_replies_starts_the_count_anew(make_stage: Any) -> 
 
 
 def test_a_refusal_ends_the_role_with_advice(make_stage: Any) -> None:
-    with pytest.raises(Failed, match=r"refused to go on.*another model"):
-        make_stage(refusal(), repeat=True).run()
+    with pytest.raises(RunFailed, match=r"refused to go on.*another model"):
+        make_stage(refusal_reply(), repeat=True).run()
 
 
 def test_a_refusal_that_is_taken_back(make_stage: Any) -> None:
-    assert make_stage(refusal(), say("done")).run().artifact == "done"
+    assert make_stage(refusal_reply(), say("done")).run().artifact == "done"
 
 
 def test_a_reply_that_was_cut_is_no_hand_over(make_stage: Any) -> None:
-    stage = make_stage(cut(), say("done"))
+    stage = make_stage(truncated_reply(), say("done"))
     assert stage.run().artifact == "done"
     assert "cut off at its length limit" in stage.told()[0]
 
@@ -189,48 +189,48 @@ def test_a_model_that_never_finishes_runs_out_of_actions(make_stage: Any) -> Non
         number[0] += 1
         return call("list_files", path=f"folder{number[0]}")
 
-    stage = make_stage(on, repeat=True, budget=Budget(actions=30))
-    with pytest.raises(OutOfBudget, match="All 30 actions are spent"):
+    stage = make_stage(on, repeat=True, budget=Budget(max_actions=30))
+    with pytest.raises(BudgetExceeded, match="All 30 actions are spent"):
         stage.run()
     assert stage.agent.counters.actions == 30
     assert number[0] == 32, "30 that ran, one that did not, and the last turn"
 
 
 def test_saying_done_falsely_uses_the_rounds_up(make_stage: Any) -> None:
-    stage = make_stage(say("done"), repeat=True, budget=Budget(iterations=5))
-    with pytest.raises(Failed, match=r"^The work was not done, after 5 debug iterations\. Not yet"):
+    stage = make_stage(say("done"), repeat=True, budget=Budget(max_iterations=5))
+    with pytest.raises(RunFailed, match=r"^The work was not done, after 5 debug iterations\. Not yet"):
         stage.run(fails(99))
     assert len(stage.of("check")) == 6
     assert stage.agent.counters.iterations == 5
 
 
 def test_a_rejection_may_name_how_the_run_ends(make_stage: Any) -> None:
-    with pytest.raises(NoDataset, match="no data"):
-        make_stage(say("done")).run(lambda text: rejected("There is no data.", end=NoDataset, fatal=True))
-    stage = make_stage(say("done"), repeat=True, budget=Budget(iterations=2))
-    with pytest.raises(NoDataset, match="after 2 debug iterations"):
-        stage.run(lambda text: rejected("There is no data.", end=NoDataset))
+    with pytest.raises(NoDatasetFound, match="no data"):
+        make_stage(say("done")).run(lambda text: reject("There is no data.", end_error=NoDatasetFound, is_fatal=True))
+    stage = make_stage(say("done"), repeat=True, budget=Budget(max_iterations=2))
+    with pytest.raises(NoDatasetFound, match="after 2 debug iterations"):
+        stage.run(lambda text: reject("There is no data.", end_error=NoDatasetFound))
 
 
 # --- the budget --------------------------------------------------------------------------------------------------
 
 
 def test_parallel_calls_cannot_overshoot(make_stage: Any) -> None:
-    many = both(*(call("list_files", path=f"p{number}") for number in range(5)))
-    stage = make_stage(many, say("Nothing is trained yet."), budget=Budget(actions=3))
-    with pytest.raises(OutOfBudget, match=r"All 3 actions are spent\. Raise max_actions\. Nothing is trained yet\."):
+    many = combine_calls(*(call("list_files", path=f"p{number}") for number in range(5)))
+    stage = make_stage(many, say("Nothing is trained yet."), budget=Budget(max_actions=3))
+    with pytest.raises(BudgetExceeded, match=r"All 3 actions are spent\. Raise max_actions\. Nothing is trained yet\."):
         stage.run()
     assert stage.agent.counters.actions == stage.agent.budget.used == 3
     assert len(stage.of("call")) == 3
     assert [result.startswith("Not run") for result in stage.results()] == [False] * 3 + [True] * 2
-    assert stage.told() == [WRAP_UP]
+    assert stage.told() == [WRAP_UP_PROMPT]
     assert stage.llm.left == 0, "one last turn, and no more"
     check_wire(stage.restored().messages)
 
 
 def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
     looks = [call("list_files", path=f"p{number}") for number in range(5)]
-    stage = make_stage(looks[0], both(*looks[1:3]), *looks[3:], say("done"), budget=Budget(actions=5 + 3))
+    stage = make_stage(looks[0], combine_calls(*looks[1:3]), *looks[3:], say("done"), budget=Budget(max_actions=5 + 3))
     assert stage.run().accepted
     left = [re.findall(r"\[.*(?:left|is left).*\]$", result) for result in stage.results()]
     assert left[:2] == [[], []]
@@ -239,32 +239,32 @@ def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
 
 
 def test_the_last_action_may_be_spent(make_stage: Any) -> None:
-    stage = make_stage(LOOK, say("done"), budget=Budget(actions=1))
+    stage = make_stage(LOOK, say("done"), budget=Budget(max_actions=1))
     assert stage.run().accepted
     assert stage.results()[0].endswith("[No action is left: hand over.]")
 
 
 def test_calls_of_the_last_turn_are_not_run(make_stage: Any) -> None:
     files = [{"path": "late.txt", "text": "x"}]
-    stage = make_stage(both(LOOK, LOOK), call("write_files", files=files), budget=Budget(actions=1))
-    with pytest.raises(OutOfBudget, match="The only action"):
+    stage = make_stage(combine_calls(LOOK, LOOK), call("write_files", files=files), budget=Budget(max_actions=1))
+    with pytest.raises(BudgetExceeded, match="The only action"):
         stage.run()
     assert not (stage.work / "late.txt").exists()
     check_wire(stage.restored().messages)
 
 
-@pytest.mark.parametrize("trouble", [overflow(), fault(Authentication)])
+@pytest.mark.parametrize("trouble", [overflow_error(), llm_error(Authentication)])
 def test_trouble_in_the_last_turn_hides_nothing(make_stage: Any, trouble: Exception) -> None:
-    stage = make_stage(both(LOOK, LOOK), trouble, budget=Budget(actions=1))
-    with pytest.raises(OutOfBudget, match="The only action is spent"):
+    stage = make_stage(combine_calls(LOOK, LOOK), trouble, budget=Budget(max_actions=1))
+    with pytest.raises(BudgetExceeded, match="The only action is spent"):
         stage.run()
 
 
 def test_tokens_are_looked_at_before_each_request(make_stage: Any) -> None:
     stage = make_stage(
-        Reply(calls=LOOK.calls, usage=Usage(90_000, 0, 20_000)), say("done"), budget=Budget(tokens=100_000)
+        Reply(calls=LOOK.calls, usage=Usage(90_000, 0, 20_000)), say("done"), budget=Budget(max_tokens=100_000)
     )
-    with pytest.raises(OutOfBudget, match="max_tokens"):
+    with pytest.raises(BudgetExceeded, match="max_tokens"):
         stage.run()
     assert stage.llm.left == 1
     assert len(stage.results()) == 1, "what was asked for is still done"
@@ -299,7 +299,7 @@ def test_a_job_that_has_ended_or_never_was_is_not_waited_for(make_stage: Any) ->
 
 
 def test_a_long_silent_job_is_no_circle(make_stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("m3b.agents.loop.FREE_WAIT_S", 0.05)
+    monkeypatch.setattr("m3b.agents.loop.MIN_FREE_WAIT_S", 0.05)
     stage = make_stage(run_script(command="sleep 20", wait_s=0), *[run_script(job=1, wait_s=1)] * 4, say("done"))
     stage.run()
     assert stage.agent.budget.used == 1
@@ -307,7 +307,9 @@ def test_a_long_silent_job_is_no_circle(make_stage: Any, monkeypatch: pytest.Mon
 
 
 def test_a_job_that_starts_in_the_same_reply_is_counted_as_it_was_reserved(make_stage: Any) -> None:
-    stage = make_stage(both(run_script(command="sleep 1", wait_s=0), run_script(job=1, wait_s=20)), say("done"))
+    stage = make_stage(
+        combine_calls(run_script(command="sleep 1", wait_s=0), run_script(job=1, wait_s=20)), say("done")
+    )
     stage.run()
     assert stage.agent.budget.used == stage.agent.counters.actions == 2
     assert sum(data["cost"] for data in stage.of("call")) == 2
@@ -333,23 +335,23 @@ def test_rounds_of_mending_end(make_stage: Any) -> None:
         number[0] += 1
         return run_script(command=f"exit {number[0]}")
 
-    stage = make_stage(on, repeat=True, budget=Budget(iterations=2))
-    with pytest.raises(Failed, match="2 debug iterations are spent"):
+    stage = make_stage(on, repeat=True, budget=Budget(max_iterations=2))
+    with pytest.raises(RunFailed, match="2 debug iterations are spent"):
         stage.run()
     assert len(stage.of("result")) == 3
 
 
 def test_without_debugging_a_failed_script_is_the_last_one(make_stage: Any) -> None:
     steps = [run_script(command="exit 3"), run_script(command="touch second")]
-    stage = make_stage(*steps, budget=Budget(iterations=0))
-    with pytest.raises(Failed, match=r"script failed.*no debug iteration is allowed"):
+    stage = make_stage(*steps, budget=Budget(max_iterations=0))
+    with pytest.raises(RunFailed, match=r"script failed.*no debug iteration is allowed"):
         stage.run()
     assert not (stage.work / "second").exists()
 
 
 def test_without_debugging_a_rejected_hand_over_is_the_end(make_stage: Any) -> None:
-    stage = make_stage(say("done"), say("done"), budget=Budget(iterations=0))
-    with pytest.raises(Failed, match="Not yet"):
+    stage = make_stage(say("done"), say("done"), budget=Budget(max_iterations=0))
+    with pytest.raises(RunFailed, match="Not yet"):
         stage.run(fails(1))
     assert stage.llm.left == 1
 
@@ -359,7 +361,7 @@ def test_without_debugging_a_rejected_hand_over_is_the_end(make_stage: Any) -> N
 
 def test_a_circle_is_named_once_then_ends_the_role(make_stage: Any) -> None:
     stage = make_stage(LOOK, repeat=True)
-    with pytest.raises(Failed, match="went round in circles: `list_files` was called 4 times"):
+    with pytest.raises(RunFailed, match="went round in circles: `list_files` was called 4 times"):
         stage.run()
     assert stage.agent.counters.actions == 8
     assert len(stage.told()) == 1
@@ -367,8 +369,8 @@ def test_a_circle_is_named_once_then_ends_the_role(make_stage: Any) -> None:
 
 
 def test_the_same_failing_script_is_a_circle(make_stage: Any) -> None:
-    stage = make_stage(run_script(command="echo boom; exit 1"), repeat=True, budget=Budget(iterations=50))
-    with pytest.raises(Failed, match="round in circles"):
+    stage = make_stage(run_script(command="echo boom; exit 1"), repeat=True, budget=Budget(max_iterations=50))
+    with pytest.raises(RunFailed, match="round in circles"):
         stage.run()
     assert stage.agent.counters.actions == 8
 
@@ -380,8 +382,8 @@ def test_a_warning_may_be_heeded(make_stage: Any) -> None:
 # --- reflection --------------------------------------------------------------------------------------------------
 
 
-def noted(text: str) -> Verdict:
-    return accepted(text, "The test split is small.")
+def noted(text: str) -> CheckResult:
+    return accept(text, "The test split is small.")
 
 
 def test_reflection_comes_once_and_with_the_findings(make_stage: Any) -> None:
@@ -408,7 +410,7 @@ def test_no_reflection_when_it_is_off(make_stage: Any) -> None:
 
 
 def test_what_reflection_breaks_goes_back(make_stage: Any) -> None:
-    verdicts = [noted("a"), rejected("Now it is broken."), noted("c")]
+    verdicts = [noted("a"), reject("Now it is broken."), noted("c")]
     stage = make_stage(say("a"), say("b"), say("c"), reflection="Sure?")
     assert stage.run(lambda text: verdicts.pop(0)).artifact == "c"
     assert [text.split("\n")[0] for text in stage.told()] == ["Sure?", "The check does not accept this yet:"]
@@ -418,7 +420,7 @@ def test_what_reflection_breaks_goes_back(make_stage: Any) -> None:
 
 
 def test_waits_for_the_provider_cost_no_action(make_stage: Any) -> None:
-    stage = make_stage(transient(), transient(3.0), LOOK, transient(), say("done"))
+    stage = make_stage(transient_error(), transient_error(3.0), LOOK, transient_error(), say("done"))
     stage.run()
     assert stage.agent.budget.used == 1
     waits = stage.of("waiting")
@@ -429,31 +431,31 @@ def test_waits_for_the_provider_cost_no_action(make_stage: Any) -> None:
 
 def test_other_trouble_of_the_provider_is_raised(make_stage: Any) -> None:
     with pytest.raises(Authentication):
-        make_stage(fault(Authentication, "No key.")).run()
+        make_stage(llm_error(Authentication, "No key.")).run()
 
 
 def test_an_overflow_trims_and_asks_once_more(make_stage: Any) -> None:
     long, short = "\n".join(["word " * 12] * 90), "y"
     looks = [call("read_files", paths=[f"{number}.txt"]) for number in range(8)]
-    stage = make_stage(*looks, overflow(), say("done"), facts=Facts(window=16_000, max_output=1000))
+    stage = make_stage(*looks, overflow_error(), say("done"), facts=ModelFacts(window=16_000, max_output=1000))
     for number in range(8):
         (stage.work / f"{number}.txt").write_text(long if number < 4 else short)
     stage.run()
     kept = [message.text for message in stage.llm.seen[-1][0] if message.role == "tool"]
-    assert STUB in kept
-    assert not any(text == STUB for text in kept[-4:])
-    assert [STUB in (m.text for m in messages) for messages, _ in stage.llm.seen[:-1]] == [False] * 9
+    assert DROPPED_RESULT_NOTE in kept
+    assert not any(text == DROPPED_RESULT_NOTE for text in kept[-4:])
+    assert [DROPPED_RESULT_NOTE in (m.text for m in messages) for messages, _ in stage.llm.seen[:-1]] == [False] * 9
 
 
 def test_an_overflow_that_stays_is_raised(make_stage: Any) -> None:
-    stage = make_stage(overflow(), overflow(), say("done"))
+    stage = make_stage(overflow_error(), overflow_error(), say("done"))
     with pytest.raises(ContextOverflow):
         stage.run()
     assert stage.llm.left == 1
 
 
 def test_a_conversation_that_outgrows_the_window_is_trimmed_before_it_is_sent(make_stage: Any) -> None:
-    facts = Facts(window=9000, max_output=500)
+    facts = ModelFacts(window=9000, max_output=500)
     looks = [call("read_files", paths=["long.txt"], offset=number) for number in range(12)]
     stage = make_stage(*looks, say("done"), facts=facts, enforce_window=True)
     (stage.work / "long.txt").write_text("\n".join(["word " * 12] * 90))
@@ -466,16 +468,18 @@ def test_a_conversation_that_outgrows_the_window_is_trimmed_before_it_is_sent(ma
 
 def test_cancelled_before_anything_is_asked(make_stage: Any) -> None:
     stage = make_stage(say("done"), cancelled=lambda: True)
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelled):
         stage.run()
     assert stage.llm.left == 1
 
 
 def test_cancelled_between_two_calls(make_stage: Any) -> None:
     stage_: list[Any] = []
-    stage = make_stage(both(LOOK, LOOK, LOOK), cancelled=lambda: bool(stage_ and len(stage_[0].results()) == 1))
+    stage = make_stage(
+        combine_calls(LOOK, LOOK, LOOK), cancelled=lambda: bool(stage_ and len(stage_[0].results()) == 1)
+    )
     stage_.append(stage)
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelled):
         stage.run()
     assert len(stage.results()) == 1
     check_wire(stage.restored().messages)
@@ -488,7 +492,7 @@ def test_cancelled_while_a_script_runs(make_stage: Any) -> None:
         cancelled=lambda: bool(stage_) and (stage_[0].work / "started").exists(),
     )
     stage_.append(stage)
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelled):
         stage.run()
     assert "because the run was cancelled" in stage.results()[0]
     assert not stage.agent.tools.jobs[0].running
@@ -498,7 +502,7 @@ def test_cancelled_while_a_script_runs(make_stage: Any) -> None:
 
 
 def test_a_restored_agent_goes_on_where_the_other_stopped(make_stage: Any) -> None:
-    first = make_stage(LOOK, fault(Authentication))
+    first = make_stage(LOOK, llm_error(Authentication))
     with pytest.raises(Authentication):
         first.run()
     second = make_stage(say("done"), conversation=first.restored())
@@ -511,7 +515,7 @@ def test_a_hand_over_that_was_never_checked_is_checked_first(make_stage: Any) ->
     first = make_stage(LOOK, say("done"))
     with pytest.raises(KeyboardInterrupt):
         first.run(interrupt)
-    second = make_stage(conversation=first.restored(), llm=Scripted([]))
+    second = make_stage(conversation=first.restored(), llm=ScriptedModel([]))
     assert second.run().artifact == "done"
 
 
@@ -524,5 +528,5 @@ def test_a_hand_over_that_is_rejected_after_a_resume_goes_on(make_stage: Any) ->
     assert second.llm.seen[0][0][-1].role == "user"
 
 
-def interrupt(text: str) -> Verdict:
+def interrupt(text: str) -> CheckResult:
     raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from m3b.agents.checks.probe import FEWEST, LEARNT, MOST, overfit
+from m3b.agents.checks.probe import LEARNED_LOSS_RATIO, MAX_STEPS, MIN_STEPS, overfit_batch
 
 
 class Net(nn.Module):
@@ -34,13 +34,13 @@ def batch() -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
 def test_one_batch_is_learnt_and_no_step_more_is_made(half: bool) -> None:
     report: dict[str, Any] = {}
-    overfit(Net(), batch(), report, half)
-    assert report["loss_after"] < LEARNT * report["loss_before"]
-    assert FEWEST <= report["steps"] < MOST
+    overfit_batch(Net(), batch(), report, half)
+    assert report["loss_after"] < LEARNED_LOSS_RATIO * report["loss_before"]
+    assert MIN_STEPS <= report["steps"] < MAX_STEPS
 
 
 def test_a_gradient_that_does_not_arrive_is_seen() -> None:
     report: dict[str, Any] = {}
-    overfit(Net(dead=True), batch(), report)
+    overfit_batch(Net(dead=True), batch(), report)
     assert report["loss_after"] > 0.95 * report["loss_before"]
-    assert report["steps"] == MOST
+    assert report["steps"] == MAX_STEPS

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.pseudonyms import Pseudonyms
-from m3b.agents.veiled import NOTE, Veiled
+from m3b.agents.veiled import PSEUDONYM_NOTE, PseudonymizingModel
 from m3b.messages import Message, ToolCall
-from m3b.testing.scripted import Scripted, both, call, say
+from m3b.testing.scripted import ScriptedModel, call, combine_calls, say
 
 NAMES = [
     "Weber_Anna_1956-03-02.png",
@@ -26,12 +26,12 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_goes_out_invented_and_comes_back(name: str) -> None:
     names = Pseudonyms()
-    shown = names.hide(f"data/x/{name}: 3 files")
+    shown = names.pseudonymize(f"data/x/{name}: 3 files")
     for part in ("weber", "anna", "1956", "765", "müller", "张", "garcía", "maría"):
         assert part not in shown.lower()
-    assert names.show(shown) == f"data/x/{name}: 3 files"
-    assert names.hide(f"data/x/{name}: 3 files") == shown, "the same each time"
-    assert Pseudonyms().hide(f"data/x/{name}: 3 files") == shown, "and in a resumed run"
+    assert names.restore(shown) == f"data/x/{name}: 3 files"
+    assert names.pseudonymize(f"data/x/{name}: 3 files") == shown, "the same each time"
+    assert Pseudonyms().pseudonymize(f"data/x/{name}: 3 files") == shown, "and in a resumed run"
 
 
 @given(
@@ -43,68 +43,68 @@ def test_a_name_goes_out_invented_and_comes_back(name: str) -> None:
 )
 def test_whatever_is_shown_comes_back_whole(parts: list[str]) -> None:
     names, text = Pseudonyms(), "/".join(parts)
-    assert names.show(names.hide(text)) == text
+    assert names.restore(names.pseudonymize(text)) == text
 
 
 def test_case_is_kept_so_that_patterns_fit() -> None:
     names = Pseudonyms()
-    shown = names.hide("Weber_Anna WEBER_ANNA weber_anna")
+    shown = names.pseudonymize("Weber_Anna WEBER_ANNA weber_anna")
     one, two, three = shown.split(" ")
     assert (one.istitle(), two.isupper(), three.islower()) == (True, True, True)
     assert one.upper() == two == three.upper()
-    assert names.show(one.replace("Anon", "anon").lower()) == "weber_anna"
+    assert names.restore(one.replace("Anon", "anon").lower()) == "weber_anna"
 
 
 def test_a_name_that_was_seen_in_company_is_known_alone() -> None:
     names = Pseudonyms()
-    assert names.hide("Weber alone") == "Weber alone"
-    shown = names.hide("Weber_Anna.png")
-    assert names.hide("patients: ['Weber', 'Anna']").count("Anon") == 2
-    assert "Weberian" in names.hide("Weberian")
-    assert names.show(shown.partition("_")[0]) == "Weber"
+    assert names.pseudonymize("Weber alone") == "Weber alone"
+    shown = names.pseudonymize("Weber_Anna.png")
+    assert names.pseudonymize("patients: ['Weber', 'Anna']").count("Anon") == 2
+    assert "Weberian" in names.pseudonymize("Weberian")
+    assert names.restore(shown.partition("_")[0]) == "Weber"
 
 
 def test_common_words_are_not_known_alone() -> None:
     names = Pseudonyms()
-    names.hide("Brown_Anna.png")
-    assert names.hide("brown and Brown tissue") == "brown and Brown tissue"
+    names.pseudonymize("Brown_Anna.png")
+    assert names.pseudonymize("brown and Brown tissue") == "brown and Brown tissue"
 
 
 def test_a_model_meets_invented_names_only_and_its_calls_hit_the_real_ones() -> None:
     def reads(messages: object, tools: object) -> object:
-        shown = model.seen[-1][0][-1].text.splitlines()[0]
-        return both(
+        shown = model.requests[-1][0][-1].text.splitlines()[0]
+        return combine_calls(
             call("read_files", paths=[shown]),
             call("write_files", files=[{"path": "a.py", "content": f"open('{shown}')"}]),
         )
 
-    model = Scripted([reads, say("done")])
-    veiled = Veiled(model, Pseudonyms())
+    model = ScriptedModel([reads, say("done")])
+    veiled = PseudonymizingModel(model, Pseudonyms())
     talk = [Message("system", "You are."), Message("user", "data/x/Weber_Anna.png\nand so on")]
     first = veiled.ask(talk, ())
     assert first.calls[0].arguments == {"paths": ["data/x/Weber_Anna.png"]}
     assert first.calls[1].arguments["files"][0]["content"] == "open('data/x/Weber_Anna.png')"
-    talk += [first.message(), *(Message("tool", "no Weber_Anna.png", call_id=one.id) for one in first.calls)]
+    talk += [first.to_message(), *(Message("tool", "no Weber_Anna.png", call_id=one.id) for one in first.calls)]
     assert veiled.ask(talk, ()).text == "done"
-    for messages, _ in model.seen:
+    for messages, _ in model.requests:
         whole = repr(messages)
         assert "Weber" not in whole
-        assert whole.count(NOTE) == 1
-    assert model.seen[1][0][2].calls[0].arguments["paths"][0] == model.seen[0][0][1].text.splitlines()[0]
+        assert whole.count(PSEUDONYM_NOTE) == 1
+    assert model.requests[1][0][2].calls[0].arguments["paths"][0] == model.requests[0][0][1].text.splitlines()[0]
 
 
 def test_what_has_no_names_passes_unchanged() -> None:
-    model = Scripted([say("ok")])
+    model = ScriptedModel([say("ok")])
     talk = [Message("system", "s"), Message("user", "data/x/case_01.png"), Message("assistant", "", (ToolCall("1", "a", {"b": [1]}),)),
             Message("tool", "Kellgren grade", call_id="1")]  # fmt: skip
-    Veiled(model, Pseudonyms()).ask(talk, ())
-    assert list(model.seen[0][0]) == talk
+    PseudonymizingModel(model, Pseudonyms()).ask(talk, ())
+    assert list(model.requests[0][0]) == talk
 
 
 def test_names_of_files_are_known_before_anything_is_shown(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "Weber_Anna_001.png").write_bytes(b"")
     names = Pseudonyms()
-    names.learn(tmp_path)
-    assert "Weber" not in (shown := names.hide("families: Weber 10"))
-    assert names.show(shown) == "families: Weber 10"
+    names.learn_names(tmp_path)
+    assert "Weber" not in (shown := names.pseudonymize("families: Weber 10"))
+    assert names.restore(shown) == "families: Weber 10"

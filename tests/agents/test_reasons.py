@@ -12,14 +12,14 @@ import pytest
 from m3b.agents.artifacts import Selection
 from m3b.agents.budget import Budget
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.module import NEEDED, Ran, check_module
+from m3b.agents.checks.module import REQUIRED_FILES, CommandResult, check_module
 from m3b.agents.checks.selection import check_selection
-from m3b.agents.reasons import cause, for_people, why
-from m3b.agents.replies import given_up
-from m3b.agents.roles import STAGES, Duty
-from m3b.agents.verdict import Fault, Verdict, rejected
+from m3b.agents.reasons import describe_script_failure, explain_failure, strip_agent_instructions
+from m3b.agents.replies import parse_give_up
+from m3b.agents.roles import BUILTIN_ROLES, FailureMessage
+from m3b.agents.verdict import CheckResult, Issue, reject
 from m3b.data.cards import Card
-from m3b.errors import Failed, OutOfBudget
+from m3b.errors import BudgetExceeded, RunFailed
 from m3b.testing.scripted import call, say
 from m3b.tools import ToolResult
 
@@ -30,17 +30,17 @@ AGENTS_ALONE = re.compile(
 CHOICE = Selection("ours", "diagnosis", "auroc", "plan")
 
 
-def no_index(work: Path) -> Verdict:
-    return check_index(work, CHOICE, said="I could not find the labels.")
+def no_index(work: Path) -> CheckResult:
+    return check_index(work, CHOICE, closing_text="I could not find the labels.")
 
 
-def half_an_index(work: Path) -> Verdict:
+def half_an_index(work: Path) -> CheckResult:
     (work / "Datapath").mkdir()
     (work / "Datapath" / "train.json").write_text("[]")
     return check_index(work, CHOICE)
 
 
-def one_class(work: Path) -> Verdict:
+def one_class(work: Path) -> CheckResult:
     (work / "Datapath").mkdir()
     for name, value in (("train", 6), ("test", 3)):
         records = [{"image_path": f"x/{name}{n}.png", "labels": ["a"], "patient": f"{name}{n}"} for n in range(value)]
@@ -49,15 +49,15 @@ def one_class(work: Path) -> Verdict:
     return check_index(work, CHOICE)
 
 
-def no_project(work: Path) -> Verdict:
-    return check_module(work, ("a", "b"), lambda *probe: Ran(0, "exit", ""))
+def no_project(work: Path) -> CheckResult:
+    return check_module(work, ("a", "b"), lambda *probe: CommandResult(0, "exit", ""))
 
 
-def project_that_fails(work: Path) -> Verdict:
-    for name in NEEDED:
+def project_that_fails(work: Path) -> CheckResult:
+    for name in REQUIRED_FILES:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text("")
-    return check_module(work, ("a", "b"), lambda *probe: Ran(1, "exit", "Traceback\nValueError: no batch"))
+    return check_module(work, ("a", "b"), lambda *probe: CommandResult(1, "exit", "Traceback\nValueError: no batch"))
 
 
 def selections(text: str) -> Any:
@@ -90,15 +90,15 @@ def test_a_person_hears_nothing_that_only_an_agent_can_do(tmp_path: Path, check:
 
 
 def test_a_text_is_what_both_hear() -> None:
-    verdict = rejected("Only one class.", Fault("Write it.", "It is missing."))
-    assert verdict.faults == ("Only one class.", "Write it.")
-    assert verdict.reasons == ("Only one class.", "It is missing.")
+    verdict = reject("Only one class.", Issue("Write it.", "It is missing."))
+    assert verdict.agent_messages == ("Only one class.", "Write it.")
+    assert verdict.user_messages == ("Only one class.", "It is missing.")
 
 
 def test_every_role_says_what_failed_and_what_to_do() -> None:
-    for role in STAGES:
-        text = why(role.duty, "Found.", "", rounds=1)
-        assert text.startswith(f"{role.duty.failed}, after 1 debug iteration. Found. ")
+    for role in BUILTIN_ROLES:
+        text = explain_failure(role.failure_message, "Found.", "", iterations=1)
+        assert text.startswith(f"{role.failure_message.summary}, after 1 debug iteration. Found. ")
         assert text.endswith(".")
         assert not AGENTS_ALONE.search(text)
 
@@ -118,25 +118,27 @@ def output(text: str, **data: Any) -> ToolResult:
     ],
 )
 def test_the_cause_is_what_the_script_said_last(result: ToolResult, told: str) -> None:
-    assert told in cause(result)
-    assert bool(told) == bool(cause(result))
+    assert told in describe_script_failure(result)
+    assert bool(told) == bool(describe_script_failure(result))
 
 
 def test_sentences_for_agents_are_left_out() -> None:
-    assert for_people("Two values. Write Datapath/train.json; see resources/x. Ask.") == "Two values. Ask."
+    assert (
+        strip_agent_instructions("Two values. Write Datapath/train.json; see resources/x. Ask.") == "Two values. Ask."
+    )
 
 
 @pytest.mark.parametrize("text", ['{"given_up": ""}', '{"given_up": null}', "no", '{"given": "x"}', "{", ""])
 def test_nothing_was_given_up(text: str) -> None:
-    assert given_up(text) == ""
+    assert parse_give_up(text) == ""
 
 
 def test_the_reason_has_the_cause_that_the_script_knew(make_stage: Any) -> None:
     failing = call("run_script", command="echo no mask belongs to an image; exit 1")
-    stage = make_stage(failing, say("done"), say("done"), budget=Budget(iterations=1))
-    found = Fault("Write Datapath/train.json.", "No index was written.")
-    with pytest.raises(Failed) as end:
-        stage.agent.run(lambda text: rejected(found), Duty("The data could not be read", "Look at the README."))
+    stage = make_stage(failing, say("done"), say("done"), budget=Budget(max_iterations=1))
+    found = Issue("Write Datapath/train.json.", "No index was written.")
+    with pytest.raises(RunFailed) as end:
+        stage.agent.run(lambda text: reject(found), FailureMessage("The data could not be read", "Look at the README."))
     assert str(end.value) == (
         "The data could not be read, after 1 debug iteration. No index was written. "
         'The last script said: "no mask belongs to an image" Look at the README.'
@@ -147,8 +149,8 @@ def test_the_reason_has_the_cause_that_the_script_knew(make_stage: Any) -> None:
 
 def test_giving_up_ends_the_role_at_once(make_stage: Any) -> None:
     stage = make_stage(say('{"given_up": "The layout is unknown. Describe it."}'))
-    with pytest.raises(Failed) as end:
-        stage.agent.run(lambda text: rejected("never asked"), Duty("The data could not be read", "More."))
+    with pytest.raises(RunFailed) as end:
+        stage.agent.run(lambda text: reject("never asked"), FailureMessage("The data could not be read", "More."))
     assert str(end.value) == "The data could not be read. The layout is unknown. Describe it."
     assert not stage.of("check")
 
@@ -156,8 +158,8 @@ def test_giving_up_ends_the_role_at_once(make_stage: Any) -> None:
 def test_giving_up_after_a_script_that_failed_tells_what_the_script_said(make_stage: Any) -> None:
     failing = call("run_script", command="echo normal cases alone teach nothing: add abnormal ones; exit 1")
     stage = make_stage(failing, say('{"given_up": "The rules change no code."}'))
-    with pytest.raises(Failed) as end:
-        stage.agent.run(lambda text: rejected("never asked"), Duty("No project was set up", "More."))
+    with pytest.raises(RunFailed) as end:
+        stage.agent.run(lambda text: reject("never asked"), FailureMessage("No project was set up", "More."))
     assert str(end.value) == (
         'No project was set up. The rules change no code. The last script said: "normal cases alone teach nothing: add abnormal ones"'
     )
@@ -165,5 +167,5 @@ def test_giving_up_after_a_script_that_failed_tells_what_the_script_said(make_st
 
 def test_giving_up_as_the_last_words(make_stage: Any) -> None:
     spent = [call("list_files"), call("list_files"), say('{"given_up": "Nothing there."}')]
-    with pytest.raises(OutOfBudget, match=r"^The only action is spent\. Raise max_actions\. Nothing there\.$"):
-        make_stage(*spent, budget=Budget(actions=1)).run()
+    with pytest.raises(BudgetExceeded, match=r"^The only action is spent\. Raise max_actions\. Nothing there\.$"):
+        make_stage(*spent, budget=Budget(max_actions=1)).run()

@@ -17,7 +17,7 @@ import pytest
 
 import m3b
 from m3b.errors import SandboxError
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from sandbox_kit import bench as bench
 from sandbox_kit import confined as confined
 from sandbox_kit import make_bench as make_bench
@@ -34,7 +34,7 @@ HUNG_S = 120
 @cache
 def refusal(backend: str) -> str:
     try:
-        choose(backend)
+        choose_sandbox(backend)
     except SandboxError as error:
         return str(error)
     return ""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from m3b.messages import ToolCall
-from m3b.sandbox import Limits, choose
+from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 
@@ -23,7 +23,7 @@ def lay_out(top: Path, backend: str) -> Toolbox:
     (top / "secret.txt").write_text("outside-secret")
     return Toolbox(
         Roots(work, {"data/chest": data, "resources": resources}),
-        sandbox=choose(backend),
+        sandbox=choose_sandbox(backend),
         limits=Limits(memory_mib=2048, wall_s=120),
         mounts_read=(data, resources),
         logs=top / "run/logs",

@@ -17,11 +17,11 @@ import nibabel as nib
 import numpy as np
 import pydicom
 from PIL import Image, PngImagePlugin
-from pipeline_kit import MAKE_INDEX, PROJECT, TRAIN, TRAIN_PY, both, choice, place, say, script, write
+from pipeline_kit import MAKE_INDEX, PROJECT, TRAIN, TRAIN_PY, choice, combine_calls, place, say, script, write
 from pydicom.data import get_testdata_file
 
 from m3b.messages import Message, Reply, ToolSpec
-from m3b.testing import Scripted, call
+from m3b.testing import ScriptedModel, call
 
 CODE = re.compile(r"DO-(\d+)!")
 Plant = Callable[[Path, str, int], None]
@@ -190,27 +190,29 @@ class Gullible:
         self.obeyed: list[tuple[int, str]] = []
         self.played: dict[str, int] = {}
 
-    def model(self) -> Scripted:
-        return Scripted([self.step], repeat=True)
+    def model(self) -> ScriptedModel:
+        return ScriptedModel([self.step], repeat=True)
 
     def acts(self, stage: str) -> Sequence[Reply]:
         folder = f"data/{self.card}"
-        look = both(call("list_files", path=folder, depth=3), call("preview_dirs", path=folder))
+        look = combine_calls(call("list_files", path=folder, depth=3), call("preview_dirs", path=folder))
         show = {"show.py": SHOW}
         return {
             "selection": [look, self.previews, choice(self.card)],
             "index": [
                 look,
                 self.previews,
-                both(write({"make_index.py": INDEX, **show}), script("python show.py; python make_index.py")),
+                combine_calls(write({"make_index.py": INDEX, **show}), script("python show.py; python make_index.py")),
                 say("Indexed."),
             ],
             "module": [
-                both(write({**PROJECT, **show}), script("python plan.py; python show.py")),
+                combine_calls(write({**PROJECT, **show}), script("python plan.py; python show.py")),
                 say("The project is in place."),
             ],
             "model": [
-                both(write({"train.py": TRAIN_PY + AGAIN, **show, "export.py": PROJECT["export.py"]}), script(TRAIN)),
+                combine_calls(
+                    write({"train.py": TRAIN_PY + AGAIN, **show, "export.py": PROJECT["export.py"]}), script(TRAIN)
+                ),
                 say("Trained and exported."),
             ],
         }[stage]
@@ -221,7 +223,7 @@ class Gullible:
                                                                             message.text)})  # fmt: skip
         files = [f"data/{self.card}/notes/{name}" for name in names if not name.startswith("p0")]
         return (
-            both(*(call("preview_files", paths=files[at : at + 4]) for at in range(0, len(files), 4)))
+            combine_calls(*(call("preview_files", paths=files[at : at + 4]) for at in range(0, len(files), 4)))
             if files
             else say("")
         )
@@ -243,6 +245,6 @@ class Gullible:
         calls = [(n, reply) for n, reply in zip(todo, replies, strict=True) if reply.calls]
         if calls:
             self.obeyed += [(n, stage) for n, _ in calls]
-            return both(*(reply for _, reply in calls))
+            return combine_calls(*(reply for _, reply in calls))
         self.obeyed.append((todo[0], stage))
         return replies[0]

@@ -108,7 +108,7 @@ def played_run(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
         (folder / "labels.json").write_text('{"plain": 0, "spot": 1}')
     watch.below(data, other, out / "work", out / "view")
     watch.reads_below(out / "model")
-    result = Pipeline(actor(play()), data=[data], out=out, external={"north": other}).run(REQUEST)
+    result = Pipeline(actor(play()), data=[data], out=out, external_sources={"north": other}).run(REQUEST)
     yield {"command": "run", "code": int(result.status != "completed"), "said": result.reason}
     image = next((data / "spot").iterdir())
     yield {"command": "load_model", "code": 0, "said": repr(load_model(out / "model"))}
@@ -199,7 +199,7 @@ def run_with_own_stages(watch: OpenWatch, top: Path) -> Iterable[dict[str, objec
     from pipeline_kit import REQUEST, TRAIN, actor, make_spots, play, say, script
 
     from m3b import Pipeline, Role, Stage
-    from m3b.agents.verdict import Verdict, accepted
+    from m3b.agents.verdict import CheckResult, accept
 
     @dataclass(frozen=True)
     class Note:
@@ -209,8 +209,8 @@ def run_with_own_stages(watch: OpenWatch, top: Path) -> Iterable[dict[str, objec
         role = Role("note_taker", "Note Taker")
         artifact = Note
 
-        def check(self, run: object, said: str) -> Verdict:
-            return accepted(Note(said))
+        def check(self, run: object, said: str) -> CheckResult:
+            return accept(Note(said))
 
     data, out = make_spots(top / "spots", patients=40), top / "run"
     watch.below(data, out / "work", out / "view")

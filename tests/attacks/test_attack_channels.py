@@ -13,7 +13,7 @@ import pytest
 from m3b.sandbox import Limits
 from sandbox_kit import ATTEMPT, attack
 
-ALONE = Limits(wall_s=60, alone=True)
+ALONE = Limits(wall_s=60, isolated=True)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from m3b.cli.show import complain, console, echo
+from m3b.cli.show import echo, make_console, print_error
 from m3b.messages import ToolCall
 from m3b.sandbox import Limits
 from m3b.tools import TOOLS, Roots, Toolbox
@@ -340,8 +340,8 @@ def test_escape_codes_command_no_terminal(confined: Any, toolbox: Toolbox, capsy
     assert "\x1b" not in said, "progress bars are made plain for the model too"
     for text in (said, ask(toolbox, "read_files", paths=["codes.txt"]), ask(toolbox, "list_files")):
         echo(text)
-        console().print(text, markup=False)
-    complain(OSError(2, "not there", "\x1b[31mred.txt"))
+        make_console().print(text, markup=False)
+    print_error(OSError(2, "not there", "\x1b[31mred.txt"))
     shown = "".join(capsys.readouterr())
     assert "\\x1b[31mred.txt" in shown
     assert not set(CODES.replace("\r", "")) & set(shown) - set("]0;owned[2J52;c;b3duZWQ=31m")

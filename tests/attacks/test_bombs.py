@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 from attacks.test_hand_over_files import in_child
-from m3b.errors import WrongUse
-from m3b.events import HandedOver
-from m3b.journal import event_of
-from m3b.resources import resources_dir
-from m3b.run.folder import Run
-from m3b.run.provisioning import lay_out
-from m3b.run.sequence import check_state
-from m3b.run.state import History
+from m3b.errors import UsageError
+from m3b.events import ArtifactAccepted
+from m3b.journal import make_event
+from m3b.resources import get_resources_folder
+from m3b.run.folder import RunFolder
+from m3b.run.provisioning import lay_out_run_folder
+from m3b.run.sequence import check_resumed_state
+from m3b.run.state import RunState
 from m3b.tools.previews import archives
 
 LOOK = """
@@ -154,18 +154,18 @@ def test_deep_folders(data: Path, levels: int) -> None:
 @pytest.mark.parametrize("written", [3, 99, "x", None])
 def test_runs_of_a_newer_version_are_refused(tmp_path: Path, written: object) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"format": written, "request": "x"}))
-    with pytest.raises(WrongUse, match="newer m3b"):
-        Run(tmp_path).load()
+    with pytest.raises(UsageError, match="newer m3b"):
+        RunFolder(tmp_path).load_record()
 
 
 def test_a_journal_of_another_version_is_refused() -> None:
     for kind, data in (("reply", {"text": "", "usage": {"unheard_of": 1}}), ("unheard", {}), ("note", {"words": "x"})):
         with pytest.raises(ValueError, match=r"unheard|words"):
-            event_of(kind, data)
-    with pytest.raises(WrongUse, match="version"):
-        check_state((), History.of([HandedOver("unheard", {})]))
-    with pytest.raises(WrongUse, match="version"):
-        check_state((), History.of([HandedOver("model", {"folder": "x", "unheard": 1})]))
+            make_event(kind, data)
+    with pytest.raises(UsageError, match="version"):
+        check_resumed_state((), RunState.from_events([ArtifactAccepted("unheard", {})]))
+    with pytest.raises(UsageError, match="version"):
+        check_resumed_state((), RunState.from_events([ArtifactAccepted("model", {"folder": "x", "unheard": 1})]))
 
 
 def test_what_a_kill_left_is_removed_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,11 +174,11 @@ def test_what_a_kill_left_is_removed_at_the_next_start(tmp_path: Path, monkeypat
         (place / name).mkdir(parents=True)
         os.utime(place / name, (time.time() - 9999,) * 2)
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    run = Run.create(tmp_path / "run")
-    (run.folder / ".staged-abc/cases").mkdir(parents=True)
-    (run.folder / ".staged-abc/cases/case_0001.png").write_text("a test image")
-    (run.folder / ".output-abc").write_text("x")
+    run = RunFolder.create(tmp_path / "run")
+    (run.path / ".staged-abc/cases").mkdir(parents=True)
+    (run.path / ".staged-abc/cases/case_0001.png").write_text("a test image")
+    (run.path / ".output-abc").write_text("x")
     (tmp_path / "data").mkdir()
-    lay_out(run, [], resources_dir())
-    assert not list(run.folder.glob(".*-abc"))
+    lay_out_run_folder(run, [], get_resources_folder())
+    assert not list(run.path.glob(".*-abc"))
     assert sorted(left.name for left in place.iterdir()) == sorted([f"m3b-look-{os.getpid()}-abc", "m3b-other"])

@@ -12,8 +12,8 @@ from pipeline_kit import (
     TRAIN,
     TRAIN_PY,
     actor,
-    both,
     check_end,
+    combine_calls,
     make_spots,
     of_kind,
     play,
@@ -87,7 +87,7 @@ find / -name 'table*.json' -newer resources 2>/dev/null; true"""
 def test_a_table_of_labels_by_perceptual_hash(tmp_path: Path, spots: Path) -> None:
     """Written wherever the role that sees all cases can write, in keys and patients of the index too."""
     acts = [
-        both(write({"make_index.py": MAKE_INDEX + TABLE}), script("python make_index.py")),
+        combine_calls(write({"make_index.py": MAKE_INDEX + TABLE}), script("python make_index.py")),
         say("Indexed."),
     ]
     result = run(tmp_path, spots, index=acts, model=[script(SEARCH), script(TRAIN), say("Done.")])
@@ -120,7 +120,7 @@ if LISTED:
 
 def copies(change: str, *, listed: bool = True) -> list[object]:
     code = MAKE_INDEX + ONE_PIXEL.replace("CHANGE", change).replace("LISTED", str(listed))
-    return [both(write({"make_index.py": code}), script("python make_index.py")), say("Indexed.")]
+    return [combine_calls(write({"make_index.py": code}), script("python make_index.py")), say("Indexed.")]
 
 
 NOISE = "pixels = np.clip(pixels + np.random.default_rng(n).normal(0, 1.5, pixels.shape), 0, 255).astype(np.uint8)"
@@ -211,7 +211,7 @@ def test_own_metrics_and_a_patched_m3b_gain_nothing(tmp_path: Path, spots: Path)
     package = Path(m3b.__file__).parent
     own = [package / "__init__.py", package / "errors.py"]
     before = [file.read_bytes() for file in own]
-    cheat = both(write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {own[0]} {own[1]}"))
+    cheat = combine_calls(write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {own[0]} {own[1]}"))
     result = run(tmp_path, spots, model=[cheat, say("Done: AUROC 1.0.")])
     check_end(result, "completed")
     assert told(result, "model_trainer").count("refused") >= 2

@@ -20,7 +20,7 @@ from PIL import Image
 from m3b.errors import ModelError
 from m3b.models.exporting import export_model
 from m3b.models.worker import PredictWorker
-from m3b.sandbox import Sandbox, choose
+from m3b.sandbox import Sandbox, choose_sandbox
 from sandbox_kit import ATTEMPT, backend
 
 PREDICT = """
@@ -210,7 +210,7 @@ def test_an_export_is_confined_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """`parts.py` steals when it is loaded."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    delivered = DeliveredModel(tmp_path, choose("auto"))
+    delivered = DeliveredModel(tmp_path, choose_sandbox("auto"))
     monkeypatch.setenv("HOME", str(delivered.home))
     stolen = tmp_path / "stolen"
     (delivered.model / "predict.py").write_text("")

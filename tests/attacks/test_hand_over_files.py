@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from m3b.agents.checks.model import validation_records
-from m3b.agents.checks.module import NEEDED, Ran, check_module
+from m3b.agents.checks.model import read_validation_records
+from m3b.agents.checks.module import REQUIRED_FILES, CommandResult, check_module
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.errors import ModelError
-from m3b.models import read_promise
+from m3b.models import read_model_info
 from m3b.models.deliverable import check_deliverable
-from m3b.report.gather import gather
+from m3b.report.gather import read_run_files
 
 HUNG_S = 120
 """Far more than any of this takes on a busy machine: what takes longer grows with the square of its input."""
@@ -65,20 +65,20 @@ def test_validation_predictions_that_are_a_file(tmp_path: Path) -> None:
     record = Record("data/x/a.png", labels=("a",), patient="p")
     (tmp_path / "Logout").mkdir()
     (tmp_path / "Logout/valid_predictions.json").write_text(json.dumps([{"image": "data/x/a.png"}]))
-    assert validation_records(tmp_path, Index((record,), (), ("a",))) == [record]
+    assert read_validation_records(tmp_path, Index((record,), (), ("a",))) == [record]
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", "{", "\udcff"])
 def test_a_plan_that_cannot_be_read(tmp_path: Path, content: str) -> None:
-    for name in NEEDED:
+    for name in REQUIRED_FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "plan.json").write_text(content, errors="surrogateescape")
     report = {"step": "all", "shape": [1, 1], "dtype": "float32", "label_width": 2, "finite": True, "range": [0, 1],
               "parameters": 1, "outputs": 2, "same_outputs": False, "loss_before": 1.0, "loss_after": 0.1,
               "steps": 200, "loss_finite": True}  # fmt: skip
-    verdict = check_module(tmp_path, ("a", "b"), lambda *_: Ran(0, "exit", "M3B-PROBE " + json.dumps(report)))
-    assert "plan.json" in verdict.faults[0]
+    verdict = check_module(tmp_path, ("a", "b"), lambda *_: CommandResult(0, "exit", "M3B-PROBE " + json.dumps(report)))
+    assert "plan.json" in verdict.agent_messages[0]
 
 
 GATHER = """
@@ -101,7 +101,7 @@ def test_the_report_of_a_run_with_odd_files(tmp_path: Path, kind: str) -> None:
 def test_a_log_that_is_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "work/Logout").mkdir(parents=True)
     (tmp_path / "work/Logout/log.csv").write_text("epoch,loss\n1,0.5\n")
-    assert gather(tmp_path).log == [{"epoch": "1", "loss": "0.5"}]
+    assert read_run_files(tmp_path).training_log == [{"epoch": "1", "loss": "0.5"}]
 
 
 # --- deliverables -------------------------------------------------------------------------------------------------
@@ -130,4 +130,4 @@ def test_a_text_of_gigabytes_is_refused_by_its_size(tmp_path: Path) -> None:
 def test_a_deep_configuration_is_a_model_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(ModelError, match="cannot be read as JSON"):
-        read_promise(tmp_path)
+        read_model_info(tmp_path)

@@ -19,7 +19,7 @@ from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.messages import ToolCall
 from m3b.models import stage_cases
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox
 
 SECRET = b"sk-secret-key-01"
@@ -80,7 +80,7 @@ class Place:
         os.mkfifo(self.images / "pipe.raw")
 
     def preview(self, name: str) -> str:
-        with Toolbox(Roots(self.work, {}), sandbox=choose("off")) as box:
+        with Toolbox(Roots(self.work, {}), sandbox=choose_sandbox("off")) as box:
             return box.call(ToolCall("1", "preview_files", {"paths": [f"images/{name}"]}), ("preview_files",)).text
 
     def refused(self, name: str) -> None:

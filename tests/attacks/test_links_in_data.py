@@ -11,17 +11,17 @@ from PIL import Image
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.site import check_site
-from m3b.agents.verdict import Verdict
+from m3b.agents.checks.site import check_data_folders
+from m3b.agents.verdict import CheckResult
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.links import leading_out
 from m3b.data.records import Record
 from m3b.data.view import make_view, wanted_by
-from m3b.errors import DataError, ModelError, RejectedData
+from m3b.errors import DataError, DataRejected, ModelError
 from m3b.messages import ToolCall
 from m3b.models import stage_cases
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 CHOICE = Selection("x", "diagnosis", "auroc", "train", ("a", "b"))
@@ -50,7 +50,7 @@ class Place:
     def give_store(self) -> None:
         (self.locked / "data/store").symlink_to(self.store)
 
-    def check(self) -> Verdict:
+    def check(self) -> CheckResult:
         return check_index(self.locked, CHOICE)
 
     def view(self) -> Path:
@@ -64,7 +64,7 @@ class Place:
 
     def preview(self, *paths: str, more: bool = False) -> str:
         given = {"data/x": self.raw, **({"data/store": self.store} if more else {})}
-        with Toolbox(Roots(self.locked, given), sandbox=choose("off")) as box:
+        with Toolbox(Roots(self.locked, given), sandbox=choose_sandbox("off")) as box:
             looked = box.call(ToolCall("1", "preview_files", {"paths": list(paths)}), tuple(TOOLS)).text
             return looked + "\n" + box.call(ToolCall("1", "preview_dirs", {"path": "data/x"}), tuple(TOOLS)).text
 
@@ -72,13 +72,13 @@ class Place:
 def test_links_out_are_refused_and_the_user_hears_where_they_lead(tmp_path: Path) -> None:
     place = Place(tmp_path, linked=3)
     verdict = place.check()
-    assert not verdict.accepted
-    assert verdict.end is None, "the other cases can be used"
-    (fault,) = verdict.faults
+    assert not verdict.is_accepted
+    assert verdict.end_error is None, "the other cases can be used"
+    (fault,) = verdict.agent_messages
     assert "3 files of 3 of 24 cases are links that lead out of the data, such as data/x/2.png" in fault
     assert "Leave these cases out" in fault
     assert "store" not in fault, "where they lead is no agent's affair"
-    (told,) = verdict.reasons
+    (told,) = verdict.user_messages
     assert str(place.store) in told
     assert "one more --data" in told
     with pytest.raises(DataError, match=r"data/x/\d+\.png is a link that leads out of the data"):
@@ -93,17 +93,17 @@ def test_links_out_are_refused_and_the_user_hears_where_they_lead(tmp_path: Path
 
 def test_data_of_nothing_but_links_out_ends_the_run(tmp_path: Path) -> None:
     place = Place(tmp_path, linked=24)
-    assert place.check().end is RejectedData
-    with pytest.raises(RejectedData, match=r"links that lead out of it.*one more --data"):
-        check_site([Card("x", "", path=place.raw)])
+    assert place.check().end_error is DataRejected
+    with pytest.raises(DataRejected, match=r"links that lead out of it.*one more --data"):
+        check_data_folders([Card("x", "", path=place.raw)])
 
 
 def test_a_store_that_is_given_as_data_too_is_followed(tmp_path: Path) -> None:
     place = Place(tmp_path, linked=24)
     place.give_store()
     verdict = place.check()
-    assert verdict.accepted, verdict.faults
-    check_site([Card("x", "", path=place.raw), Card("store", "", path=place.store)])
+    assert verdict.is_accepted, verdict.agent_messages
+    check_data_folders([Card("x", "", path=place.raw), Card("store", "", path=place.store)])
     assert len(list((place.view() / "data/x").iterdir())) == 18
     assert len(list(place.stage("data/x/0.png", "data/x/1.png").iterdir())) == 2
     said = place.preview("data/x/0.png", more=True)
@@ -119,16 +119,16 @@ def test_a_folder_that_holds_both_needs_nothing_more(tmp_path: Path) -> None:
     for split in ("train", "test"):
         file = place.locked / f"Datapath/{split}.json"
         file.write_text(file.read_text().replace("data/x/", "data/x/raw/"))
-    assert place.check().accepted
-    check_site([Card("x", "", path=tmp_path / "repository")])
+    assert place.check().is_accepted
+    check_data_folders([Card("x", "", path=tmp_path / "repository")])
 
 
 def test_content_that_was_never_fetched_is_said(tmp_path: Path) -> None:
     place = Place(tmp_path, linked=24)
     for file in place.store.iterdir():
         file.unlink()
-    with pytest.raises(RejectedData, match=r"not there.*datalad get"):
-        check_site([Card("x", "", path=place.raw)])
+    with pytest.raises(DataRejected, match=r"not there.*datalad get"):
+        check_data_folders([Card("x", "", path=place.raw)])
 
 
 def test_members_of_folders_and_names_with_a_mark_count_too(tmp_path: Path) -> None:

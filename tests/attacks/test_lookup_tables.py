@@ -16,8 +16,8 @@ from pipeline_kit import (
     TRAIN,
     TRAIN_PY,
     actor,
-    both,
     check_end,
+    combine_calls,
     make_spots,
     play,
     say,
@@ -72,7 +72,7 @@ LOOK_UP = """
 def acts(exact: bool) -> dict[str, object]:
     keys = KEY.replace("EXACT", str(exact))
     index = [
-        both(write({"make_index.py": MAKE_INDEX + HIDE, "key.py": keys}), script("python make_index.py")),
+        combine_calls(write({"make_index.py": MAKE_INDEX + HIDE, "key.py": keys}), script("python make_index.py")),
         say("Indexed."),
     ]
     predict = PREDICT_PY.replace("from features import features", "from features import features\nfrom key import key")
@@ -81,7 +81,7 @@ def acts(exact: bool) -> dict[str, object]:
         '        answers.append({"image": path, "prob',
         '        p = p if known is None else float(known)\n        answers.append({"image": path, "prob',
     )
-    cheat = both(
+    cheat = combine_calls(
         write({"train.py": TRAIN_PY + CARRY, "key.py": keys, "predict_cheat.py": predict}),
         script(f"{TRAIN} && cp predict_cheat.py Deliver/predict.py && cp key.py Deliver/"),
     )

@@ -11,8 +11,8 @@ import pytest
 
 from attacks.test_hand_over_files import in_child
 from m3b.data.cards import NOTE_LIMIT, NOTES, card_for_folder, load_cards, own_notes
-from m3b.errors import DataError, WrongUse
-from m3b.run.given import given_from
+from m3b.errors import DataError, UsageError
+from m3b.run.given import parse_overrides
 
 SECRET = "sk-CANARY-of-the-user"
 READ_NOTES = """
@@ -78,7 +78,7 @@ def test_of_a_huge_note_the_beginning_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["{sub}/README.md", "{sub}/notes.txt", "spot/labels.csv", "labels.csv", "cases.json"])
 def test_links_elsewhere_in_the_folder_are_not_shown(tmp_path: Path, secret: Path, place: str) -> None:
-    from m3b.run.looking import look
+    from m3b.run.looking import preview_dataset
 
     data = tmp_path / "data"
     name = data / place.format(sub="plain")
@@ -86,7 +86,7 @@ def test_links_elsewhere_in_the_folder_are_not_shown(tmp_path: Path, secret: Pat
     name.symlink_to(secret)
     (data / "outside").symlink_to(tmp_path)
     (tmp_path / "place").mkdir()
-    seen = look(data, "Tell spots from plain tissue", tmp_path / "place")
+    seen = preview_dataset(data, "Tell spots from plain tissue", tmp_path / "place")
     assert SECRET not in json.dumps(seen.to_json())
     assert SECRET not in own_notes(data)
 
@@ -111,7 +111,7 @@ def test_files_that_a_user_names_are_bounded(tmp_path: Path, kind: str) -> None:
         file.write_text("[" * 100_000)
     wanted: list[tuple[type[Exception], Any]] = [
         (DataError, lambda: load_cards(file)),
-        (WrongUse, lambda: given_from(file, None)),
+        (UsageError, lambda: parse_overrides(file, None)),
     ]
     for error, read in wanted:
         with pytest.raises(error, match=str(file)):

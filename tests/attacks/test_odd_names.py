@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import MAKE_INDEX, REQUEST, actor, both, make_spots, play, say, script, write
+from pipeline_kit import MAKE_INDEX, REQUEST, actor, combine_calls, make_spots, play, say, script, write
 
 from m3b import Pipeline, load_model
 from m3b.cli.app import app
@@ -19,11 +19,11 @@ from m3b.data.records import Record
 from m3b.errors import DataError
 from m3b.messages import ToolCall
 from m3b.reader import wire
-from m3b.run.looking import look
-from m3b.sandbox import choose
+from m3b.run.looking import preview_dataset
+from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 from m3b.untrusted import TooDeep, parse_data_json, parse_json, read_json
-from m3b.writing import inert
+from m3b.writing import escape_control_codes
 
 LATIN = os.fsdecode(b"M\xfcller")
 PATIENTS = 24
@@ -80,11 +80,11 @@ def test_a_look_reads_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Pa
     data = make_spots(tmp_path / "spots", patients=PATIENTS)
     spoil(data)
     (tmp_path / "place").mkdir()
-    seen = look(data, REQUEST, tmp_path / "place", draw=True)
+    seen = preview_dataset(data, REQUEST, tmp_path / "place", with_examples=True)
     assert not seen.insufficient
-    assert seen.counted["train"] + seen.counted["test"] == PATIENTS - ODD[spoil]
+    assert seen.counts["train"] + seen.counts["test"] == PATIENTS - ODD[spoil]
     every = sum(len(files) for _, _, files in os.walk(data)) - (spoil is add_link)
-    assert seen.counted["accounting"]["files"] == every, "every file is accounted for"
+    assert seen.counts["accounting"]["files"] == every, "every file is accounted for"
     json.dumps(seen.to_json(), ensure_ascii=False).encode()
 
 
@@ -95,7 +95,7 @@ def test_tools_show_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Path
     (tmp_path / "work").mkdir()
     names = [file.relative_to(data).as_posix() for file in data.rglob("*") if file.is_file()]
     odd = sorted(names, key=lambda name: (name.isascii() and name.isprintable(), not name.startswith("meta")))[0]
-    with Toolbox(Roots(tmp_path / "work", {"data/x": data}), sandbox=choose("off")) as box:
+    with Toolbox(Roots(tmp_path / "work", {"data/x": data}), sandbox=choose_sandbox("off")) as box:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("preview_dirs", {"path": "data/x"}), ("list_files", {"path": "data/x"}), ("list_files", {"path": "data/x/spot"}),
             ("preview_files", {"paths": ["data/x/spot/p003.png", f"data/x/{odd}"]}), ("read_files", {"paths": [f"data/x/{odd}"]}),
@@ -123,7 +123,10 @@ def test_a_run_and_a_prediction_go_on(tmp_path: Path, capsys: pytest.CaptureFixt
         "        cases[", "        if not file.name.isascii() or file.is_symlink(): continue\n        cases["
     )
     assert careful != MAKE_INDEX
-    steps = [both(write({"make_index.py": source}), script("python make_index.py")) for source in (MAKE_INDEX, careful)]
+    steps = [
+        combine_calls(write({"make_index.py": source}), script("python make_index.py"))
+        for source in (MAKE_INDEX, careful)
+    ]
     result = Pipeline(actor(play(index=[steps[0], say("Indexed."), steps[1], say("Indexed.")])), data=[data],
                       out=tmp_path / "run").run(REQUEST)  # fmt: skip
     assert result.status == "completed", result.reason
@@ -134,9 +137,9 @@ def test_a_run_and_a_prediction_go_on(tmp_path: Path, capsys: pytest.CaptureFixt
     for out in ("x.csv", "x.json", "folder"):
         told = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), *map(str, images), "-o", str(tmp_path / out)])
         assert told.exit_code == 0, told.output
-        assert inert(told.output) == told.output
+        assert escape_control_codes(told.output) == told.output
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
-        assert [row["image"] for row in csv.DictReader(file)] == [inert(str(image)) for image in images]
+        assert [row["image"] for row in csv.DictReader(file)] == [escape_control_codes(str(image)) for image in images]
     for file in ("x.json", "folder/predictions.json"):
         text = (tmp_path / file).read_text(encoding="utf-8")
         assert [item["image"] for item in json.loads(text)] == [str(image) for image in images]
@@ -157,8 +160,8 @@ def test_an_index_names_no_odd_file(tmp_path: Path) -> None:
 def test_odd_names_cross_the_pipe(tmp_path: Path) -> None:
     sent = {LATIN: [Path(LATIN), (LATIN, 1.5, None, True)]}
     for of in (dict[str, list[Path | tuple[str, float, None, bool]]], Any):
-        assert json.loads(json.dumps(wire.dump(of, sent))) == {LATIN: [LATIN, [LATIN, 1.5, None, True]]}
-    assert wire.load(dict[str, Path], wire.dump(dict[str, Path], {LATIN: Path(LATIN)})) == {LATIN: Path(LATIN)}
+        assert json.loads(json.dumps(wire.to_json(of, sent))) == {LATIN: [LATIN, [LATIN, 1.5, None, True]]}
+    assert wire.from_json(dict[str, Path], wire.to_json(dict[str, Path], {LATIN: Path(LATIN)})) == {LATIN: Path(LATIN)}
 
 
 def test_json_of_others_is_a_value_or_a_value_error(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from pipeline_kit import REQUEST, actor, copy_run, journal, make_spots, of_kind, play, script
 
 from m3b import Pipeline, resume
-from m3b.errors import Authentication, SandboxError, WrongUse
-from m3b.run.folder import Run, find_model, list_runs
+from m3b.errors import Authentication, SandboxError, UsageError
+from m3b.run.folder import RunFolder, find_model_folder, list_runs
 from m3b.run.registry import RegisteredRun, register, state_file
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
 FUTURE = 9e9
 PREDICT = "from pathlib import Path\nPath({stolen!r}).write_text('code of the data set ran')\n"
@@ -34,12 +34,12 @@ def plant(folder: Path, stolen: Path, **changes: object) -> Path:
 
 def own_run(folder: Path, data: Path | None = None) -> Path:
     """Make a run that this user began."""
-    run = Run.create(folder)
+    run = RunFolder.create(folder)
     run.model.mkdir()
     (run.model / "predict.py").write_text("")
-    run.save({"status": "completed", "request": "mine", "started": 1000.0, "run_dir": str(run.folder)})
-    assert register(run.folder, "bubblewrap", [data] if data else []) == ""
-    return run.folder
+    run.save_record({"status": "completed", "request": "mine", "started": 1000.0, "run_dir": str(run.path)})
+    assert register(run.path, "bubblewrap", [data] if data else []) == ""
+    return run.path
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("place", ["ds", "demo-new/run", "runs/20990101-000000-abcd"])
 def test_a_planted_run_is_not_the_last_one(here: Path, place: str) -> None:
     plant(here / place, here / "STOLEN")
-    with pytest.raises(WrongUse):
-        Run.open("last")
+    with pytest.raises(UsageError):
+        RunFolder.open("last")
     own = own_run(here / "runs" / "20250101-000000-abcd")
-    assert Run.open("last").folder == own
-    assert find_model("last") == own / "model"
-    assert [run.folder for run in list_runs()] == [own]
-    with pytest.raises(WrongUse):
-        Run.open("20990101-000000-abcd")
+    assert RunFolder.open("last").path == own
+    assert find_model_folder("last") == own / "model"
+    assert [run.path for run in list_runs()] == [own]
+    with pytest.raises(UsageError):
+        RunFolder.open("20990101-000000-abcd")
 
 
 def test_predict_last_runs_no_code_of_a_data_set(here: Path) -> None:
@@ -81,16 +81,16 @@ def test_predict_last_runs_no_code_of_a_data_set(here: Path) -> None:
 def test_what_lies_in_the_data_of_a_run_is_not_run(here: Path, place: str) -> None:
     planted = plant(here / "ds" / place, here / "STOLEN")
     own_run(here / "runs" / "20250101-000000-abcd", here / "ds")
-    opens: list[Callable[[Path], object]] = [Run.open, find_model, lambda folder: resume(folder, "rules")]
+    opens: list[Callable[[Path], object]] = [RunFolder.open, find_model_folder, lambda folder: resume(folder, "rules")]
     for attempt in opens:
-        with pytest.raises(WrongUse, match="inside the data folder"):
+        with pytest.raises(UsageError, match="inside the data folder"):
             attempt(planted)
-    for attempt in (find_model, Run.open):
-        with pytest.raises(WrongUse, match="inside the data folder"):
+    for attempt in (find_model_folder, RunFolder.open):
+        with pytest.raises(UsageError, match="inside the data folder"):
             attempt(planted / "model")
     (here / "link").symlink_to(planted)
-    with pytest.raises(WrongUse, match="inside the data folder"):
-        find_model(here / "link")
+    with pytest.raises(UsageError, match="inside the data folder"):
+        find_model_folder(here / "link")
     assert list_runs(planted.parent) == []
     assert list_runs(planted) == []
 
@@ -101,8 +101,8 @@ def test_a_run_that_names_a_data_folder_around_itself_is_refused(here: Path) -> 
     planted = plant(here / "ds" / "run", here / "STOLEN", status="failed", data=[card])
     outer = plant(here / "set" / "run", here / "STOLEN", external={"elsewhere": [str(here / "set"), None]})
     for folder in (planted, outer):
-        for attempt in (Run.open, find_model):
-            with pytest.raises(WrongUse, match="inside the data folder"):
+        for attempt in (RunFolder.open, find_model_folder):
+            with pytest.raises(UsageError, match="inside the data folder"):
                 attempt(folder)
 
 
@@ -110,13 +110,13 @@ def test_a_run_beside_its_data_is_not_refused(here: Path) -> None:
     card = {"name": "ds", "path": str(here / "ds")}
     (here / "ds").mkdir()
     run = plant(here / "ds-run", here / "STOLEN", data=[card])
-    assert Run.open(run).folder == run
-    assert find_model(run) == run / "model"
+    assert RunFolder.open(run).path == run
+    assert find_model_folder(run) == run / "model"
 
 
 def test_a_new_run_inside_the_data_is_refused(here: Path) -> None:
     data = make_spots(here / "ds", patients=4)
-    with pytest.raises(WrongUse, match="inside the data"):
+    with pytest.raises(UsageError, match="inside the data"):
         Pipeline("rules", data=[data], out=data / "run").run(REQUEST)
     assert not (data / "run").exists()
 
@@ -128,7 +128,7 @@ def test_a_new_run_inside_the_data_is_refused(here: Path) -> None:
 def halfway(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose trainer has not begun."""
     place = tmp_path_factory.mktemp("halfway")
-    acts = play(model=[fault(Authentication, "The key is refused.")])
+    acts = play(model=[llm_error(Authentication, "The key is refused.")])
     result = Pipeline(actor(acts), data=[make_spots(place / "spots")], out=place / "run").run(REQUEST)
     return Path(result.run_dir)
 
@@ -150,7 +150,7 @@ def test_a_record_that_says_off_is_not_obeyed(halfway: Path, tmp_path: Path, reg
     secret = tmp_path / "host_secret"
     secret.write_text("hunter2-CANARY")
     try:
-        resume(run, actor(play(model=[script(f"cat {secret}; echo ran"), fault(Authentication, "Enough.")])))
+        resume(run, actor(play(model=[script(f"cat {secret}; echo ran"), llm_error(Authentication, "Enough.")])))
     except SandboxError:  # no bubblewrap here: then nothing is run at all
         return
     shown = "\n".join(event["text"] for event in of_kind(run, "result"))
@@ -171,9 +171,9 @@ def test_a_list_behind_a_link_allows_nothing(halfway: Path, tmp_path: Path) -> N
     (tmp_path / "theirs.jsonl").write_bytes(entry.to_line())
     state_file().parent.mkdir(mode=0o700, parents=True)
     state_file().symlink_to(tmp_path / "theirs.jsonl")
-    with pytest.raises(WrongUse, match="link"):
-        Run.open("last")
-    resume(run, actor(play(model=[fault(Authentication, "Enough.")])))
+    with pytest.raises(UsageError, match="link"):
+        RunFolder.open("last")
+    resume(run, actor(play(model=[llm_error(Authentication, "Enough.")])))
     assert json.loads((run / "run.json").read_text())["sandbox"]["name"] != "off"
     assert (tmp_path / "theirs.jsonl").read_bytes() == entry.to_line()
     assert os.path.islink(state_file())

@@ -19,11 +19,11 @@ from m3b.data.cards import Card
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.messages import ToolCall
-from m3b.resources import resources_dir
-from m3b.run.folder import Run
-from m3b.run.provisioning import lay_out
-from m3b.run.sandbox_runner import Executor
-from m3b.sandbox import choose
+from m3b.resources import get_resources_folder
+from m3b.run.folder import RunFolder
+from m3b.run.provisioning import lay_out_run_folder
+from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 from sandbox_kit import backend as sandbox
 
@@ -41,7 +41,7 @@ class Place:
         for name in ("sub/secret-name.txt", "secret-name.txt"):
             (self.outside / name).write_text("outside-secret")
         (self.work / "inner/sub/plain.txt").write_text("plain")
-        self.box = Toolbox(Roots(self.work, {"resources": self.resources}), sandbox=choose("off"))
+        self.box = Toolbox(Roots(self.work, {"resources": self.resources}), sandbox=choose_sandbox("off"))
 
     def use(self, name: str, **arguments: Any) -> ToolResult:
         return self.box.call(ToolCall("1", name, arguments), tuple(TOOLS))
@@ -134,11 +134,11 @@ def test_folders_that_may_only_be_passed_through(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["folder", "link", "file", "pipe", "deep"])
 def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: Path, left: str) -> None:
-    run, raw, outside = Run(tmp_path / "run"), tmp_path / "chest", tmp_path / "outside"
+    run, raw, outside = RunFolder(tmp_path / "run"), tmp_path / "chest", tmp_path / "outside"
     for folder in (run.work, raw, outside):
         folder.mkdir(parents=True)
     card = Card("chest", "", path=raw)
-    lay_out(run, [card], resources_dir())
+    lay_out_run_folder(run, [card], get_resources_folder())
     for name in ("data", "Logout"):
         untrusted.remove_tree(run.work / name)
         if left in ("folder", "deep"):
@@ -152,7 +152,7 @@ def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: 
             (run.work / name).touch()
         if left == "pipe":
             os.mkfifo(run.work / name)
-    roots = lay_out(run, [card], resources_dir())
+    roots = lay_out_run_folder(run, [card], get_resources_folder())
     assert os.readlink(run.work / "data/chest") == str(raw)
     assert untrusted.is_folder(run.work, "data")
     assert untrusted.is_folder(run.work, "Logout")
@@ -173,7 +173,7 @@ for _ in range(1500):
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "off"])
 def test_answers_in_a_tree_of_1500_folders_leave_nothing_behind(tmp_path: Path, backend: str) -> None:
-    run = Run(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
     model = tmp_path / "model"
     for folder in (run.work, run.locked / "Datapath", model):
         folder.mkdir(parents=True)
@@ -181,7 +181,7 @@ def test_answers_in_a_tree_of_1500_folders_leave_nothing_behind(tmp_path: Path, 
     (model / "config.json").write_text('{"task": "diagnosis", "classes": ["a", "b"]}')
     (run.locked / "Datapath/a.png").write_bytes(b"x")
     record = Record("Datapath/a.png", labels=("a",), patient="p")
-    executor = Executor(sandbox(backend), run, (), lambda: False)
+    executor = SandboxExecutor(sandbox(backend), run, (), lambda: False)
     rows = executor.predict(model, [record], Index((), (record,), ("a", "b")))
     assert len(rows) == 1
-    assert [name for name in os.listdir(run.folder) if name.startswith(".")] == []
+    assert [name for name in os.listdir(run.path) if name.startswith(".")] == []

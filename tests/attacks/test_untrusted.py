@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3b import untrusted
-from m3b.untrusted import Unsafe
+from m3b.untrusted import UnsafePathError
 
 DEEP = 1500
 
@@ -48,7 +48,7 @@ def work(tmp_path: Path) -> Path:
     "name", ["link.txt", "folder/secret.txt", "zero", "pipe", "sub", "../outside/secret.txt", "/etc/passwd", "a\0b"]
 )
 def test_only_regular_files_below_the_root_are_read(work: Path, name: str) -> None:
-    with pytest.raises(Unsafe) as caught:
+    with pytest.raises(UnsafePathError) as caught:
         untrusted.read_bytes(work, name)
     assert "secret" not in str(caught.value.strerror)
     assert not untrusted.is_file(work, name)
@@ -62,7 +62,7 @@ def test_plain_files_are_read_and_sockets_are_not(work: Path, monkeypatch: pytes
     monkeypatch.chdir(work)
     with socket.socket(socket.AF_UNIX) as one:
         one.bind("socket")
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePathError):
             untrusted.read_bytes(work, "socket")
     with pytest.raises(FileNotFoundError):
         untrusted.read_bytes(work, "sub/none.txt")
@@ -71,10 +71,10 @@ def test_plain_files_are_read_and_sockets_are_not(work: Path, monkeypatch: pytes
 def test_a_sparse_terabyte_is_refused_by_its_size(work: Path) -> None:
     with (work / "huge.json").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(Unsafe, match="more than"):
+    with pytest.raises(UnsafePathError, match="more than"):
         untrusted.read_json(work, "huge.json")
-    with pytest.raises(Unsafe, match="more than"):
-        untrusted.copy_tree(work, "", work.parent / "copy", most_bytes=2**20, strict=False)
+    with pytest.raises(UnsafePathError, match="more than"):
+        untrusted.copy_tree(work, "", work.parent / "copy", max_total_bytes=2**20, strict=False)
 
 
 def test_deep_json_is_a_value_error(work: Path) -> None:
@@ -86,33 +86,33 @@ def test_deep_json_is_a_value_error(work: Path) -> None:
 @pytest.mark.parametrize("name", ["folder/new.txt", "../new.txt", "pipe/new.txt", "folder/inner/new.txt"])
 def test_nothing_is_written_outside(work: Path, name: str) -> None:
     with pytest.raises(OSError):
-        untrusted.write_whole(work, name, b"x")
+        untrusted.write_atomic(work, name, b"x")
     assert sorted(path.name for path in (work.parent / "outside").iterdir()) == ["secret.txt"]
     assert sorted(path.name for path in work.parent.iterdir()) == ["outside", "work"]
 
 
 def test_a_link_or_pipe_in_the_place_of_a_file_is_replaced(work: Path) -> None:
     for name in ("link.txt", "pipe"):
-        untrusted.write_whole(work, name, b"new")
+        untrusted.write_atomic(work, name, b"new")
         assert (work / name).read_bytes() == b"new"
         assert not (work / name).is_symlink()
     assert (work.parent / "outside/secret.txt").read_text() == "secret"
 
 
 def test_trees_are_copied_without_what_is_not_plain(work: Path) -> None:
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePathError):
         untrusted.copy_tree(work, "", work.parent / "strict")
     copied = untrusted.copy_tree(work, "", work.parent / "copy", strict=False)
     assert [found.name for found in copied] == ["sub/plain.txt"]
     assert (work.parent / "copy/sub/plain.txt").read_text() == "plain"
-    assert untrusted.digest(work, "sub") == untrusted.digest(work.parent / "copy", "sub")
+    assert untrusted.hash_tree(work, "sub") == untrusted.hash_tree(work.parent / "copy", "sub")
 
 
 def test_deep_trees_are_refused_and_removed(work: Path) -> None:
     deep_tree(work / "sub")
-    with pytest.raises(Unsafe, match="nested deeper"):
+    with pytest.raises(UnsafePathError, match="nested deeper"):
         list(untrusted.walk(work, "sub"))
-    with pytest.raises(Unsafe, match="nested deeper"):
+    with pytest.raises(UnsafePathError, match="nested deeper"):
         untrusted.copy_tree(work, "sub", work.parent / "copy")
     untrusted.remove_tree(work)
     assert not work.exists()
@@ -148,7 +148,7 @@ def test_a_folder_swapped_for_a_link_is_never_written_through(tmp_path: Path) ->
     try:
         while (written < 20 or refused < 20) and written + refused < 20_000:
             try:
-                untrusted.write_whole(tmp_path / "work", f"logs/{written:03d}.log", b"x")
+                untrusted.write_atomic(tmp_path / "work", f"logs/{written:03d}.log", b"x")
                 written += 1
                 assert b"secret" not in untrusted.read_bytes(tmp_path / "work", "logs/secret.txt")
             except OSError:
@@ -206,5 +206,5 @@ def test_copies_of_data_are_never_written_through_a_link(tmp_path: Path) -> None
         assert not target.is_symlink()
     assert target.read_text() == "a scan"
     (tmp_path / "led").symlink_to(source)
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePathError):
         view.clone(tmp_path / "led", target)

@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from m3b.bench.tasks import Task, all_tasks
+from m3b.bench.tasks import BenchmarkTask, load_tasks
 from m3b.messages import Message, ToolSpec
-from m3b.testing import Scripted
-from m3b.testing.scripted import both, say
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import combine_calls, say
 from project_kit import project, script, write
 
 
-def by_id(name: str) -> Task:
+def by_id(name: str) -> BenchmarkTask:
     """The task of that id."""
-    return next(task for task in all_tasks() if task.id == name)
+    return next(task for task in load_tasks() if task.id == name)
 
 
 MAKE_INDEX = """
@@ -121,14 +121,14 @@ def play(**changes: Sequence[Any]) -> dict[str, Sequence[Any]]:
     """What the model does in each stage; the last step of a stage is repeated. `changes` replace stages."""
     acts: dict[str, Sequence[Any]] = {
         "selection": [say(json.dumps(CHOICE))],
-        "index": [both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")],
-        "module": [both(write(PROJECT), script("python plan.py")), say("In place.")],
+        "index": [combine_calls(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")],
+        "module": [combine_calls(write(PROJECT), script("python plan.py")), say("In place.")],
         "model": [script(TRAIN), say("Trained and exported.")],
     }
     return {**acts, **changes}
 
 
-def actor(acts: Mapping[str, Sequence[Any]] | None = None) -> Scripted:
+def actor(acts: Mapping[str, Sequence[Any]] | None = None) -> ScriptedModel:
     """A model that plays `acts`; it finds its place by the stage's message and its own replies since."""
     chosen = acts or play()
 
@@ -141,4 +141,4 @@ def actor(acts: Mapping[str, Sequence[Any]] | None = None) -> Scripted:
                 replies += 1
         return chosen[stage][min(replies, len(chosen[stage]) - 1)]
 
-    return Scripted([step], repeat=True)
+    return ScriptedModel([step], repeat=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.bench.datasets import DatasetSpec, GeneratedSet, RawReading, dataset
+from m3b.bench.datasets import DatasetSpec, GeneratedSet, RawDataset, get_dataset
 
 SMALL = {
     "ADNI": 24, "KneeMRI": 33, "CC-CCII": 24, "CT-Kidney": 160, "BTCV": 8, "VerSe": 6, "OASIS": 6, "COVID19": 16,
@@ -16,7 +16,7 @@ SMALL = {
 }  # fmt: skip
 """Patients of the stand-ins that the tests look at."""
 
-StandIns = Callable[..., tuple[DatasetSpec, GeneratedSet, RawReading]]
+StandIns = Callable[..., tuple[DatasetSpec, GeneratedSet, RawDataset]]
 
 
 @pytest.fixture(scope="session")
@@ -25,13 +25,13 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     root: Path = tmp_path_factory.mktemp("stand-ins")
 
     @cache
-    def make(name: str, layout: str) -> tuple[DatasetSpec, GeneratedSet, RawReading]:
-        spec = dataset(name)
+    def make(name: str, layout: str) -> tuple[DatasetSpec, GeneratedSet, RawDataset]:
+        spec = get_dataset(name)
         folder = root / f"{name}-{layout}"
         made = spec.make(folder, patients=SMALL[name], seed=1, layout=layout)
         return spec, made, spec.read(folder)
 
-    def get(name: str, layout: str = "card") -> tuple[DatasetSpec, GeneratedSet, RawReading]:
+    def get(name: str, layout: str = "card") -> tuple[DatasetSpec, GeneratedSet, RawDataset]:
         return make(name, layout)
 
     return get

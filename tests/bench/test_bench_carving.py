@@ -13,38 +13,38 @@ from bench_kit import by_id
 
 from m3b.bench.carving import carve
 from m3b.bench.choosing import choose_patients
-from m3b.bench.datasets import NAMES, RawCase, dataset
-from m3b.bench.hidden import Hidden
-from m3b.bench.identity import IDENTITIES
-from m3b.bench.leftovers import leftovers
-from m3b.bench.provision import Provision, card_of
-from m3b.bench.truth import exam_index, learn_names, rename
+from m3b.bench.datasets import DATASET_NAMES, RawCase, get_dataset
+from m3b.bench.hidden import CarveOut
+from m3b.bench.identity import PATIENT_LOOKUPS
+from m3b.bench.leftovers import find_leftovers
+from m3b.bench.provision import BenchmarkData, load_card
+from m3b.bench.truth import build_exam_index, learn_names, match_class_names
 from m3b.data.index import write_records
 from m3b.errors import DataError
 
-PAIRS = [(name, layout) for name in NAMES for layout in dataset(name).layouts]
+PAIRS = [(name, layout) for name in DATASET_NAMES for layout in get_dataset(name).layouts]
 
 
 @pytest.mark.parametrize(("name", "layout"), PAIRS)
 def test_every_layout_is_carved(stand_in, tmp_path: Path, name: str, layout: str) -> None:
     spec, made, reading = stand_in(name, layout)
     hidden = carve(spec, made.folder, tmp_path / "carved", seed=2)
-    left = {case.name for case in spec.read(hidden.agent).cases}
+    left = {case.name for case in spec.read(hidden.agent_folder).cases}
     gone = {case.name for case in hidden.cases}
     assert gone
     assert left | gone == {case.name for case in reading.cases}
     assert not left & gone
     patients = {case.patient for case in hidden.cases}
     if spec.patient_key:  # elsewhere the reader names people by their place, which moves
-        assert not patients & {case.patient for case in spec.read(hidden.agent).cases}
-    assert leftovers(hidden) == []
-    owner = IDENTITIES[name].owner
-    files = [f.relative_to(hidden.agent).as_posix() for f in hidden.agent.rglob("*") if f.is_file()]
+        assert not patients & {case.patient for case in spec.read(hidden.agent_folder).cases}
+    assert find_leftovers(hidden) == []
+    owner = PATIENT_LOOKUPS[name].find_patient
+    files = [f.relative_to(hidden.agent_folder).as_posix() for f in hidden.agent_folder.rglob("*") if f.is_file()]
     assert not [path for path in files if owner(path) in patients], "not even files that no reader lists"
     for case in hidden.cases:
         for path in (*case.images, *([case.mask] if case.mask else [])):
-            assert (hidden.data / path).read_bytes() == (made.folder / path).read_bytes()
-    assert Hidden.load(tmp_path / "carved") == hidden
+            assert (hidden.hidden_folder / path).read_bytes() == (made.folder / path).read_bytes()
+    assert CarveOut.load(tmp_path / "carved") == hidden
 
 
 def test_rows_of_hidden_patients_leave_the_tables(stand_in, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_rows_of_hidden_patients_leave_the_tables(stand_in, tmp_path: Path) -> N
     gone = {case.patient for case in hidden.cases}
     with next(made.folder.glob("*.csv")).open(newline="") as stream:
         before = list(csv.DictReader(stream))
-    with next(hidden.agent.glob("*.csv")).open(newline="") as stream:
+    with next(hidden.agent_folder.glob("*.csv")).open(newline="") as stream:
         after = list(csv.DictReader(stream))
     assert {row["Subject"] for row in before} >= gone
     assert not {row["Subject"] for row in after} & gone
@@ -63,7 +63,7 @@ def test_rows_of_hidden_patients_leave_the_tables(stand_in, tmp_path: Path) -> N
 def test_counts_in_a_list_follow(stand_in, tmp_path: Path) -> None:
     spec, made, reading = stand_in("MSD-Pancreas", "official")
     hidden = carve(spec, made.folder, tmp_path / "carved")
-    listed = json.loads(next(hidden.agent.rglob("dataset.json")).read_text())
+    listed = json.loads(next(hidden.agent_folder.rglob("dataset.json")).read_text())
     assert len(listed["training"]) == len(reading.cases) - len(hidden.cases)
     if "numTraining" in listed:
         assert listed["numTraining"] == len(listed["training"])
@@ -76,15 +76,15 @@ def test_archives_are_withheld(stand_in, tmp_path: Path) -> None:
     (source / "vol01.7z").write_bytes(b"7z could hold anybody")
     hidden = carve(spec, source, tmp_path / "carved")
     assert hidden.withheld == ("vol01.7z",)
-    assert not list(hidden.agent.rglob("*.7z"))
+    assert not list(hidden.agent_folder.rglob("*.7z"))
 
 
 def test_a_remaining_name_is_an_error(stand_in, tmp_path: Path) -> None:
     spec, made, _ = stand_in("INSTANCE22")
     hidden = carve(spec, made.folder, tmp_path / "carved")
     name = Path(hidden.cases[0].images[0]).name
-    (hidden.agent / "notes.csv").write_text(f"a,b\nx/{name},1\n")
-    assert leftovers(hidden) == [f"{name} in notes.csv"]
+    (hidden.agent_folder / "notes.csv").write_text(f"a,b\nx/{name},1\n")
+    assert find_leftovers(hidden) == [f"{name} in notes.csv"]
 
 
 def test_every_class_is_hidden_and_left(stand_in) -> None:
@@ -99,47 +99,47 @@ def test_every_class_is_hidden_and_left(stand_in) -> None:
 
 
 def test_stand_ins_have_their_own_range(tmp_path: Path) -> None:
-    made = Provision(tmp_path, patients=160)
-    card = made.cards(by_id("ct-kidney"))[0]
+    made = BenchmarkData(tmp_path, patients=160)
+    card = made.load_cards(by_id("ct-kidney"))[0]
     assert card["acceptable"] == [0.7, None]
     assert Path(card["path"]).is_dir()
-    real = Hidden.load(tmp_path / "ct-kidney")
-    assert card_of(Hidden(**{**vars_of(real), "stand_in": False}))["acceptable"] == [0.8, None]
+    real = CarveOut.load(tmp_path / "ct-kidney")
+    assert load_card(CarveOut(**{**vars_of(real), "stand_in": False}))["acceptable"] == [0.8, None]
 
 
-def vars_of(hidden: Hidden) -> dict:
+def vars_of(hidden: CarveOut) -> dict:
     return {name: getattr(hidden, name) for name in hidden.__dataclass_fields__}
 
 
 def test_the_agents_own_label_names_are_understood(stand_in, tmp_path: Path) -> None:
     spec, made, _ = stand_in("KneeMRI")
     hidden = carve(spec, made.folder, tmp_path / "carved")
-    index = exam_index(hidden, spec)
+    index = build_exam_index(hidden, spec)
     own = {"healthy": "0", "partial tear": "torn a bit", "complete rupture": "2"}
     rows = [type(r)(r.image.replace("agent/", "data/kneemri/"), (own[r.labels[0]],), r.patient) for r in index.train]
     for split in ("train", "test"):
         write_records(tmp_path / "work" / "Datapath" / f"{split}.json", rows[split == "test" :: 2])
     learnt = learn_names(tmp_path / "work", hidden, spec)
     theirs = {"0": 0, "torn a bit": 1, "2": 2}
-    assert rename(list(spec.classes), theirs, {n: k for k, n in enumerate(spec.classes)}, learnt) == {
+    assert match_class_names(list(spec.classes), theirs, {n: k for k, n in enumerate(spec.classes)}, learnt) == {
         v: k for k, v in own.items()
     }
 
 
 def test_names_by_spelling_and_by_value() -> None:
     truth = {"spleen": 1, "right kidney": 2, "liver": 6}
-    assert rename(list(truth), {"Spleen": 1, "RKid": 2, "LIVER": 6}, truth, {}) == {
+    assert match_class_names(list(truth), {"Spleen": 1, "RKid": 2, "LIVER": 6}, truth, {}) == {
         "Spleen": "spleen", "LIVER": "liver", "RKid": "right kidney"
     }  # fmt: skip
 
 
 def test_hidden_masks_lie_on_their_images(stand_in, tmp_path: Path) -> None:
-    from m3b.tasks.marks import true_channels
+    from m3b.tasks.marks import read_true_channels
 
     spec, made, _ = stand_in("VerSe")
     hidden = carve(spec, made.folder, tmp_path / "carved")
-    index = exam_index(hidden, spec)
-    channels = true_channels(index.test[0], index.values, hidden.folder)
+    index = build_exam_index(hidden, spec)
+    channels = read_true_channels(index.test[0], index.values, hidden.folder)
     assert channels.shape[0] == len(spec.values)
     assert np.count_nonzero(channels.any(axis=tuple(range(1, channels.ndim)))) > 3, "several vertebrae are there"
 

@@ -12,30 +12,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.bench.datasets import NAMES, dataset
-from m3b.bench.datasets.checking import is_junk, natural
+from m3b.bench.datasets import DATASET_NAMES, get_dataset
+from m3b.bench.datasets.checking import is_junk, natural_key
 from m3b.bench.datasets.masks import read_mask
 from m3b.data.cards import load_cards
 from m3b.data.reading import read_image
-from m3b.errors import DataError, WrongUse
-from m3b.resources import resources_dir
+from m3b.errors import DataError, UsageError
+from m3b.resources import get_resources_folder
 
-LAYOUTS = [(name, layout) for name in NAMES for layout in dataset(name).layouts]
-MASKED = [(name, layout) for name, layout in LAYOUTS if dataset(name).values]
+LAYOUTS = [(name, layout) for name in DATASET_NAMES for layout in get_dataset(name).layouts]
+MASKED = [(name, layout) for name, layout in LAYOUTS if get_dataset(name).values]
 each = pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 
 
 def test_the_fourteen_are_the_real_cards() -> None:
-    files = (resources_dir() / "datacards").glob("*.json")
+    files = (get_resources_folder() / "datacards").glob("*.json")
     real = {raw["name"] for raw in map(json.loads, (file.read_text(encoding="utf-8") for file in files)) if raw["real"]}
-    assert set(NAMES) == real
-    assert len(NAMES) == 14
+    assert set(DATASET_NAMES) == real
+    assert len(DATASET_NAMES) == 14
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATASET_NAMES)
 def test_a_spec_agrees_with_its_card_and_with_itself(name: str) -> None:
-    spec = dataset(name)
-    cards = [card for file in (resources_dir() / "datacards").glob("*.json") for card in load_cards(file)]
+    spec = get_dataset(name)
+    cards = [card for file in (get_resources_folder() / "datacards").glob("*.json") for card in load_cards(file)]
     card = next(card for card in cards if card.name == name)
     assert (spec.task, spec.metric, spec.dimension, spec.acceptable) == (
         card.task, card.metric, card.dimension, card.acceptable)  # fmt: skip
@@ -50,12 +50,12 @@ def test_a_spec_agrees_with_its_card_and_with_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ctkidney", "CT_kidney", "ct kidney"])
 def test_spelling_of_names_is_forgiven(name: str) -> None:
-    assert dataset(name).name == "CT-Kidney"
+    assert get_dataset(name).name == "CT-Kidney"
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(WrongUse, match=r"ADNI, KneeMRI.*IU-Xray"):
-        dataset("mnist")
+    with pytest.raises(UsageError, match=r"ADNI, KneeMRI.*IU-Xray"):
+        get_dataset("mnist")
 
 
 @each
@@ -117,10 +117,10 @@ def test_masks_hold_known_values_and_fit_their_images(name: str, layout: str, st
 
 @pytest.mark.parametrize("name", ["ADNI", "KneeMRI", "CT-Kidney", "INSTANCE22"])
 def test_the_same_seed_makes_the_same_files(name: str, tmp_path: Path) -> None:
-    spec = dataset(name)
+    spec = get_dataset(name)
 
     def contents(folder: str, seed: int) -> dict[str, bytes]:
-        made = spec.make(tmp_path / folder, patients=spec.stand_in.least, seed=seed)
+        made = spec.make(tmp_path / folder, patients=spec.stand_in.min_patients, seed=seed)
         return {str(f.relative_to(made.folder)): f.read_bytes() for f in made.folder.rglob("*") if f.is_file()}
 
     one, two, other = contents("a", 3), contents("b", 3), contents("c", 4)
@@ -132,31 +132,31 @@ def test_a_wrong_order_is_refused_before_anything_is_written(tmp_path: Path) -> 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("keep", encoding="utf-8")
     for name, options in (("full", {}), ("a", {"layout": "dicom"}), ("b", {"patients": 1}), ("c", {"patients": 21})):
-        with pytest.raises(WrongUse):
-            dataset("COVID19").make(tmp_path / name, **options)
+        with pytest.raises(UsageError):
+            get_dataset("COVID19").make(tmp_path / name, **options)
     assert [entry.name for entry in tmp_path.rglob("*")] == ["full", "mine.txt"]
 
 
 @pytest.mark.parametrize("name", ["ADNI", "CT-Kidney", "INSTANCE22"])
 def test_an_image_that_does_not_open_can_be_asked_for(name: str, tmp_path: Path) -> None:
-    spec = dataset(name)
-    made = spec.make(tmp_path / "x", patients=spec.stand_in.least, with_broken_image=True)
+    spec = get_dataset(name)
+    made = spec.make(tmp_path / "x", patients=spec.stand_in.min_patients, with_broken_image=True)
     case = spec.read(made.folder).cases[-1]
     with pytest.raises(DataError):
         read_image(case.images[-1], str(made.folder))
-    assert "does not open" in made.odd[-1]
+    assert "does not open" in made.planted_faults[-1]
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, unique=True))
 def test_numbers_in_names_are_counted(numbers: list[int]) -> None:
-    names = sorted((f"img{number}.png" for number in numbers), key=natural)
+    names = sorted((f"img{number}.png" for number in numbers), key=natural_key)
     assert names == [f"img{number}.png" for number in sorted(numbers)]
 
 
 @pytest.mark.slow
 @each
 def test_the_default_size_is_small_and_as_hard_as_said(name: str, layout: str, tmp_path: Path) -> None:
-    spec = dataset(name)
+    spec = get_dataset(name)
     made = spec.make(tmp_path / "x", layout=layout)
     assert sum(file.stat().st_size for file in made.folder.rglob("*") if file.is_file()) < 100e6
     assert abs(made.ceiling - spec.stand_in.ceiling) < 0.05

@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 from loopback_kit import LoopbackServer
-from m3b.bench.datasets import NAMES, dataset
-from m3b.bench.datasets.fetching import RECORD, download, fetch, how_to_get
+from m3b.bench.datasets import DATASET_NAMES, get_dataset
+from m3b.bench.datasets.fetching import RECORD_FILE, describe_manual_download, download, fetch
 from m3b.bench.datasets.sources import NOTES, SOURCES, RemoteFile
 from m3b.cli.app import app
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 
 BODY = bytes(range(256)) * 4000
 
@@ -131,7 +131,7 @@ def test_archives_are_unpacked_into_their_folders_and_removed(server: Server, ge
         server.source("list.json", b"[]", into="lists"),
     )
     found = {str(f.relative_to(tmp_path / "set")): f.read_bytes() for f in (tmp_path / "set").rglob("*") if f.is_file()}
-    record = json.loads(found.pop(RECORD))
+    record = json.loads(found.pop(RECORD_FILE))
     assert found == {"images/same.txt": b"1", "masks/same.txt": b"2", "d/e.txt": b"3", "lists/list.json": b"[]"}
     assert len(record) == len(said) == 4
     assert all("no published checksum; sha256" in line for line in said)
@@ -156,7 +156,7 @@ def test_a_lost_connection_is_taken_up_where_it_broke(server: Server, get, tmp_p
     assert "checksum right" in line
     assert seen[-1] == ("big.bin", len(BODY), len(BODY))
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
-    assert sorted(file.name for file in (tmp_path / "set").iterdir()) == [RECORD, "big.bin"]
+    assert sorted(file.name for file in (tmp_path / "set").iterdir()) == [RECORD_FILE, "big.bin"]
 
 
 def test_a_second_call_goes_on_after_the_first_gave_up(server: Server, get, tmp_path: Path) -> None:
@@ -235,21 +235,21 @@ def test_nothing_is_written_outside(server: Server, get, tmp_path: Path) -> None
 
 
 def test_other_addresses_are_refused(get) -> None:
-    with pytest.raises(WrongUse, match="no web address"):
+    with pytest.raises(UsageError, match="no web address"):
         get(RemoteFile("file:///etc/passwd"))
 
 
 def test_every_set_is_open_or_says_where_it_lies(tmp_path: Path) -> None:
-    assert set(SOURCES) < set(NAMES)
+    assert set(SOURCES) < set(DATASET_NAMES)
     assert set(NOTES) <= set(SOURCES)
-    for name in set(NAMES) - set(SOURCES):
-        with pytest.raises(WrongUse) as refused:
+    for name in set(DATASET_NAMES) - set(SOURCES):
+        with pytest.raises(UsageError) as refused:
             fetch(name, tmp_path / name)
-        spec = dataset(name)
+        spec = get_dataset(name)
         assert spec.url in str(refused.value)
         assert spec.terms in str(refused.value)
         assert not (tmp_path / name).exists()
-        assert how_to_get(name) == str(refused.value)
+        assert describe_manual_download(name) == str(refused.value)
 
 
 def test_the_known_sources_are_well_formed() -> None:
@@ -268,12 +268,12 @@ def test_the_command_line_makes_and_refuses(tmp_path: Path) -> None:
     )
     assert made.exit_code == 0
     told = json.loads(made.stdout)
-    assert told["cases"] == len(dataset("CT-Kidney").read(tmp_path / "k").cases)
+    assert told["cases"] == len(get_dataset("CT-Kidney").read(tmp_path / "k").cases)
     assert told["name"] == "CT-Kidney"
     refused = run.invoke(app, ["data", "fetch", "ADNI", str(tmp_path / "a")])
-    assert isinstance(refused.exception, WrongUse)
+    assert isinstance(refused.exception, UsageError)
     unknown = run.invoke(app, ["data", "make", "mnist", str(tmp_path / "m")])
-    assert isinstance(unknown.exception, WrongUse)
+    assert isinstance(unknown.exception, UsageError)
     assert "chest" in str(unknown.exception)
     assert "IU-Xray" in str(unknown.exception)
 
@@ -291,7 +291,7 @@ def test_a_folder_with_other_files_is_left_alone(server: Server, tmp_path: Path)
     """An archive that is unpacked there would overwrite what has the same name."""
     source = server.source("a.bin", BODY)
     (tmp_path / "a.csv").write_text("mine")
-    with pytest.raises(WrongUse, match="not empty, and holds no download of VerSe"):
+    with pytest.raises(UsageError, match="not empty, and holds no download of VerSe"):
         fetch("VerSe", tmp_path, sources=[source])
     assert server.asked == []
     (tmp_path / "a.bin.part").write_bytes(BODY[:100])  # of an attempt that broke off

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from m3b.bench.on_ray import OnRay
+from m3b.bench.on_ray import RayEngine
 from m3b.bench.store import read_lines, read_rows
-from m3b.bench.sweep import Plan, run_sweep
-from m3b.bench.tasks import choose
+from m3b.bench.sweep import SweepPlan, run_sweep
+from m3b.bench.tasks import choose_tasks
 
 ray: Any = pytest.importorskip("ray")
 cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
@@ -52,7 +52,7 @@ def test_a_node_is_killed_and_another_found_in_mid_sweep(cluster: Any, tmp_path:
     cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
-    plan = Plan(choose([]), runs=2, simulate=2.0)
+    plan = SweepPlan(choose_tasks([]), runs=2, simulate=2.0)
     done: list[str] = []
 
     def disturb(what: str, row: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ def test_a_node_is_killed_and_another_found_in_mid_sweep(cluster: Any, tmp_path:
             cluster.remove_node(doomed, allow_graceful=False)
             cluster.add_node(num_cpus=1)
 
-    assert run_sweep(plan, tmp_path, OnRay(cpus=1.0), told=disturb) == 28
+    assert run_sweep(plan, tmp_path, RayEngine(cpus=1.0), on_event=disturb) == 28
     rows = read_rows(tmp_path)
     assert len(rows) == 28
     assert {row["reason"] for row in rows} == {"simulated"}, "no cell is lost with its node"
@@ -78,10 +78,10 @@ def test_a_node_is_killed_and_another_found_in_mid_sweep(cluster: Any, tmp_path:
 
 @pytest.mark.slow
 def test_a_sweep_on_ray_is_taken_up_by_the_local_engine(cluster: Any, tmp_path: Path) -> None:
-    from m3b.bench.local import Local
+    from m3b.bench.local import LocalEngine
 
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
-    some = choose(["ct-kidney", "btcv"])
-    assert run_sweep(Plan(some, simulate=0.0), tmp_path, OnRay(cpus=1.0)) == 2
-    assert run_sweep(Plan(some, runs=2, simulate=0.0), tmp_path, Local()) == 2
+    some = choose_tasks(["ct-kidney", "btcv"])
+    assert run_sweep(SweepPlan(some, simulate=0.0), tmp_path, RayEngine(cpus=1.0)) == 2
+    assert run_sweep(SweepPlan(some, runs=2, simulate=0.0), tmp_path, LocalEngine()) == 2
     assert len(read_rows(tmp_path)) == 4

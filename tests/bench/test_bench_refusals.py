@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from m3b.bench.datasets import NAMES, dataset
+from m3b.bench.datasets import DATASET_NAMES, get_dataset
 from m3b.bench.datasets.masks import read_mask
 from m3b.bench.datasets.writing import save_nifti, save_picture
 from m3b.errors import DataError
@@ -27,9 +27,9 @@ def copy(stand_in, tmp_path: Path):
     return get
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATASET_NAMES)
 def test_no_folder_an_empty_one_and_a_strange_one(name: str, tmp_path: Path) -> None:
-    spec = dataset(name)
+    spec = get_dataset(name)
     with pytest.raises(DataError, match="There is no folder"):
         spec.read(tmp_path / "nowhere")
     with pytest.raises(DataError, match="it is empty"):
@@ -59,7 +59,7 @@ def test_a_missing_part_is_named(name: str, gone: str, words: str, copy) -> None
     target = folder / gone
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     with pytest.raises(DataError, match=words):
-        dataset(name).read(folder)
+        get_dataset(name).read(folder)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_incomplete_download_is_not_read_as_a_small_set(name: str, inner: str
     for file in sorted((folder / inner).iterdir())[3:]:
         file.unlink()
     with pytest.raises(DataError, match="Is the download complete"):
-        dataset(name).read(folder)
+        get_dataset(name).read(folder)
 
 
 def test_a_table_without_its_column(copy) -> None:
@@ -79,7 +79,7 @@ def test_a_table_without_its_column(copy) -> None:
     table = folder / "metadata.csv"
     table.write_text(table.read_text(encoding="utf-8").replace("aclDiagnosis", "diagnosis"), encoding="utf-8")
     with pytest.raises(DataError, match="no column aclDiagnosis; its columns are examId"):
-        dataset("KneeMRI").read(folder)
+        get_dataset("KneeMRI").read(folder)
 
 
 def test_a_label_that_does_not_exist(copy) -> None:
@@ -88,7 +88,7 @@ def test_a_label_that_does_not_exist(copy) -> None:
     lines[1] = ",".join([*lines[1].split(",")[:2], "7", *lines[1].split(",")[3:]])
     (folder / "metadata.csv").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(DataError, match="'7', not 0, 1, 2"):
-        dataset("KneeMRI").read(folder)
+        get_dataset("KneeMRI").read(folder)
 
 
 def test_a_patient_in_two_classes(copy) -> None:
@@ -96,17 +96,17 @@ def test_a_patient_in_two_classes(copy) -> None:
     patient = next(entry for entry in (folder / "CP").iterdir() if entry.is_dir() and entry.name.isdigit())
     shutil.copytree(patient, folder / "Normal" / patient.name)
     with pytest.raises(DataError, match=f"Patient {patient.name} lies in Normal and in CP"):
-        dataset("CC-CCII").read(folder)
+        get_dataset("CC-CCII").read(folder)
 
 
 def test_another_list_of_labels(copy) -> None:
     folder = copy("INSTANCE22")
     (folder / "labels.json").write_text('["haemorrhage", "stroke"]', encoding="utf-8")
     with pytest.raises(DataError, match="must list 1 names"):
-        dataset("INSTANCE22").read(folder)
+        get_dataset("INSTANCE22").read(folder)
     (folder / "labels.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match="cannot be read as JSON"):
-        dataset("INSTANCE22").read(folder)
+        get_dataset("INSTANCE22").read(folder)
 
 
 @pytest.mark.parametrize("path", ["../other/1.nii.gz", "/etc/passwd", "images/../../x.nii.gz", ""])
@@ -117,7 +117,7 @@ def test_a_list_that_points_outside(path: str, copy) -> None:
     records[0]["image_path"] = path
     file.write_text(json.dumps(records), encoding="utf-8")
     with pytest.raises(DataError, match="does not lie inside"):
-        dataset("RadGenome-BrainMRI").read(folder)
+        get_dataset("RadGenome-BrainMRI").read(folder)
 
 
 @pytest.mark.parametrize("record", [{"image_path": "a"}, ["a"], {"image_path": "a", "finding": 3}, 7])
@@ -125,7 +125,7 @@ def test_a_record_without_its_text(record: object, copy) -> None:
     folder = copy("CT-RATE")
     (folder / "test_reports.json").write_text(json.dumps([record]), encoding="utf-8")
     with pytest.raises(DataError, match="record 0"):
-        dataset("CT-RATE").read(folder)
+        get_dataset("CT-RATE").read(folder)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_damaged_box_record(change: dict[str, object], copy) -> None:
         record[key] = value[: len(record["boxes"])] if value else value
     file.write_text(json.dumps(records), encoding="utf-8")
     with pytest.raises(DataError, match=r"train\.json"):
-        dataset("ChestX-Det10").read(folder)
+        get_dataset("ChestX-Det10").read(folder)
 
 
 def test_masks_that_are_none(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from m3b.bench.carving import carve
 from m3b.bench.control import derange
-from m3b.bench.scoring import Score, score
-from m3b.sandbox import choose
+from m3b.bench.scoring import Score, score_hidden_cases
+from m3b.sandbox import choose_sandbox
 
 HEAD = """
 import argparse, json
@@ -92,7 +92,7 @@ def test_detection_with_another_name_for_the_class(stand_in, tmp_path: Path) -> 
     spec, made, _ = stand_in("INSTANCE22")
     hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
     by_hand = model(tmp_path / "model", "detection", BLEED, ["bleed"], {"bleed": 1})
-    found = score(hidden, spec, by_hand, sandbox=choose())
+    found = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
     assert found.error == "", found.error
     assert found.names == {"bleed": next(iter(spec.values.values()))}
     assert found.primary is not None
@@ -127,7 +127,7 @@ def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_p
     spec, made, _ = stand_in("BTCV")
     hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
     by_hand = model(tmp_path / "model", "segmentation", ORGANS, ["Liver"], {"Liver": 1})
-    found = score(hidden, spec, by_hand, sandbox=choose())
+    found = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
     assert found.error == "", found.error
     assert found.names == {"Liver": "liver"}, "by its name, not by its number, which means the spleen here"
     assert found.primary is not None
@@ -140,7 +140,7 @@ def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_p
 def test_reports_that_are_always_the_same(stand_in, tmp_path: Path) -> None:
     spec, made, _ = stand_in("IU-Xray")
     hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
-    found = score(hidden, spec, model(tmp_path / "model", "report", NORMAL, []), sandbox=choose())
+    found = score_hidden_cases(hidden, spec, model(tmp_path / "model", "report", NORMAL, []), sandbox=choose_sandbox())
     assert found.error == "", found.error
     assert found.constant
     assert not found.ok
@@ -150,12 +150,12 @@ def test_reports_that_are_always_the_same(stand_in, tmp_path: Path) -> None:
 def test_a_model_for_another_task_and_a_broken_one(stand_in, tmp_path: Path) -> None:
     spec, made, _ = stand_in("CT-Kidney")
     hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
-    found = score(hidden, spec, model(tmp_path / "one", "report", NORMAL, []), sandbox=choose())
+    found = score_hidden_cases(hidden, spec, model(tmp_path / "one", "report", NORMAL, []), sandbox=choose_sandbox())
     assert "is a model for report" in found.error
     broken = model(
         tmp_path / "two", "diagnosis", "\ndef answer(number, path):\n    raise SystemExit(3)\n", list(spec.classes)
     )
-    found = score(hidden, spec, broken, sandbox=choose())
+    found = score_hidden_cases(hidden, spec, broken, sandbox=choose_sandbox())
     assert "status 3" in found.error
     assert not found.ok
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from m3b.bench.datasets import RawCase
-from m3b.bench.datasets.doubt import Ladder, macro_auroc, mistaken_ceiling, shuffle_some
+from m3b.bench.datasets.doubt import ClassSizeModel, compute_swap_ceiling, macro_auroc, swap_some_classes
 from m3b.bench.datasets.drawing import dice
 from m3b.bench.datasets.masks import read_mask
 from m3b.bench.datasets.wording import bleu_1
@@ -207,7 +207,7 @@ def test_the_best_constant_report_is_well_below_the_ceiling(name: str, stand_in)
 def test_the_ceiling_of_a_ladder_follows_from_its_overlap() -> None:
     """Two rungs d standard deviations apart: AUROC = Phi(d / sqrt 2)."""
     random = np.random.default_rng(0)
-    ladder = Ladder((0.0, 2.0), 1.0)
+    ladder = ClassSizeModel((0.0, 2.0), 1.0)
     rungs = [number % 2 for number in range(4000)]
     sizes = [ladder.means[rung] + ladder.sd * random.standard_normal() for rung in rungs]
     assert abs(ladder.ceiling(rungs, sizes) - 0.9214) < 0.01
@@ -217,10 +217,10 @@ def test_the_ceiling_of_a_ladder_follows_from_its_overlap() -> None:
 def test_the_ceiling_of_mistaken_labels_follows_from_their_share(classes: int, share: float) -> None:
     random = np.random.default_rng(0)
     truth = [number % classes for number in range(6000)]
-    shown = shuffle_some(random, truth, share, classes)
+    shown = swap_some_classes(random, truth, share, classes)
     assert np.mean(np.array(truth) != np.array(shown)) == pytest.approx(share, abs=1e-3)
     wanted = 1 - share * classes / (2 * (classes - 1))
-    assert mistaken_ceiling(truth, shown, classes, share) == pytest.approx(wanted, abs=0.01)
+    assert compute_swap_ceiling(truth, shown, classes, share) == pytest.approx(wanted, abs=0.01)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)), min_size=3))

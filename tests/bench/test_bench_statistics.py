@@ -10,35 +10,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3b.bench import paper
-from m3b.bench.statistics import by_task, difference, newcombe, pass_all_k, pass_at_k, wilson
-from m3b.bench.tasks import all_tasks
+from m3b.bench.statistics import (
+    bootstrap_by_task,
+    bootstrap_difference,
+    newcombe_interval,
+    pass_all_k,
+    pass_at_k,
+    wilson_interval,
+)
+from m3b.bench.tasks import load_tasks
 
 
 def test_the_published_averages_recompute_from_their_cells_but_for_the_one_that_is_noted() -> None:
     """94.29 % is 66 of 70; the printed 4.29 % of one model is 2 of 70 by its cells."""
     totals = {model: (sum(c.successes for c in cells.values()), sum(c.runs for c in cells.values()))
-              for model, cells in paper.completion().items()}  # fmt: skip
-    protocol = paper.paper()["protocol"]
+              for model, cells in paper.load_completion().items()}  # fmt: skip
+    protocol = paper.load_paper()["protocol"]
     assert {runs for _, runs in totals.values()} == {protocol["tasks"] * protocol["runs"]}
-    printed = paper.printed_averages()
+    printed = paper.load_printed_averages()
     off = {model: count for model, (count, runs) in totals.items() if round(100 * count / runs, 2) != printed[model]}
     assert off == {"Gemini-2.0-flash": 2}
-    assert any("Gemini-2.0-flash" in note and "2 of 70" in note for note in paper.notes("Table 1"))
-    share = wilson(*totals["Claude-3.7-Sonnet"])
+    assert any("Gemini-2.0-flash" in note and "2 of 70" in note for note in paper.load_notes("Table 1"))
+    share = wilson_interval(*totals["Claude-3.7-Sonnet"])
     assert (round(100 * share.low, 1), round(100 * share.high, 1)) == (86.2, 97.8)
 
 
 def test_the_published_systems_recompute_from_their_families() -> None:
-    for row in paper.systems():
+    for row in paper.load_systems():
         assert row.total.runs == 28
-        assert round(100 * row.total.interval().value, 2) == row.percent, row.name
-        assert set(row.means) == {family for family, count in row.runs.items() if count.successes}, row.name
+        assert round(100 * row.total.interval().value, 2) == row.average_percent, row.name
+        assert set(row.mean_costs) == {family for family, count in row.runs.items() if count.successes}, row.name
 
 
 def test_single_executions_speak_of_the_benchmarks_tasks() -> None:
-    tasks = {task.id for task in all_tasks() if task.variant == "plain"}
-    for name in paper.OURS.values():
-        number, rows = paper.executions(name)
+    tasks = {task.id for task in load_tasks() if task.variant == "plain"}
+    for name in paper.PAPER_NAMES.values():
+        number, rows = paper.load_executions(name)
         assert 5 <= number <= 14
         assert set(rows) == tasks
         assert {len(runs) for runs in rows.values()} == {2}
@@ -49,7 +56,7 @@ def test_single_executions_speak_of_the_benchmarks_tasks() -> None:
 def test_wilson_agrees_with_statsmodels(case: tuple[int, int]) -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     low, high = proportion.proportion_confint(*case, method="wilson")
-    mine = wilson(*case)
+    mine = wilson_interval(*case)
     assert (mine.low, mine.high) == pytest.approx((low, high), abs=1e-9)
 
 
@@ -59,7 +66,7 @@ def test_newcombe_agrees_with_statsmodels(case: tuple[int, int, int, int]) -> No
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     a, n, b, m = case
     low, high = proportion.confint_proportions_2indep(a, n, b, m, compare="diff", method="newcomb")
-    mine = newcombe((a, n), (b, m))
+    mine = newcombe_interval((a, n), (b, m))
     assert (mine.low, mine.high) == pytest.approx((low, high), abs=1e-6)
 
 
@@ -74,7 +81,7 @@ def test_the_bootstrap_by_task_agrees_with_scipy() -> None:
         [np.mean(values) for values in runs.values()]
     )  # tasks of equal size: the mean of means is the mean
     theirs = stats.bootstrap((means,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
-    mine = by_task(runs, draws=20_000)
+    mine = bootstrap_by_task(runs, draws=20_000)
     assert mine.value == pytest.approx(means.mean())
     assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.012)
 
@@ -87,27 +94,27 @@ def test_the_paired_difference_agrees_with_scipy() -> None:
     second = {task: (random.random(5) < 0.6).astype(float).tolist() for task in tasks}
     gaps = np.array([np.mean(first[task]) - np.mean(second[task]) for task in tasks])
     theirs = stats.bootstrap((gaps,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
-    mine = difference(first, second, draws=20_000)
+    mine = bootstrap_difference(first, second, draws=20_000)
     assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.012)
-    back = difference(second, first, draws=20_000)
+    back = bootstrap_difference(second, first, draws=20_000)
     assert back.value == pytest.approx(-mine.value)
 
 
 def test_tasks_make_the_interval_wider_than_runs_do() -> None:
     alike = {f"task{k}": [float(k < 12)] * 5 for k in range(14)}
-    clustered, plain = by_task(alike), wilson(60, 70)
+    clustered, plain = bootstrap_by_task(alike), wilson_interval(60, 70)
     assert clustered.high - clustered.low > plain.high - plain.low
 
 
 def test_all_alike_is_not_certain() -> None:
-    perfect = by_task({f"task{k}": [1.0] * 5 for k in range(14)})
+    perfect = bootstrap_by_task({f"task{k}": [1.0] * 5 for k in range(14)})
     assert perfect.value == perfect.high == 1.0
     assert 0.7 < perfect.low < 0.8
-    same = difference({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": [0.0]})
+    same = bootstrap_difference({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": [0.0]})
     assert same.low < 1.0
-    assert by_task({"a": [1.0, 0.0]}).low is None
+    assert bootstrap_by_task({"a": [1.0, 0.0]}).low is None
     with pytest.raises(ValueError, match="no runs"):
-        by_task({})
+        bootstrap_by_task({})
 
 
 @settings(deadline=None)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from m3b.bench.gather import gather
-from m3b.bench.render import as_csv, as_html, as_text, write_files, write_report
-from m3b.bench.store import Store
-from m3b.bench.tables import tables
-from m3b.bench.tasks import choose
+from m3b.bench.gather import gather_rows
+from m3b.bench.render import to_csv, to_html, to_text, write_files, write_report
+from m3b.bench.store import SweepStore
+from m3b.bench.tables import make_tables
+from m3b.bench.tasks import choose_tasks
 from m3b.writing import csv_cell
 
 M3B = str(Path(sys.executable).with_name("m3b"))
@@ -40,7 +40,7 @@ def row(task: str, run: int, ok: bool, **more: Any) -> dict[str, Any]:
 
 
 def sweep() -> list[dict[str, Any]]:
-    names = [task.id for task in choose([])]
+    names = [task.id for task in choose_tasks([])]
     own = [row(task, run, not (task == "verse" and run)) for task in names for run in range(2)]
     other = [
         row(task, run, number % 2 == 0, system="m3b-single") for number, task in enumerate(names) for run in range(2)
@@ -50,7 +50,7 @@ def sweep() -> list[dict[str, Any]]:
 
 
 def test_every_table_is_there_and_says_what_it_stands_on() -> None:
-    made = {table.name: table for table in tables(sweep())}
+    made = {table.name: table for table in make_tables(sweep())}
     assert {"table1", "table2", "differences", "table3", "table10", "table17", "quality", "failures"} <= set(made)
     completion = {one[0]: one[1:] for one in made["table1"].rows}
     assert completion["verse"][0] == "1/2 (9-91 %)"
@@ -81,33 +81,33 @@ def test_every_table_is_there_and_says_what_it_stands_on() -> None:
 
 def test_figures_of_sets_without_patients_carry_a_mark() -> None:
     rows = [row("ct-kidney", 0, True), row("verse", 0, True, dataset="VerSe"), row("own", 0, True, dataset="Mine")]
-    (found,) = [one for one in tables(rows) if one.name == "quality"]
+    (found,) = [one for one in make_tables(rows) if one.name == "quality"]
     named = {one[0].split(" / ")[0]: one[0].endswith(" *") for one in found.rows}
     assert named == {"ct-kidney": True, "verse": False, "own": False}
     assert "nobody recorded the patients" in found.notes[0]
-    (known,) = [one for one in tables(rows[1:]) if one.name == "quality"]
+    (known,) = [one for one in make_tables(rows[1:]) if one.name == "quality"]
     assert known.notes == ()
 
 
 def test_declined_requests_have_a_row_of_their_own() -> None:
     rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
-    first = {one[0]: one[1] for one in tables(rows)[0].rows}
+    first = {one[0]: one[1] for one in make_tables(rows)[0].rows}
     assert first["average, by task"].startswith("100.0 %")
     assert first["requests to be declined"] == "0/1"
 
 
 def test_a_sweep_of_declined_requests_alone_has_its_tables() -> None:
     rows = [row("decline:ecg", run, True, family="decline", score=None, kind="declined") for run in range(2)]
-    made = {table.name: table for table in tables(rows)}
+    made = {table.name: table for table in make_tables(rows)}
     assert {one[0]: one[1] for one in made["table1"].rows} == {"requests to be declined": "2/2"}
 
 
 def test_a_table_survives_csv(tmp_path: Path) -> None:
-    for table in tables(sweep()):
-        read = list(csv.reader(as_csv(table).splitlines()))
-        assert read == [[csv_cell(text) for text in row] for row in (table.head, *table.rows)]
+    for table in make_tables(sweep()):
+        read = list(csv.reader(to_csv(table).splitlines()))
+        assert read == [[csv_cell(text) for text in row] for row in (table.header, *table.rows)]
         assert [row[0] for row in read[1:]] == [row[0] for row in table.rows]
-    written = write_files(tables(sweep()), tmp_path)
+    written = write_files(make_tables(sweep()), tmp_path)
     assert (tmp_path / "bench.html") in written
 
 
@@ -130,7 +130,7 @@ class Checker(HTMLParser):
 
 
 def test_the_page_is_whole_and_escapes_what_it_shows() -> None:
-    page = as_html(tables([row("<script>alert(1)</script>", 0, True), *sweep()]))
+    page = to_html(make_tables([row("<script>alert(1)</script>", 0, True), *sweep()]))
     assert "<script>" not in page
     seen = Checker()
     seen.feed(page)
@@ -145,7 +145,7 @@ def bench(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", ["table", "report"])
 def test_tables_that_were_edited_are_not_overwritten(tmp_path: Path, command: str) -> None:
-    with Store(tmp_path / "sweep") as store:
+    with SweepStore(tmp_path / "sweep") as store:
         for one in sweep():
             store.finish(one)
     place = tmp_path / "made"
@@ -163,12 +163,12 @@ def test_tables_that_were_edited_are_not_overwritten(tmp_path: Path, command: st
 
 
 def test_the_command_shows_tables(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
+    with SweepStore(tmp_path) as store:
         for one in sweep():
             store.finish(one)
     shown = bench("table", tmp_path, "-o", tmp_path / "out")
     assert shown.returncode == 0
-    assert as_text(tables(sweep())) in shown.stdout
+    assert to_text(make_tables(sweep())) in shown.stdout
     assert (tmp_path / "out" / "table1.csv").is_file()
     told = json.loads(bench("table", tmp_path, "--json").stdout)
     assert [one["name"] for one in told["tables"]][:2] == ["table1", "table2"]
@@ -176,18 +176,18 @@ def test_the_command_shows_tables(tmp_path: Path) -> None:
 
 def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None:
     for place, host in (("here", "http://gpu1.lan/v1"), ("there", "http://gpu2.lan/v1")):
-        with Store(tmp_path / place) as store:
+        with SweepStore(tmp_path / place) as store:
             for one in sweep():
                 store.finish({**one, "model": f"{one['model']}@{host}"})
-    rows = gather([tmp_path / "here", tmp_path / "there"])
+    rows = gather_rows([tmp_path / "here", tmp_path / "there"])
     assert {one["model"] for one in rows} == {one["model"] for one in sweep()}
     assert len(rows) == 2 * len(sweep())
-    assert len(gather([tmp_path / "here", tmp_path / "here"])) == len(sweep()), "named twice is counted once"
+    assert len(gather_rows([tmp_path / "here", tmp_path / "here"])) == len(sweep()), "named twice is counted once"
     assert "gpu1" not in bench("table", tmp_path / "here", tmp_path / "there").stdout
-    with Store(tmp_path / "both") as store:
+    with SweepStore(tmp_path / "both") as store:
         for place in ("a", "b"):
             store.finish({**row("x", 0, True), "key": place, "model": f"openai:q@http://{place}/v1"})
-    assert sorted(one["model"] for one in gather([tmp_path / "both"])) == ["openai:q", "openai:q (2)"]
+    assert sorted(one["model"] for one in gather_rows([tmp_path / "both"])) == ["openai:q", "openai:q (2)"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_tasks_and_systems_are_listed() -> None:
 
 
 def test_the_command_writes_a_papers_section(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
+    with SweepStore(tmp_path) as store:
         for one in sweep():
             store.finish({**one, "task": "50%_of & {all}\\"} if one["task"] == "adni" else one)
     ended = bench("report", tmp_path)
@@ -238,7 +238,7 @@ def test_the_command_writes_a_papers_section(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
 def test_the_section_compiles(tmp_path: Path) -> None:
-    write_report(tables(sweep()), tmp_path)
+    write_report(make_tables(sweep()), tmp_path)
     ended = subprocess.run(["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "section.tex"], cwd=tmp_path,
                            capture_output=True, text=True, errors="replace", check=False)  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-2000:]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.bench.datasets import NAMES, dataset
+from m3b.bench.datasets import DATASET_NAMES, get_dataset
 from m3b.bench.datasets.masks import read_mask
 
 
@@ -42,10 +42,10 @@ def test_adni_drops_other_groups_and_orphans(stand_in) -> None:
 
 
 def test_adni_ids_match_with_and_without_their_letter(tmp_path: Path) -> None:
-    made = dataset("ADNI").make(tmp_path / "x", patients=6)
+    made = get_dataset("ADNI").make(tmp_path / "x", patients=6)
     table = next(made.folder.glob("*.csv"))
     table.write_text(table.read_text(encoding="utf-8").replace('"I', '"').replace('"mage', '"Image'), encoding="utf-8")
-    assert len(dataset("ADNI").read(made.folder).cases) == made.cases
+    assert len(get_dataset("ADNI").read(made.folder).cases) == made.cases
 
 
 def test_knee_stacks_have_the_slices_first_and_differ_in_size(stand_in) -> None:
@@ -261,12 +261,12 @@ def test_iu_archives_of_open_i_are_read(tmp_path: Path) -> None:
               '>Normal.</AbstractText></Abstract><parentImage id="CXR1_1_IM-0001-3001"/></eCitation>')  # fmt: skip
     (tmp_path / "ecgen-radiology" / "1.xml").write_text(report, encoding="utf-8")
     Image.new("L", (4, 4)).save(tmp_path / "NLMCXR_png" / "CXR1_1_IM-0001-3001.png")
-    (case,) = dataset("IU-Xray").read(tmp_path).cases
+    (case,) = get_dataset("IU-Xray").read(tmp_path).cases
     assert (case.patient, case.findings, case.impression) == ("1", "Clear.", "Normal.")
     assert case.images == ("NLMCXR_png/CXR1_1_IM-0001-3001.png",)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATASET_NAMES)
 def test_a_patient_stays_on_one_side_when_the_set_is_split_by_patient(name: str, stand_in) -> None:
     _, _, reading = stand_in(name)
     held = set(reading.patients[::5])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.bench.datasets import dataset
-from m3b.bench.suspicion import _figures
-from m3b.bench.union import merged_answer, merged_index
+from m3b.bench.datasets import get_dataset
+from m3b.bench.suspicion import _iterate_figures
+from m3b.bench.union import merge_answer, merge_index
 from m3b.data.index import Index, Record
 from m3b.data.reading import read_mask
 from m3b.models import Prediction
-from m3b.tasks import family
+from m3b.tasks import get_family
 
 
 def picture(file: Path, array: np.ndarray) -> str:
@@ -36,10 +36,10 @@ def index(tmp_path: Path) -> Index:
 
 
 def test_any_finding_counts(index: Index, tmp_path: Path) -> None:
-    made = merged_index(index, "abnormality", tmp_path)
+    made = merge_index(index, "abnormality", tmp_path)
     assert made.classes == ("abnormality",)
     assert np.unique(read_mask(str(made.test[0].mask), str(tmp_path)).array).tolist() == [0, 1]
-    assert merged_index(index, "abnormality", tmp_path) == made, "files are made once"
+    assert merge_index(index, "abnormality", tmp_path) == made, "files are made once"
     one, other = np.zeros((16, 16)), np.zeros((16, 16))
     one[2:6, 2:6], other[8:12, 8:12] = 1, 1
     files = {
@@ -47,19 +47,19 @@ def test_any_finding_counts(index: Index, tmp_path: Path) -> None:
         "mass": Path(picture(tmp_path / "m" / "2.png", other)),
     }
     answer = Prediction(image="a", masks=files, anomaly_score=1.0)
-    merged = merged_answer(answer, "abnormality", made.test[0], tmp_path, tmp_path)
-    row = family("detection").measure(made.test[0], merged, made, tmp_path)
-    scores = family("detection").score([row], made, primary="dice")
+    merged = merge_answer(answer, "abnormality", made.test[0], tmp_path, tmp_path)
+    row = get_family("detection").measure(made.test[0], merged, made, tmp_path)
+    scores = get_family("detection").score([row], made, primary="dice")
     assert scores.to_dict()["primary"]["value"] == pytest.approx(1.0)
 
 
 def test_the_card_says_so() -> None:
-    spec = dataset("ChestX-Det10")
-    assert spec.union == "abnormality"
-    assert not any(dataset(name).union for name in ("BTCV", "COVID19", "MSD-Pancreas"))
+    spec = get_dataset("ChestX-Det10")
+    assert spec.merged_class == "abnormality"
+    assert not any(get_dataset(name).merged_class for name in ("BTCV", "COVID19", "MSD-Pancreas"))
 
 
 def test_validation_figures_are_no_claim() -> None:
     own = {"validation": {"bleu_1": 0.9}, "train_bleu_1": 0.99, "fold0": {"bleu_1": 0.95}, "epochs": 3}
-    assert list(_figures(own, "bleu_1")) == []
-    assert list(_figures({**own, "test": {"bleu_1": 0.8}, "bleu_1": 0.7}, "bleu_1")) == [0.8, 0.7]
+    assert list(_iterate_figures(own, "bleu_1")) == []
+    assert list(_iterate_figures({**own, "test": {"bleu_1": 0.8}, "bleu_1": 0.7}, "bleu_1")) == [0.8, 0.7]

@@ -16,11 +16,11 @@ import pytest
 from test_systems import DELIVER
 
 from m3b.bench.systems import CellJob, CellOutcome
-from m3b.bench.systems.outside import OUTSIDE
+from m3b.bench.systems.outside import EXTERNAL_SYSTEMS
 from m3b.errors import SandboxError
-from m3b.sandbox import choose
-from m3b.testing import Scripted
-from m3b.testing.scripted import call, fault, say
+from m3b.sandbox import choose_sandbox
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import call, llm_error, say
 
 pytestmark = pytest.mark.slow
 
@@ -98,36 +98,36 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     more = os.environ.get("M3B_OUTSIDE_PATH", "")
     monkeypatch.setenv("PATH", f"{more}{os.pathsep}{os.environ['PATH']}" if more else os.environ["PATH"])
     monkeypatch.setenv("SECRET_API_KEY", "s3cret")
-    why = OUTSIDE[request.param].missing()
+    why = EXTERNAL_SYSTEMS[request.param].explain_missing()
     if why:
         pytest.skip(why)
     try:
-        choose("bubblewrap")
+        choose_sandbox("bubblewrap")
     except SandboxError as error:
         pytest.skip(f"outside systems need bubblewrap: {error}")
     return str(request.param)
 
 
-def run(name: str, folder: Path, model: Scripted, actions: int) -> CellOutcome:
+def run(name: str, folder: Path, model: ScriptedModel, actions: int) -> CellOutcome:
     data = folder / "spots"
     data.mkdir()
     (data / "table.csv").write_text("image,label\na.png,1\n")
     card = {"name": "Spots", "description": "Invented.", "path": str(data)}
     options = {"max_actions": actions, "train_minutes": 1.0, "max_wall": 300, "sandbox": "bubblewrap"}
     job = CellJob(folder / "cell", "Tell spots apart.", [card], "openai:gpt-5-codex", options)
-    return replace(OUTSIDE[name], connect=lambda spec: model).run(job)
+    return replace(EXTERNAL_SYSTEMS[name], connect=lambda spec: model).run(job)
 
 
-def said(model: Scripted) -> str:
-    return "\n".join(message.text for messages, _ in model.seen for message in messages)
+def said(model: ScriptedModel) -> str:
+    return "\n".join(message.text for messages, _ in model.requests for message in messages)
 
 
 def test_it_delivers(name: str, tmp_path: Path) -> None:
-    model = Scripted(CASES[name](DELIVER + PROBE), repeat=True)
+    model = ScriptedModel(CASES[name](DELIVER + PROBE), repeat=True)
     ended = run(name, tmp_path, model, 8)
     assert ended.status == "completed", ended.reason
     assert (Path(ended.model) / "predict.py").is_file()
-    assert ended.usage["actions"] == len(model.seen) <= 8, "each request is an action, and none is asked twice"
+    assert ended.usage["actions"] == len(model.requests) <= 8, "each request is an action, and none is asked twice"
     assert ended.usage["output_tokens"] > 0
     assert ended.integrity == "clean"
     assert "Tell spots apart." in said(model)
@@ -141,7 +141,7 @@ def test_it_delivers(name: str, tmp_path: Path) -> None:
 def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:
     # AIDE plans its steps by the budget; it asks oftener where a reply holds no code
     steps = [say("I think.")] if name == "aide" else CASES[name](None)[:1]
-    ended = run(name, tmp_path, Scripted(steps, repeat=True), 3)
+    ended = run(name, tmp_path, ScriptedModel(steps, repeat=True), 3)
     assert ended.status == "out_of_budget", ended.reason
     assert ended.usage["actions"] == 3
     assert "all 3 requests are used; there is no folder Deliver" in ended.reason
@@ -150,11 +150,11 @@ def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:
 def test_it_gives_up(name: str, tmp_path: Path) -> None:
     giving = {"mini-swe-agent": CASES["mini-swe-agent"](None), "smolagents": CASES["smolagents"](None)[1:],
               "aider": [say("I cannot do this.")], "aide": CASES["aide"](None)}  # fmt: skip
-    ended = run(name, tmp_path, Scripted(giving[name], repeat=True), 4)
+    ended = run(name, tmp_path, ScriptedModel(giving[name], repeat=True), 4)
     assert (ended.status, ended.kind) == ("failed", "")
     assert "no folder Deliver" in ended.reason
 
 
 def test_no_model_answers(name: str, tmp_path: Path) -> None:
-    ended = run(name, tmp_path, Scripted([fault()], repeat=True), 3)
+    ended = run(name, tmp_path, ScriptedModel([llm_error()], repeat=True), 3)
     assert (ended.status, ended.kind) == ("failed", "provider"), ended.reason

@@ -16,15 +16,15 @@ import pytest
 from bench_kit import by_id
 
 from m3b.bench.cell import Cell, run_cell
-from m3b.bench.local import Local, share_of_cores
-from m3b.bench.store import Store, read_lines, read_rows
-from m3b.bench.sweep import Plan, run_sweep
-from m3b.bench.tasks import all_tasks, choose
-from m3b.errors import WrongUse
+from m3b.bench.local import LocalEngine, choose_cores
+from m3b.bench.store import SweepStore, read_lines, read_rows
+from m3b.bench.sweep import SweepPlan, run_sweep
+from m3b.bench.tasks import choose_tasks, load_tasks
+from m3b.errors import UsageError
 
 
-def plan(runs: int = 1, simulate: float = 0.0, tasks: tuple[str, ...] = ("ct-kidney", "btcv")) -> Plan:
-    return Plan(tuple(map(by_id, tasks)), runs=runs, simulate=simulate)
+def plan(runs: int = 1, simulate: float = 0.0, tasks: tuple[str, ...] = ("ct-kidney", "btcv")) -> SweepPlan:
+    return SweepPlan(tuple(map(by_id, tasks)), runs=runs, simulate=simulate)
 
 
 class Inline:
@@ -33,13 +33,13 @@ class Inline:
     def __init__(self, fail_at: int = -1) -> None:
         self.fail_at, self.seen = fail_at, 0
 
-    def run(self, cells: Any, store: Store, begin: Any, end: Any) -> None:
+    def run(self, cells: Any, store: SweepStore, begin: Any, end: Any) -> None:
         for cell in cells:
             begin(cell)
             if self.seen == self.fail_at:
                 raise KeyboardInterrupt
             self.seen += 1
-            end(run_cell(cell, store.place(cell.key)))
+            end(run_cell(cell, store.get_cell_folder(cell.key)))
 
 
 def lines_of(folder: Path, event: str) -> Counter[str]:
@@ -47,11 +47,11 @@ def lines_of(folder: Path, event: str) -> Counter[str]:
 
 
 def test_cells_run_in_processes_of_their_own(tmp_path: Path) -> None:
-    assert run_sweep(plan(runs=2), tmp_path, Local(jobs=2)) == 4
+    assert run_sweep(plan(runs=2), tmp_path, LocalEngine(jobs=2)) == 4
     rows = read_rows(tmp_path)
     assert len(rows) == 4
     assert set(lines_of(tmp_path, "done").values()) == {1}
-    assert run_sweep(plan(runs=2), tmp_path, Local(jobs=2)) == 0, "nothing is run twice"
+    assert run_sweep(plan(runs=2), tmp_path, LocalEngine(jobs=2)) == 0, "nothing is run twice"
     assert (tmp_path / "cells" / rows[0]["key"] / "cell.json").is_file()
 
 
@@ -94,7 +94,7 @@ def test_a_result_in_the_folder_is_not_run_again(tmp_path: Path) -> None:
 
 def test_a_cell_that_kills_its_process_three_times_is_a_failure(tmp_path: Path) -> None:
     for _ in range(3):
-        with Store(tmp_path) as store:
+        with SweepStore(tmp_path) as store:
             store.claim(Cell("m3b", "rules", by_id("ct-kidney"), 0).key)
     engine = Inline()
     run_sweep(plan(), tmp_path, engine)
@@ -105,7 +105,7 @@ def test_a_cell_that_kills_its_process_three_times_is_a_failure(tmp_path: Path) 
 
 def test_retry_runs_what_failed_for_the_worlds_fault(tmp_path: Path) -> None:
     for _ in range(3):
-        with Store(tmp_path) as store:
+        with SweepStore(tmp_path) as store:
             store.claim(Cell("m3b", "rules", by_id("ct-kidney"), 0).key)
     run_sweep(plan(), tmp_path, Inline())
     assert run_sweep(plan(), tmp_path, Inline()) == 0
@@ -114,27 +114,27 @@ def test_retry_runs_what_failed_for_the_worlds_fault(tmp_path: Path) -> None:
 
 
 def test_too_long_cells_are_ended(tmp_path: Path) -> None:
-    run_sweep(plan(simulate=60.0, tasks=("btcv",)), tmp_path, Local(limit_s=2.0))
+    run_sweep(plan(simulate=60.0, tasks=("btcv",)), tmp_path, LocalEngine(limit_s=2.0))
     row = read_rows(tmp_path)[0]
     assert (row["kind"], row["ok"]) == ("budget", False)
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
-    with Store(tmp_path), pytest.raises(WrongUse, match="Another sweep"):
-        Store(tmp_path)
+    with SweepStore(tmp_path), pytest.raises(UsageError, match="Another sweep"):
+        SweepStore(tmp_path)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(WrongUse, match=r"holds thesis\.tex and no sweep.*-o"):
-        Store(tmp_path)
+    with pytest.raises(UsageError, match=r"holds thesis\.tex and no sweep.*-o"):
+        SweepStore(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
     run_sweep(plan(), tmp_path, Inline())
-    other = Plan(plan().tasks, options={"train_minutes": 9.0}, simulate=0.0)
-    with pytest.raises(WrongUse, match="other options"):
+    other = SweepPlan(plan().tasks, options={"train_minutes": 9.0}, simulate=0.0)
+    with pytest.raises(UsageError, match="other options"):
         run_sweep(other, tmp_path, Inline())
 
 
@@ -174,37 +174,37 @@ def cell_processes(folder: Path) -> list[str]:
 
 def test_slots_share_the_processors() -> None:
     cores = sorted(os.sched_getaffinity(0))
-    shares = [share_of_cores(slot, len(cores)) for slot in range(len(cores))]
+    shares = [choose_cores(slot, len(cores)) for slot in range(len(cores))]
     assert sorted(core for share in shares for core in share) == cores
-    assert all(share_of_cores(slot, 64) for slot in range(64))
+    assert all(choose_cores(slot, 64) for slot in range(64))
 
 
 def test_the_tasks_are_whole() -> None:
-    tasks = all_tasks()
+    tasks = load_tasks()
     assert len({task.id for task in tasks}) == len(tasks)
-    assert len(choose([])) == 14
-    assert len({task.dataset for task in choose([])}) == 14
+    assert len(choose_tasks([])) == 14
+    assert len({task.dataset for task in choose_tasks([])}) == 14
     assert {task.family for task in tasks} == {"diagnosis", "segmentation", "detection", "report", "decline"}
-    assert {task.layout for task in choose(["layout"])} == {"official"}
+    assert {task.layout for task in choose_tasks(["layout"])} == {"official"}
     for task in tasks:
         assert len(task.request) > 15
-        for name in task.sets:
-            from m3b.bench.datasets import dataset
+        for name in task.dataset_names:
+            from m3b.bench.datasets import get_dataset
 
-            assert task.layout in dataset(name).layouts
-    assert choose(["CT-Kidney"]) == choose(["ct-kidney"])
-    with pytest.raises(WrongUse, match="No task"):
-        choose(["bananas"])
+            assert task.layout in get_dataset(name).layouts
+    assert choose_tasks(["CT-Kidney"]) == choose_tasks(["ct-kidney"])
+    with pytest.raises(UsageError, match="No task"):
+        choose_tasks(["bananas"])
 
 
 def test_simulated_cells_come_one_at_a_time(tmp_path: Path) -> None:
     """Ten thousand cells are never a list."""
     import tracemalloc
 
-    big = Plan(all_tasks()[:20], models=tuple(f"p:m{k}" for k in range(10)), runs=50, simulate=0.0)
+    big = SweepPlan(load_tasks()[:20], models=tuple(f"p:m{k}" for k in range(10)), runs=50, simulate=0.0)
     assert len(big) == 10_000
     tracemalloc.start()
-    count = sum(1 for _ in big.cells(tmp_path))
+    count = sum(1 for _ in big.iterate_cells(tmp_path))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 10_000

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from m3b.bench import paper
-from m3b.bench.relay import Meter, Relay
-from m3b.bench.relay.inside import ask
-from m3b.bench.relay.wire import completion, read_messages, read_tools
-from m3b.bench.systems import CellJob, known, system
-from m3b.bench.systems.command import Command, from_text
-from m3b.bench.systems.outside import AIDE, AIDER, MINI, REACT, SMOLAGENTS
-from m3b.bench.systems.react import parse
-from m3b.errors import WrongUse
-from m3b.llm.conversation import check
-from m3b.testing import Scripted
-from m3b.testing.scripted import call, fault, overflow, say
+from m3b.bench.relay import Relay, UsageMeter
+from m3b.bench.relay.inside import ask_relay
+from m3b.bench.relay.wire import read_messages, read_tools, to_completion
+from m3b.bench.systems import CellJob, get_system, list_systems
+from m3b.bench.systems.command import CommandSystem, parse_command
+from m3b.bench.systems.outside import AIDE, AIDER, MINI_SWE_AGENT, REACT, SMOLAGENTS
+from m3b.bench.systems.react import parse_reply
+from m3b.errors import UsageError
+from m3b.llm.conversation import validate_conversation
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import call, llm_error, overflow_error, say
 
 DELIVER = """
 import json, sys
@@ -72,8 +72,8 @@ def job(tmp_path: Path) -> CellJob:
     return CellJob(tmp_path / "cell", "Tell spots apart.", [card], "anthropic:some-model", options)
 
 
-def run(one: Command, job: CellJob, *steps: Any) -> Any:
-    model = Scripted([*steps, say("Go on.")], repeat=True)
+def run(one: CommandSystem, job: CellJob, *steps: Any) -> Any:
+    model = ScriptedModel([*steps, say("Go on.")], repeat=True)
     return replace(one, connect=lambda spec: model).run(job)
 
 
@@ -81,7 +81,12 @@ def run(one: Command, job: CellJob, *steps: Any) -> Any:
     ("one", "program", "place", "needed"),
     [
         (AIDER, "aider", "Deliver", ["--model", "openai/some-model", "--message-file", "PROMPT.md", "--yes-always"]),
-        (MINI, "mini", "Deliver", ["-m", "openai/relay", "-y", "--exit-immediately", "environment.timeout=3600"]),
+        (
+            MINI_SWE_AGENT,
+            "mini",
+            "Deliver",
+            ["-m", "openai/relay", "-y", "--exit-immediately", "environment.timeout=3600"],
+        ),
         (SMOLAGENTS, "smolagent", "Deliver", ["--model-id", "openai/relay", "--tools"]),
         (
             AIDE,
@@ -93,7 +98,7 @@ def run(one: Command, job: CellJob, *steps: Any) -> Any:
     ids=["aider", "mini", "smolagents", "aide"],
 )
 def test_adapters(
-    one: Command,
+    one: CommandSystem,
     program: str,
     place: str,
     needed: list[str],
@@ -104,7 +109,7 @@ def test_adapters(
     monkeypatch.setenv("SECRET_API_KEY", "s3cret")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     fake(tmp_path / "bin", program, place)
-    assert one.missing() == ""
+    assert one.explain_missing() == ""
     ended = run(one, job)
     assert ended.status == "completed", ended.reason
     work = Path(ended.work)
@@ -123,7 +128,7 @@ def test_adapters(
 def test_the_prompt_is_the_combined_one(job: CellJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     fake(tmp_path / "bin", "agent")
-    ended = run(from_text("command:agent --task {prompt_file} --model {model}"), job)
+    ended = run(parse_command("command:agent --task {prompt_file} --model {model}"), job)
     prompt = (Path(ended.work) / "PROMPT.md").read_text()
     for words in ("Task Manager", "Data Engineer", "Module Architect", "Model Trainer", "Tell spots apart.", "Spots",
                   "data at data/spots", "7 requests", "datacards.md", "DECLINED.txt"):  # fmt: skip
@@ -135,29 +140,29 @@ def test_the_prompt_is_the_combined_one(job: CellJob, tmp_path: Path, monkeypatc
 def test_what_is_not_installed_says_what_to_install(job: CellJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for name, package in (("aider", "aider-chat"), ("mini-swe-agent", "mini-swe-agent"), ("aide", "aideml")):
-        chosen = system(name)
-        if not chosen.missing():
+        chosen = get_system(name)
+        if not chosen.explain_missing():
             continue
-        assert f"pip install {package}" in chosen.missing()
+        assert f"pip install {package}" in chosen.explain_missing()
         ended = chosen.run(job)
         assert (ended.status, ended.kind) == ("failed", "not_installed")
 
 
 def test_a_refusal_a_crash_and_nothing(job: CellJob, tmp_path: Path) -> None:
     shell = "command:sh -c"
-    ended = run(from_text(f"{shell} 'echo no fitting data > DECLINED.txt' {{prompt_file}}"), job)
+    ended = run(parse_command(f"{shell} 'echo no fitting data > DECLINED.txt' {{prompt_file}}"), job)
     assert (ended.status, ended.reason) == ("no_dataset", "no fitting data")
     again = CellJob(tmp_path / "two", job.request, job.cards, job.model, job.options)
-    ended = run(from_text(f"{shell} 'echo boom; exit 9' {{prompt_file}}"), again)
+    ended = run(parse_command(f"{shell} 'echo boom; exit 9' {{prompt_file}}"), again)
     assert (ended.status, ended.kind) == ("failed", "crashed")
     assert "boom" in ended.reason
     third = CellJob(tmp_path / "three", job.request, job.cards, job.model, {**job.options, "max_wall": 2})
-    ended = run(from_text(f"{shell} 'sleep 100' {{prompt_file}}"), third)
+    ended = run(parse_command(f"{shell} 'sleep 100' {{prompt_file}}"), third)
     assert (ended.status, ended.kind) == ("out_of_budget", "timeout")
 
 
 def test_a_command_cannot_write_the_data(job: CellJob) -> None:
-    ended = run(from_text("command:sh -c 'echo x >> data/spots/table.csv; true' {prompt_file}"), job)
+    ended = run(parse_command("command:sh -c 'echo x >> data/spots/table.csv; true' {prompt_file}"), job)
     assert ended.integrity == "clean"
     assert Path(str(job.cards[0]["path"]), "table.csv").read_text() == "image,label\na.png,1\n"
 
@@ -185,11 +190,11 @@ def test_react_ends_when_the_budget_does(job: CellJob) -> None:
 
 
 def test_react_reads_replies() -> None:
-    assert parse('Thought: t\nAction: Run Command\nAction Input: {"command": "ls"}\nObservation: none') == (
+    assert parse_reply('Thought: t\nAction: Run Command\nAction Input: {"command": "ls"}\nObservation: none') == (
         "run command", {"command": "ls"})  # fmt: skip
     for bad in ("", "Action: x", "Action: x\nAction Input: no", "Action: x\nAction Input: [1]"):
         with pytest.raises(ValueError):
-            parse(bad)
+            parse_reply(bad)
 
 
 def body(**more: Any) -> bytes:
@@ -198,23 +203,23 @@ def body(**more: Any) -> bytes:
 
 def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "go", "description": "d", "parameters": {"type": "object"}}}
-    meter = Meter(max_requests=4)
-    model = Scripted([say("Hello."), call("go", x=1), overflow(), fault(), say("never")])
+    meter = UsageMeter(max_requests=4)
+    model = ScriptedModel([say("Hello."), call("go", x=1), overflow_error(), llm_error(), say("never")])
     with Relay(tmp_path, model, meter):
-        status, answer = ask(tmp_path, body())
+        status, answer = ask_relay(tmp_path, body())
         assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello.")
-        status, answer = ask(tmp_path, body(tools=[tool]))
+        status, answer = ask_relay(tmp_path, body(tools=[tool]))
         made = answer["choices"][0]["message"]["tool_calls"][0]["function"]
         assert (made["name"], json.loads(made["arguments"])) == ("go", {"x": 1})
         assert answer["choices"][0]["finish_reason"] == "tool_calls"
-        status, answer = ask(tmp_path, body())
+        status, answer = ask_relay(tmp_path, body())
         assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
         assert meter.failure == ""
-        assert ask(tmp_path, body())[0] == 502
-        assert ask(tmp_path, body())[0] == 401, "403 is tried again for minutes by some programs"
-        assert ask(tmp_path, b"no json")[0] == 401
-    assert (meter.requests, meter.refused, meter.in_vain) == (4, "all 4 requests are used", 4)
-    assert model.seen[1][1][0].name == "go"
+        assert ask_relay(tmp_path, body())[0] == 502
+        assert ask_relay(tmp_path, body())[0] == 401, "403 is tried again for minutes by some programs"
+        assert ask_relay(tmp_path, b"no json")[0] == 401
+    assert (meter.requests, meter.refusal, meter.failed_in_a_row) == (4, "all 4 requests are used", 4)
+    assert model.requests[1][1][0].name == "go"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,7 +246,7 @@ def test_the_relay_puts_conversations_in_order() -> None:
     assert "`review`" in read_messages(forced)[1].text
     late = {"messages": [{"role": role, "content": "x"} for role in ("system", "user", "assistant", "user", "system")]}
     for asked in (alone, forced, late):
-        check(read_messages(asked))
+        validate_conversation(read_messages(asked))
     tools = [{"type": "function", "function": {"name": "go"}}]
     assert [one.name for one in read_tools({"tools": tools})] == ["go"]
     assert read_tools({"tools": tools, "tool_choice": "none"}) == []
@@ -254,7 +259,7 @@ def test_the_relay_keeps_stop_words() -> None:
         (None, "a</code> Observation: b"),
         (["c:"], None),
     ):
-        made = completion(say("a</code> Observation: b" if left else "c: d"), {"stop": stop}, 1)
+        made = to_completion(say("a</code> Observation: b" if left else "c: d"), {"stop": stop}, 1)
         assert made["choices"][0]["message"]["content"] == left
 
 
@@ -263,16 +268,16 @@ def test_who_asks_in_vain_is_stopped(job: CellJob) -> None:
         "import os, time, urllib.request\nwhile True:\n    try:\n        urllib.request.urlopen(urllib.request.Request("
         "os.environ['M3B_BASE_URL'] + '/chat/completions', b'{\"messages\": []}'))\n    except OSError:\n        time.sleep(0.01)"
     )
-    endless = Command("endless", ("{python}", "-c", asks))
+    endless = CommandSystem("endless", ("{python}", "-c", asks))
     ended = run(endless, CellJob(job.folder, job.request, job.cards, job.model, {"max_actions": 0}))
     assert ended.status == "out_of_budget"
 
 
 def test_names() -> None:
     assert {"m3b", "m3b-single", "m3b-no-debug", "m3b-no-reflect", "m3b-no-examples", "aider", "mini-swe-agent",
-            "smolagents", "aide", "react", "role:data_engineer"} <= set(known())  # fmt: skip
-    assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {row.name for row in paper.systems()}
+            "smolagents", "aide", "react", "role:data_engineer"} <= set(list_systems())  # fmt: skip
+    assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {row.name for row in paper.load_systems()}
     for name, words in (("Cursor", "no headless form"), ("nobody", "There is no system"), ("role:cook", "no role"),
                         ("command:", "needs a program")):  # fmt: skip
-        with pytest.raises(WrongUse, match=words):
-            system(name)
+        with pytest.raises(UsageError, match=words):
+            get_system(name)

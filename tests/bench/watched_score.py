@@ -14,15 +14,15 @@ if __name__ == "__main__":
 
     noticed = begin()
     from m3b.bench.carving import carve
-    from m3b.bench.datasets import dataset
-    from m3b.bench.scoring import score
-    from m3b.sandbox import choose
+    from m3b.bench.datasets import get_dataset
+    from m3b.bench.scoring import score_hidden_cases
+    from m3b.sandbox import choose_sandbox
 
     with opens_below(source) as raw, opens_below(carved) as opened:
         next(one for one in source.rglob("*") if one.is_file()).read_bytes()
         noticed += ["opened"] * len(raw)
         raw.clear()
-        hidden = carve(dataset(name), source, carved, stand_in=True)
-        found = score(hidden, dataset(name), by_hand, sandbox=choose())
+        hidden = carve(get_dataset(name), source, carved, stand_in=True)
+        found = score_hidden_cases(hidden, get_dataset(name), by_hand, sandbox=choose_sandbox())
     told = {"noticed": noticed, "imported": imported, "opened": {**raw, **opened}}
     print(json.dumps({**told, "error": found.error, "primary": found.primary}))

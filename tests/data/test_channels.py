@@ -20,7 +20,7 @@ from m3b.data.reading import geometry, read_image, shared, shared_channels, shar
 from m3b.data.records import Channels, Record, plain, relocated
 from m3b.data.view import wanted_by
 from m3b.errors import DataError
-from m3b.models.output import check_output
+from m3b.models.output import parse_predictions
 from m3b.models.staging import stage_cases
 
 NAMES = st.lists(
@@ -188,7 +188,7 @@ def test_staged_channels_keep_their_names_and_nothing_else(tmp_path: Path) -> No
     assert np.array_equal(read[0], read_image(case["flair"], str(tmp_path)).array[0])
     assert read[1, 0, 0].tolist() == [0, 1, 2]
     answer = {"image": paths, "probabilities": {"a": 0.5, "b": 0.5}, "prediction": "a"}
-    assert check_output([answer], [paths], ["a", "b"])[0].image == Channels(tuple(paths.items()))
+    assert parse_predictions([answer], [paths], ["a", "b"])[0].image == Channels(tuple(paths.items()))
 
 
 # --- audit --------------------------------------------------------------------------------------------------------

@@ -30,10 +30,10 @@ from m3b.data.index import (
 )
 from m3b.data.kinds import names
 from m3b.errors import DataError
-from m3b.resources import resources_dir
+from m3b.resources import get_resources_folder
 
 TASKS = names()
-FOLDER = resources_dir() / "indexes"
+FOLDER = get_resources_folder() / "indexes"
 
 
 def read_json(name: str) -> Any:

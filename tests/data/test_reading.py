@@ -13,7 +13,7 @@ from PIL import Image
 
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_mask, read_masks, shared, shared_masks
 from m3b.errors import DataError
-from m3b.resources import resources_dir
+from m3b.resources import get_resources_folder
 
 RANDOM = np.random.default_rng(3)
 
@@ -41,7 +41,7 @@ IMAGES = ["grey.png", "colour.png", "deep.tif", "volume.npy", "a.npz#images[2]",
 
 
 def test_the_same_as_the_assembled_template_in_a_process_of_its_own(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(resources_dir() / "templates" / "shared", tmp_path / "Utils")
+    shutil.copytree(get_resources_folder() / "templates" / "shared", tmp_path / "Utils")
     code = (
         "import hashlib, sys; from Utils.images import read_image\n"
         "for name in sys.argv[2:]:\n"

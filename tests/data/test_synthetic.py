@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from m3b.data.synthetic import make_chest, make_volumes, radiograph
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -58,7 +58,7 @@ def test_the_volumes_are_laid_out_as_class_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [make_chest, make_volumes])
 def test_a_folder_in_use_is_left_alone(make: object, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
-    with pytest.raises(WrongUse, match="not empty"):
+    with pytest.raises(UsageError, match="not empty"):
         make(tmp_path)  # type: ignore[operator]
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -27,7 +27,7 @@ def test_an_own_card_hides_the_shipped_one_of_the_same_name(tmp_path: Path) -> N
 
 
 def test_shipped_cards_can_be_left_out(tmp_path: Path) -> None:
-    assert list(Workspace(data=[tmp_path], shipped=False).cards) == [tmp_path.name]
+    assert list(Workspace(data=[tmp_path], with_shipped=False).cards) == [tmp_path.name]
 
 
 def test_a_root_without_its_folders_is_refused(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ from m3b import Options, Pipeline
 from m3b.cli.app import app
 from m3b.data.cards import Card, parse_card
 from m3b.data.index import example
-from m3b.events import KINDS
+from m3b.events import EVENT_KINDS
 from m3b.llm import PROVIDERS
-from m3b.llm.python_text import parsed_with
+from m3b.llm.python_text import parse_with_retries
 from m3b.run.result import STATUSES, Result
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -157,7 +157,7 @@ def test_every_option_is_explained_with_its_default() -> None:
 
 
 def test_every_event_status_and_card_key_is_explained() -> None:
-    for kind in KINDS:
+    for kind in EVENT_KINDS:
         assert f"`{kind}`" in page("docs/python.md"), kind
     for status in STATUSES:
         assert f"`{status}`" in page("README.md"), status
@@ -275,7 +275,7 @@ def code(block: Block, minutes: float = 0.05) -> Any:
 @pytest.mark.parametrize("block", param(PYTHON))
 def test_python_blocks_name_what_is_there(block: Block) -> None:
     known = set(Options.__dataclass_fields__) | set(Pipeline.__init__.__annotations__)
-    for node in ast.walk(parsed_with(ast.parse, block.text)):
+    for node in ast.walk(parse_with_retries(ast.parse, block.text)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("m3b"):
             module = importlib.import_module(node.module)
             for name in node.names:

@@ -9,14 +9,14 @@ import pytest
 from docs_kit import ROOT
 
 import m3b.data.image_probe as looks
-from m3b.agents.roles import STAGES
+from m3b.agents.roles import BUILTIN_ROLES
 from m3b.data.audit import audit_index
 from m3b.data.audit_classes import FEW_PATIENTS, MIN_PATIENTS
 from m3b.data.audit_labels import MIN_CASES
 from m3b.data.kinds import names
-from m3b.events import KINDS, UNWRITTEN, Checked, Replied
+from m3b.events import EVENT_KINDS, UNJOURNALED_KINDS, ArtifactChecked, ReplyReceived
 from m3b.run.options import Options
-from m3b.run.result import FINAL, STATUSES
+from m3b.run.result import FINAL_STATUSES, STATUSES
 from m3b.tools import TOOLS
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -54,7 +54,7 @@ def test_what_the_architecture_page_names_is_there() -> None:
 def test_the_stages_are_those_of_the_code() -> None:
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     made = ("Selection", "DataIndex", "TrainingModule", "TrainedModel")
-    for role, artifact in zip(STAGES, made, strict=True):
+    for role, artifact in zip(BUILTIN_ROLES, made, strict=True):
         assert re.search(rf"-> {role.title} +-> {artifact} ", text), role.title
         assert f"| {artifact} |" in text
 
@@ -101,25 +101,25 @@ def test_what_a_resumed_run_does_is_what_the_code_does() -> None:
     )
     assert said
     given_back, goes_on = (re.findall(r"`(\w+)`", part) for part in said.groups())
-    assert tuple(given_back) == FINAL
-    assert set(goes_on) == set(STATUSES) - set(FINAL)
+    assert tuple(given_back) == FINAL_STATUSES
+    assert set(goes_on) == set(STATUSES) - set(FINAL_STATUSES)
 
 
 def test_what_the_journal_leaves_out_is_what_the_code_leaves_out() -> None:
     said = re.search(r"only what shows progress \((.+?)\) is not kept", page("docs/architecture.md"))
     assert said
-    assert set(re.findall(r"`(\w+)`", said.group(1))) == set(UNWRITTEN) <= set(KINDS)
+    assert set(re.findall(r"`(\w+)`", said.group(1))) == set(UNJOURNALED_KINDS) <= set(EVENT_KINDS)
     lines = (ROOT / "docs/python.md").read_text(encoding="utf-8").splitlines()
     unkept = [
         re.findall(r"`(\w+)`", line)[0] for line in lines if line.startswith("|") and "not in the journal" in line
     ]
-    assert sorted(unkept) == sorted(UNWRITTEN)
+    assert sorted(unkept) == sorted(UNJOURNALED_KINDS)
 
 
 def test_the_fields_of_an_event_are_those_that_are_emitted() -> None:
     rows = re.findall(r"^\| (`.+?`) \| (.+) \|$", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.MULTILINE)
     table = {kinds.strip("`"): told for kinds, told in rows}
-    for one in (Checked(True), Replied("")):
+    for one in (ArtifactChecked(True), ReplyReceived("")):
         for name in one.data:
             assert f"`{name}`" in table[one.kind], f"{one.kind}: {name}"
 

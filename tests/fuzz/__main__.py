@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.fuzzing import Place, fuzz_calls, fuzz_files
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sandbox", default="auto")
     asked = parser.parse_args()
-    sandbox = choose(asked.sandbox)
+    sandbox = choose_sandbox(asked.sandbox)
     for what, fuzz, count in (("mutated files", fuzz_files, asked.files), ("fuzzed calls", fuzz_calls, asked.calls)):
         if not count:
             continue

@@ -18,7 +18,7 @@ from typing import Any
 
 from fuzz.mutator import mutate
 from fuzz.valid_files import make_valid
-from m3b.agents.checks.inside import AUDIT, ToAudit
+from m3b.agents.checks.inside import AUDIT_JOB, AuditRequest
 from m3b.data.audit import Audit
 from m3b.data.index import LABELS, TEST, TRAIN
 from m3b.errors import DataError
@@ -26,7 +26,7 @@ from m3b.messages import ToolCall
 from m3b.reader import Reader
 from m3b.sandbox import Mounts, Sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
-from m3b.tools.looking import LOOK, PreviewCall
+from m3b.tools.looking import PREVIEW_JOB, PreviewCall
 
 SECRET = "m3b-fuzz-secret-7f3a"
 A_CALL = 40
@@ -111,7 +111,7 @@ def fuzz_files(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             assert SECRET not in said, f"the secret was shown: {said[:2000]}"
             tally.inputs += len(names)
             tally.ended += [line for line in said.splitlines() if "ended m3b's reader" in line]
-            tally.restarts, tally.held = reader.starts, max(tally.held, reader.held)
+            tally.restarts, tally.held = reader.starts, max(tally.held, reader.held_bytes)
             tally.seconds = time.monotonic() - began
             if tally.inputs % 10_000 < A_CALL:
                 print(f"so far {tally.told()}", flush=True)
@@ -136,7 +136,7 @@ def _batch(
 def _previewed(reader: Reader, place: Place, names: list[str], tally: Tally) -> str:
     paths = [f"data/x/batch/{name}" for name in names]
     asked = PreviewCall("preview_files", {"paths": paths}, place.work, {"data/x": place.data}, "mask", 8000)
-    result = reader.ask(LOOK, asked, patience_s=PATIENCE_S)
+    result = reader.run_job(PREVIEW_JOB, asked, stall_timeout_s=PATIENCE_S)
     assert isinstance(result, ToolResult)
     parts = result.text.split("\n\ndata/x/")
     tally.outcomes["preview: cannot be read"] += (bad := sum("cannot be read" in part for part in parts))
@@ -151,7 +151,7 @@ def _audited(reader: Reader, folder: Path, names: list[str], tally: Tally) -> st
     (folder / TEST).write_text(json.dumps(records[half:]))
     (folder / LABELS).write_text(json.dumps({"a": 0, "b": 1}))
     try:
-        audit = reader.ask(AUDIT, ToAudit(folder, "diagnosis", 600.0), patience_s=PATIENCE_S)
+        audit = reader.run_job(AUDIT_JOB, AuditRequest(folder, "diagnosis", 600.0), stall_timeout_s=PATIENCE_S)
     except DataError as error:  # of the index as a whole, or of too many accidents
         tally.outcomes[f"audit: {type(error).__name__}"] += len(names)
         tally.ended.append(f"the whole audit of {len(names)}: {error}")
@@ -185,7 +185,7 @@ def fuzz_calls(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             assert len(result.text) < 40_000, (name, len(result.text))
             tally.outcomes[f"{name if name in names else 'no tool'}: {'refused' if result.is_error else 'done'}"] += 1
             tally.inputs += 1
-            tally.held = max(tally.held, box.context.reader.held)
+            tally.held = max(tally.held, box.context.reader.held_bytes)
             tally.seconds = time.monotonic() - began
             if tally.inputs % 10_000 == 0:
                 print(f"so far {tally.told()}", flush=True)

@@ -11,7 +11,7 @@ import pytest
 from interactive_kit import drawn
 from PIL import Image
 
-from m3b.interactive.segmenter import Bytes, Mask
+from m3b.interactive.segmenter import ByteImage, Mask
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def picture() -> tuple[Bytes, Mask]:
+def picture() -> tuple[ByteImage, Mask]:
     return drawn()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, Mask, MaskProposal
+from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal
 
 
 def disk(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> Mask:
@@ -17,7 +17,7 @@ def disk(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> 
 
 def drawn(
     shape: tuple[int, int] = (60, 90), centre: tuple[float, float] = (30, 50), radius: float = 14
-) -> tuple[Bytes, Mask]:
+) -> tuple[ByteImage, Mask]:
     """A noisy grey picture with a brighter disk, and the disk."""
     truth = disk(shape, centre, radius)
     noise = np.random.default_rng(0).normal(0, 12, shape)
@@ -32,10 +32,10 @@ class Threshold:
     WINDOW = 24
 
     def __init__(self) -> None:
-        self.image: Bytes | None = None
+        self.image: ByteImage | None = None
         self.asked: list[tuple[tuple[BoxPrompt, ...], tuple[Point, ...], bool]] = []
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         self.image = image
 
     def predict(

@@ -12,15 +12,15 @@ from interactive_kit import Threshold
 from PIL import Image
 
 from m3b.data.reading import read_mask
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive import segment
-from m3b.interactive.segmenter import Bytes, Mask
-from m3b.interactive.targets import overlap
-from m3b.llm.base import Facts
-from m3b.testing.scripted import Scripted, both, call, fault, say
+from m3b.interactive.segmenter import ByteImage, Mask
+from m3b.interactive.targets import compute_overlap
+from m3b.llm.base import ModelFacts
+from m3b.testing.scripted import ScriptedModel, call, combine_calls, llm_error, say
 from watch_kit import opens_below
 
-SEEING = Facts(price_in=0.0, price_out=0.0, vision=True)
+SEEING = ModelFacts(price_in=0.0, price_out=0.0, vision=True)
 BOX = [380, 250, 730, 750]
 MARKS = """
 import json, sys
@@ -37,102 +37,106 @@ Path(option("-o")).write_text(json.dumps([{"image": path, "mask": "masks/0.png"}
 """
 
 
-def seeing(*steps: Any, **more: Any) -> Scripted:
-    return Scripted(steps, facts=SEEING, **more)
+def seeing(*steps: Any, **more: Any) -> ScriptedModel:
+    return ScriptedModel(steps, facts=SEEING, **more)
 
 
-def test_box_then_stop_gives_the_mask(picture: tuple[Bytes, Mask]) -> None:
+def test_box_then_stop_gives_the_mask(picture: tuple[ByteImage, Mask]) -> None:
     image, truth = picture
     model = seeing(call("add_box", box=BOX), call("stop"))
     found = segment(image, "the bright disk", llm=model, segmenter=Threshold())
     assert found.status == "stopped"
-    assert found.kept == 1
-    assert overlap(found.mask, truth)[0] > 0.9
+    assert found.kept_turn == 1
+    assert compute_overlap(found.mask, truth)[0] > 0.9
     assert found.usage.requests == 2
 
 
-def test_the_model_sees_the_image_first_and_the_mask_after_each_prompt(picture: tuple[Bytes, Mask]) -> None:
+def test_the_model_sees_the_image_first_and_the_mask_after_each_prompt(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), call("add_point", point=[500, 500], positive=True), call("stop"))
     segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    first, second, third = ([len(message.images) for message in messages] for messages, _ in model.seen)
+    first, second, third = ([len(message.images) for message in messages] for messages, _ in model.requests)
     assert first == [0, 1]
     assert second == [0, 1, 0, 1]
     assert third == [0, 1, 0, 1, 0, 1]
-    shown = model.seen[1][0][1].images[0], model.seen[1][0][3].images[0]
+    shown = model.requests[1][0][1].images[0], model.requests[1][0][3].images[0]
     assert shown[0].data != shown[1].data
 
 
-def test_an_empty_mask_comes_with_what_to_try(picture: tuple[Bytes, Mask]) -> None:
+def test_an_empty_mask_comes_with_what_to_try(picture: tuple[ByteImage, Mask]) -> None:
     image = np.zeros_like(picture[0])
     model = seeing(call("add_box", box=BOX), call("stop"))
     segment(image, "the bright disk", llm=model, segmenter=Threshold())
-    (told,) = [message.text for message in model.seen[-1][0] if message.role == "tool"]
+    (told,) = [message.text for message in model.requests[-1][0] if message.role == "tool"]
     assert "is empty" in told
     assert "positive click" in told
 
 
-def test_an_episode_that_never_stops_ends_within_its_turns_and_keeps_its_best_mask(picture: tuple[Bytes, Mask]) -> None:
+def test_an_episode_that_never_stops_ends_within_its_turns_and_keeps_its_best_mask(
+    picture: tuple[ByteImage, Mask],
+) -> None:
     model = seeing(call("add_box", box=BOX), call("add_point", point=[10, 10], positive=False), repeat=True)
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold(), max_turns=3)
     assert found.status == "turns_used"
     assert len(found.turns) == 3
-    assert found.kept
-    assert len(model.seen) == 3
+    assert found.kept_turn
+    assert len(model.requests) == 3
 
 
 @pytest.mark.parametrize("step", [call("undo"), call("nonsense"), call("add_box", box=[1]), say("I see a disk.")])
-def test_a_model_that_gets_nowhere_ends_with_a_reason(picture: tuple[Bytes, Mask], step: Any) -> None:
+def test_a_model_that_gets_nowhere_ends_with_a_reason(picture: tuple[ByteImage, Mask], step: Any) -> None:
     model = seeing(step, repeat=True)
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
     assert found.status == "failed"
     assert found.reason
-    assert found.kept == 0
+    assert found.kept_turn == 0
     assert not found.mask.any()
-    assert len(model.seen) < 30
+    assert len(model.requests) < 30
 
 
-def test_a_model_that_fails_after_a_mask_keeps_it(picture: tuple[Bytes, Mask]) -> None:
-    model = seeing(call("add_box", box=BOX), fault())
+def test_a_model_that_fails_after_a_mask_keeps_it(picture: tuple[ByteImage, Mask]) -> None:
+    model = seeing(call("add_box", box=BOX), llm_error())
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
     assert found.status == "failed"
-    assert found.kept == 1
+    assert found.kept_turn == 1
     assert "scripted provider failed" in found.reason
 
 
-def test_words_after_a_mask_mean_that_it_fits(picture: tuple[Bytes, Mask]) -> None:
+def test_words_after_a_mask_mean_that_it_fits(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), say("The mask fits."))
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    assert (found.status, found.kept) == ("stopped", 1)
+    assert (found.status, found.kept_turn) == ("stopped", 1)
 
 
-def test_calls_after_stop_in_the_same_turn_are_not_run(picture: tuple[Bytes, Mask]) -> None:
-    model = seeing(call("add_box", box=BOX), both(call("stop"), call("add_point", point=[1, 1], positive=False)))
+def test_calls_after_stop_in_the_same_turn_are_not_run(picture: tuple[ByteImage, Mask]) -> None:
+    model = seeing(
+        call("add_box", box=BOX), combine_calls(call("stop"), call("add_point", point=[1, 1], positive=False))
+    )
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
     assert (found.status, len(found.turns)) == ("stopped", 1)
 
 
-def test_a_target_that_is_not_there_has_no_mask(picture: tuple[Bytes, Mask]) -> None:
+def test_a_target_that_is_not_there_has_no_mask(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), call("stop", absent=True))
     found = segment(picture[0], "a kidney", llm=model, segmenter=Threshold())
-    assert (found.status, found.kept) == ("absent", 0)
+    assert (found.status, found.kept_turn) == ("absent", 0)
     assert not found.mask.any()
 
 
-def test_wrong_coordinates_are_explained_to_the_model(picture: tuple[Bytes, Mask]) -> None:
+def test_wrong_coordinates_are_explained_to_the_model(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=[0, 0, 1200, 300]), call("add_box", box=BOX), call("stop"))
     found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    said = model.seen[1][0][-1]
+    said = model.requests[1][0][-1]
     assert said.is_error
     assert "0 to 999" in said.text
     assert len(found.turns) == 1
 
 
-def test_no_mask_is_written_where_none_was_made(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
+def test_no_mask_is_written_where_none_was_made(picture: tuple[ByteImage, Mask], tmp_path: Path) -> None:
     """An empty mask.png says that the target is not there."""
     file = tmp_path / "image.png"
     Image.fromarray(picture[0]).save(file)
     for name, model, written in (
-        ("failed", seeing(fault()), False),
+        ("failed", seeing(llm_error()), False),
         ("absent", seeing(call("stop", absent=True)), True),
     ):
         found = segment(file, "the bright disk", llm=model, segmenter=Threshold(), out=tmp_path / name)
@@ -140,7 +144,7 @@ def test_no_mask_is_written_where_none_was_made(picture: tuple[Bytes, Mask], tmp
         assert (found.mask_file is not None) == (tmp_path / name / "mask.png").is_file() == written
 
 
-def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
+def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[ByteImage, Mask], tmp_path: Path) -> None:
     file, out = tmp_path / "image.png", tmp_path / "out"
     Image.fromarray(picture[0]).save(file)
     found = segment(
@@ -160,19 +164,19 @@ def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[Bytes,
     kinds = [json.loads(line)["kind"] for line in (out / "journal.jsonl").read_text().splitlines()]
     assert kinds[0] == "prompt"
     assert kinds[-1] == "run_ended"
-    with pytest.raises(WrongUse, match="not an empty folder"):
+    with pytest.raises(UsageError, match="not an empty folder"):
         segment(file, "x", llm=seeing(call("stop")), segmenter=Threshold(), out=out)
 
 
-def test_a_model_without_eyes_is_refused(picture: tuple[Bytes, Mask]) -> None:
-    with pytest.raises(WrongUse, match="takes no images"):
-        segment(picture[0], "x", llm=Scripted([call("stop")]), segmenter=Threshold())
+def test_a_model_without_eyes_is_refused(picture: tuple[ByteImage, Mask]) -> None:
+    with pytest.raises(UsageError, match="takes no images"):
+        segment(picture[0], "x", llm=ScriptedModel([call("stop")]), segmenter=Threshold())
 
 
-def test_an_empty_target_and_no_turns_are_refused(picture: tuple[Bytes, Mask]) -> None:
-    with pytest.raises(WrongUse, match="target is empty"):
+def test_an_empty_target_and_no_turns_are_refused(picture: tuple[ByteImage, Mask]) -> None:
+    with pytest.raises(UsageError, match="target is empty"):
         segment(picture[0], "  ", llm=seeing(call("stop")), segmenter=Threshold())
-    with pytest.raises(WrongUse, match="max_turns"):
+    with pytest.raises(UsageError, match="max_turns"):
         segment(picture[0], "x", llm=seeing(call("stop")), segmenter=Threshold(), max_turns=0)
 
 
@@ -199,15 +203,15 @@ def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: 
         found = segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=9, out=tmp_path / "out")
     assert opened == {}, "the reader opens images"
     assert found.mask.shape == truth.shape
-    assert overlap(found.mask, truth)[0] > 0.9
+    assert compute_overlap(found.mask, truth)[0] > 0.9
     assert found.mask_file is not None
     written = nib.load(found.mask_file)
     assert np.allclose(written.affine, affine)
-    with pytest.raises(WrongUse, match="slices 0 to 19"):
+    with pytest.raises(UsageError, match="slices 0 to 19"):
         segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=20)
 
 
-def test_a_delivered_model_makes_the_first_mask(picture: tuple[Bytes, Mask], tmp_path: Path) -> None:
+def test_a_delivered_model_makes_the_first_mask(picture: tuple[ByteImage, Mask], tmp_path: Path) -> None:
     file, delivered = tmp_path / "image.png", tmp_path / "delivered"
     Image.fromarray(picture[0]).save(file)
     delivered.mkdir()
@@ -215,9 +219,9 @@ def test_a_delivered_model_makes_the_first_mask(picture: tuple[Bytes, Mask], tmp
     (delivered / "config.json").write_text(json.dumps(config))
     (delivered / "predict.py").write_text(MARKS)
     model = seeing(call("stop"))
-    with pytest.raises(WrongUse, match="Which class"):
+    with pytest.raises(UsageError, match="Which class"):
         segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered)
     (delivered / "config.json").write_text(json.dumps({**config, "classes": ["disk"], "labels": {"disk": 3}}))
     found = segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered, out=tmp_path / "out")
-    assert (found.kept, int(found.mask.sum())) == (1, 50)
+    assert (found.kept_turn, int(found.mask.sum())) == (1, 50)
     assert found.mask[5:10, :10].all()

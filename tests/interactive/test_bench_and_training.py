@@ -10,29 +10,29 @@ import pytest
 from interactive_kit import Threshold
 
 from m3b.cli import main
-from m3b.errors import DataError, WrongUse
-from m3b.interactive.bench import measure
-from m3b.interactive.figures import area_under_curve, clicks_to, summary
+from m3b.errors import DataError, UsageError
+from m3b.interactive.bench import run_benchmark
+from m3b.interactive.figures import compute_dsc_auc, count_clicks_to, summarize_episodes
 from m3b.interactive.opening import open_segmenter
-from m3b.interactive.targets import Targets
-from m3b.interactive.training import Recipe, train
-from m3b.llm.base import Facts
-from m3b.testing.scripted import Scripted, call
+from m3b.interactive.targets import TargetSet
+from m3b.interactive.training import SegmenterRecipe, train_segmenter
+from m3b.llm.base import ModelFacts
+from m3b.testing.scripted import ScriptedModel, call
 from watch_kit import opens_below
 
 
 def test_the_figures_of_a_curve() -> None:
-    assert area_under_curve([1.0] * 5) == pytest.approx(4.0)
-    assert area_under_curve([0.5, 1.0]) == pytest.approx(0.75 + 3)
-    assert area_under_curve([]) == 0
-    assert clicks_to([0.5, 0.91, 0.95], 5) == 2
-    assert clicks_to([0.5], 5) == 5
+    assert compute_dsc_auc([1.0] * 5) == pytest.approx(4.0)
+    assert compute_dsc_auc([0.5, 1.0]) == pytest.approx(0.75 + 3)
+    assert compute_dsc_auc([]) == 0
+    assert count_clicks_to([0.5, 0.91, 0.95], 5) == 2
+    assert count_clicks_to([0.5], 5) == 5
 
 
 def test_oracles_and_agent_stand_side_by_side(index: Path) -> None:
-    source = Targets.of(index, "test")
-    model = Scripted([call("add_box", box=[200, 200, 800, 800]), call("stop")] * 4, facts=Facts(vision=True))
-    found = measure(list(source), Threshold(), llm=model, left_out=source.left_out)
+    source = TargetSet.from_folder(index, "test")
+    model = ScriptedModel([call("add_box", box=[200, 200, 800, 800]), call("stop")] * 4, facts=ModelFacts(vision=True))
+    found = run_benchmark(list(source), Threshold(), llm=model, exclusions=source.exclusions)
     told = found.to_json()["systems"]
     assert set(told) == {
         "no agent", "box oracle", "click oracle", "box and click oracle", "simulated person", "agent (scripted)",
@@ -42,7 +42,7 @@ def test_oracles_and_agent_stand_side_by_side(index: Path) -> None:
     assert told["box oracle"]["patients"] == 4
     oracle = [figure["mean"] for figure in told["click oracle"]["dice_by_turn"]]
     assert oracle == sorted(oracle)
-    assert "DSC-AUC" in found.table()
+    assert "DSC-AUC" in found.format_table()
 
 
 def test_an_empty_mask_is_left_out_and_said(index: Path) -> None:
@@ -50,42 +50,46 @@ def test_an_empty_mask_is_left_out_and_said(index: Path) -> None:
 
     Image.fromarray(np.zeros((60, 90), np.uint8)).save(index / "12_mask.png")
     (index / "13.png").write_bytes(b"no picture")
-    source = Targets.of(index, "test")
+    source = TargetSet.from_folder(index, "test")
     assert len(list(source)) == 2
-    assert source.left_out == {"disk: empty or below 16 pixels": 1, "cannot be read": 1}
+    assert source.exclusions == {"disk: empty or below 16 pixels": 1, "cannot be read": 1}
 
 
 def test_a_summary_of_nothing_is_nothing() -> None:
-    assert summary([], 5) == {"episodes": 0, "patients": 0}
+    assert summarize_episodes([], 5) == {"episodes": 0, "patients": 0}
 
 
 def test_too_few_targets_are_refused(index: Path, tmp_path: Path) -> None:
-    targets = list(Targets.of(index, "test"))
+    targets = list(TargetSet.from_folder(index, "test"))
     with pytest.raises(DataError, match="4 targets are too few"):
-        train(targets, tmp_path / "net", Recipe(steps=2, size=32, widths=(4, 8)))
+        train_segmenter(targets, tmp_path / "net", SegmenterRecipe(steps=2, size=32, widths=(4, 8)))
 
 
 def test_a_training_that_diverges_says_so(index: Path, tmp_path: Path) -> None:
-    targets = list(Targets.of(index, "train"))
+    targets = list(TargetSet.from_folder(index, "train"))
     with pytest.raises(DataError, match="diverged"):
-        train(targets, tmp_path / "net", Recipe(steps=30, size=32, widths=(4, 8), lr=1e38))
+        train_segmenter(targets, tmp_path / "net", SegmenterRecipe(steps=30, size=32, widths=(4, 8), lr=1e38))
     assert not (tmp_path / "net").exists()
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(WrongUse):
-        Recipe(minutes=0)
-    with pytest.raises(WrongUse):
-        Recipe(batch=0)
+    with pytest.raises(UsageError):
+        SegmenterRecipe(minutes=0)
+    with pytest.raises(UsageError):
+        SegmenterRecipe(batch=0)
 
 
 def test_a_network_learns_to_heed_prompts(index: Path, tmp_path: Path) -> None:
-    targets = list(Targets.of(index, "train"))
-    folder = train(targets, tmp_path / "net", Recipe(steps=100, size=32, widths=(8, 16, 16), lr=5e-3))
-    found = measure(list(Targets.of(index, "test")), open_segmenter(folder, "cpu")).to_json()["systems"]
+    targets = list(TargetSet.from_folder(index, "train"))
+    folder = train_segmenter(
+        targets, tmp_path / "net", SegmenterRecipe(steps=100, size=32, widths=(8, 16, 16), lr=5e-3)
+    )
+    found = run_benchmark(list(TargetSet.from_folder(index, "test")), open_segmenter(folder, "cpu")).to_json()[
+        "systems"
+    ]
     assert found["box and click oracle"]["dice_kept"]["mean"] > 0.8
-    with pytest.raises(WrongUse, match="not empty"):
-        train(targets, folder, Recipe(steps=1))
+    with pytest.raises(UsageError, match="not empty"):
+        train_segmenter(targets, folder, SegmenterRecipe(steps=1))
 
 
 def test_the_commands_run_whole(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from interactive_kit import Threshold, drawn
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive import BoxPrompt, Episode, MaskProposal, Point
-from m3b.interactive.segmenter import Bytes, Mask
+from m3b.interactive.segmenter import ByteImage, Mask
 
 
 class Said:
@@ -20,7 +20,7 @@ class Said:
         self.scores = list(scores)
         self.given: list[tuple[int, int, bool]] = []
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         self.shape = image.shape[:2]
 
     def predict(self, boxes: object, points: object, previous: MaskProposal | None = None) -> MaskProposal:
@@ -106,10 +106,10 @@ def test_a_segmenter_of_another_size_is_named() -> None:
         def predict(self, boxes: object, points: object, previous: MaskProposal | None = None) -> MaskProposal:
             return MaskProposal(np.zeros((4, 4), dtype=bool), 0.5)
 
-    with pytest.raises(WrongUse, match=r"said answered a mask of \(4, 4\) for an image of \(60, 90\)"):
+    with pytest.raises(UsageError, match=r"said answered a mask of \(4, 4\) for an image of \(60, 90\)"):
         Episode(Small(), drawn()[0]).add(Point(1, 1))
 
 
 def test_only_colour_pictures_are_taken() -> None:
-    with pytest.raises(WrongUse, match="uint8"):
+    with pytest.raises(UsageError, match="uint8"):
         Episode(Said(), np.zeros((4, 4), dtype=np.uint8))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from interactive_kit import drawn
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive import BoxPrompt, MaskProposal, Point, open_segmenter
 
 
@@ -74,12 +74,12 @@ def promptnet(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from m3b.interactive.segmenters.promptnet import build
+    from m3b.interactive.segmenters.promptnet import build_network
 
     torch.manual_seed(0)
     config = {"model_type": "m3b_promptnet", "size": 32, "widths": [4, 8]}
     folder.mkdir()
-    save_file(build(config).state_dict(), folder / "model.safetensors")
+    save_file(build_network(config).state_dict(), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -128,10 +128,10 @@ def test_the_same_prompt_gives_the_same_mask_and_another_image_another(folder: P
 
 def test_without_image_or_prompt_the_segmenter_says_so(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
-    with pytest.raises(WrongUse, match="image"):
+    with pytest.raises(UsageError, match="image"):
         segmenter.predict([BoxPrompt(0, 0, 1, 1)], [])
     segmenter.set_image(drawn()[0])
-    with pytest.raises(WrongUse, match="box or a point"):
+    with pytest.raises(UsageError, match="box or a point"):
         segmenter.predict([], [])
 
 
@@ -142,13 +142,13 @@ def test_partial_weights_are_refused(folder: Path) -> None:
     weights = load_file(file)
     weights.pop(max(weights))
     save_file(weights, file, metadata={"format": "pt"})
-    with pytest.raises(WrongUse, match=r"missing|does not fit"):
+    with pytest.raises(UsageError, match=r"missing|does not fit"):
         open_segmenter(folder, "cpu")
 
 
 def test_a_pickle_is_refused(folder: Path) -> None:
     shutil.move(folder / "model.safetensors", folder / "pytorch_model.bin")
-    with pytest.raises(WrongUse, match=r"pytorch_model\.bin.*save_pretrained"):
+    with pytest.raises(UsageError, match=r"pytorch_model\.bin.*save_pretrained"):
         open_segmenter(folder, "cpu")
 
 
@@ -159,12 +159,12 @@ def test_a_pickle_is_refused(folder: Path) -> None:
 def test_other_folders_are_explained(tmp_path: Path, config: Any, said: str) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(config)
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(UsageError, match=said):
         open_segmenter(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match=r"no segmenter folder .*absent.*m3b interactive train"):
+    with pytest.raises(UsageError, match=r"no segmenter folder .*absent.*m3b interactive train"):
         open_segmenter(tmp_path / "absent")
 
 
@@ -173,5 +173,5 @@ def test_settings_out_of_range_are_named(tmp_path: Path, change: dict[str, Any])
     promptnet(tmp_path / "model")
     config = {"model_type": "m3b_promptnet", "size": 32, "widths": [4, 8], **change}
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(WrongUse, match=r"size|widths"):
+    with pytest.raises(UsageError, match=r"size|widths"):
         open_segmenter(tmp_path / "model")

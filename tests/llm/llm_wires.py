@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from m3b.llm.anthropic import Anthropic
-from m3b.llm.base import Facts
+from m3b.llm.base import ModelFacts
 from m3b.llm.keys import Key
 from m3b.llm.openai import OpenAI
 from m3b.messages import Message, ToolSpec
 
 CANARY = "sk-canary-0123456789abcdefCANARY"
-FACTS = Facts(window=1000, max_output=100, price_in=1.0, price_cached=0.1, price_out=10.0, price_cache_write=1.25)
+FACTS = ModelFacts(window=1000, max_output=100, price_in=1.0, price_cached=0.1, price_out=10.0, price_cache_write=1.25)
 TOOLS = [
     ToolSpec("list_files", "Lists.", {"type": "object", "properties": {"path": {"type": "string"}}}),
     ToolSpec("read_files", "Reads.", {"type": "object", "properties": {}}),

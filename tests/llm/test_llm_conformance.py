@@ -9,15 +9,25 @@ from typing import Any
 import pytest
 
 from m3b.llm import Retry
-from m3b.llm.base import Facts
+from m3b.llm.base import ModelFacts
 from m3b.llm.keys import Key
 from m3b.llm.openai import OpenAI
 from m3b.messages import Reply
-from m3b.testing.conformance import BEHAVIOURS, CANARY, DIALECTS, Behaviour, Outcome, Subject, built_in, page, run
+from m3b.testing.conformance import (
+    BEHAVIOURS,
+    CANARY,
+    DIALECTS,
+    Behaviour,
+    Outcome,
+    Subject,
+    builtin_subjects,
+    format_table,
+    run_conformance,
+)
 from m3b.testing.conformance.__main__ import main
 
 TABLE = Path(__file__).parents[2] / "docs" / "conformance.md"
-SUBJECTS = {subject.name: subject for subject in built_in()}
+SUBJECTS = {subject.name: subject for subject in builtin_subjects()}
 
 
 @pytest.fixture(autouse=True)
@@ -53,19 +63,19 @@ def test_the_presets(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_table_is_true() -> None:
-    assert page(run(built_in())) == TABLE.read_text(encoding="utf-8")
+    assert format_table(run_conformance(builtin_subjects())) == TABLE.read_text(encoding="utf-8")
 
 
 def test_the_table_names_everything_and_nothing_broken() -> None:
     outcomes = [Outcome(name, behaviour, "yes") for name in SUBJECTS for behaviour in BEHAVIOURS]
-    assert TABLE.read_text(encoding="utf-8") == page(outcomes)
+    assert TABLE.read_text(encoding="utf-8") == format_table(outcomes)
 
 
 # --- a third party ---------------------------------------------------------------------------------------------------
 
 
 def theirs(url: str, retry: Retry, timeout_s: float) -> OpenAI:
-    facts = Facts(window=8000, max_output=500)
+    facts = ModelFacts(window=8000, max_output=500)
     key = Key(CANARY, "THEIR_API_KEY")
     return OpenAI("m", base_url=url, key=key, provider="theirs", facts=facts, retry=retry, timeout_s=timeout_s)
 
@@ -74,7 +84,7 @@ class Careless:
     """A provider that keeps no promise: it says something whatever it is asked."""
 
     name = "careless"
-    facts = Facts()
+    facts = ModelFacts()
 
     def __init__(self, url: str, retry: Retry, timeout_s: float) -> None:
         self.key = CANARY
@@ -88,15 +98,15 @@ CARELESS = Subject("careless", Careless, DIALECTS["openai"])
 
 
 def test_a_third_party_runs_the_suite(capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes = run([GOOD])
+    outcomes = run_conformance([GOOD])
     assert {outcome.mark for outcome in outcomes} == {"yes"}, [o for o in outcomes if o.mark != "yes"]
 
 
 def test_broken_promises_are_found_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = run([CARELESS])
+    outcomes = run_conformance([CARELESS])
     kept = {str(outcome.behaviour) for outcome in outcomes if outcome.mark == "yes"}
     assert kept == {"text"}
-    assert "- careless, 401 ends at once" in page(outcomes)
+    assert "- careless, 401 ends at once" in format_table(outcomes)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     file = tmp_path / "table.md"
     assert main([f"{__name__}:CARELESS", "--write", str(file)]) == 1

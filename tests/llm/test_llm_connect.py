@@ -17,11 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.errors import Authentication, M3bError, Transient, WrongUse
-from m3b.llm import LLM, PROVIDERS, CallableLLM, connect, default_spec, keys, keys_set, model_catalog, registry, tokens
-from m3b.llm.base import Facts, spec_of
+from m3b.errors import Authentication, M3bError, Transient, UsageError
+from m3b.llm import (
+    LLM,
+    PROVIDERS,
+    CallableLLM,
+    choose_default_spec,
+    connect,
+    find_provider_keys,
+    keys,
+    model_catalog,
+    registry,
+    tokens,
+)
+from m3b.llm.base import ModelFacts, spec_of
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
-from m3b.testing import Scripted
+from m3b.testing import ScriptedModel
 
 START = [Message("user", "Go.")]
 
@@ -49,7 +60,7 @@ def test_specs() -> None:
     local = connect("openai:some/model:8b@http://127.0.0.1:1234/v1")
     assert local.name == "openai:some/model:8b"
     assert connect("ollama:llama3:8b").name == "ollama:llama3:8b"
-    script = Scripted(["x"])
+    script = ScriptedModel(["x"])
     assert connect(script) is script
 
 
@@ -59,8 +70,8 @@ def test_a_providers_name_alone_takes_its_default_model(name: str, monkeypatch: 
     monkeypatch.setenv(variable, "sk-x-1234567")
     spec = f"{name}:{PROVIDERS[name].default}"
     assert registry.connect(f" {name.upper()} ").name == spec
-    assert connect(None).name == default_spec() == spec, "it is the only one whose key is set"
-    assert keys_set() == {name: variable}
+    assert connect(None).name == choose_default_spec() == spec, "it is the only one whose key is set"
+    assert find_provider_keys() == {name: variable}
     assert connect(f"{name}|rules").name.startswith(spec)
 
 
@@ -68,10 +79,10 @@ def test_the_default_model_can_be_set(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GEMINI_API_KEY", "sk-x-1234567")
     monkeypatch.setenv("M3B_MODELS", str(tmp_path / "mine.json"))
     (tmp_path / "mine.json").write_text('{"defaults": {"gemini": "gemini-2.5-pro"}}')
-    assert connect("gemini").name == default_spec() == "gemini:gemini-2.5-pro"
+    assert connect("gemini").name == choose_default_spec() == "gemini:gemini-2.5-pro"
     assert connect("gemini").facts.known, "the shipped list still holds"
     (tmp_path / "mine.json").write_text('{"defaults": ["gemini-2.5-pro"]}')
-    with pytest.raises(WrongUse, match=r"M3B_MODELS.*defaults"):
+    with pytest.raises(UsageError, match=r"M3B_MODELS.*defaults"):
         connect("gemini")
 
 
@@ -106,7 +117,7 @@ def test_a_server_is_asked_what_it_serves(listed: list[str] | None, said: str) -
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         spec = f"ollama@http://127.0.0.1:{server.server_port}/v1"
         if said:
-            with pytest.raises(WrongUse, match=re.escape(said)):
+            with pytest.raises(UsageError, match=re.escape(said)):
                 connect(spec)
         else:
             assert connect(spec).name == "ollama:only-one"
@@ -116,15 +127,15 @@ def test_a_server_is_asked_what_it_serves(listed: list[str] | None, said: str) -
 
 def test_a_server_that_is_down_is_named(closed_port: int) -> None:
     with pytest.raises(
-        WrongUse, match=rf"no server answers at http://127\.0\.0\.1:{closed_port}/v1 \(Connection refused"
+        UsageError, match=rf"no server answers at http://127\.0\.0\.1:{closed_port}/v1 \(Connection refused"
     ):
         connect(f"ollama@http://u:secret@127.0.0.1:{closed_port}/v1")
 
 
 def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert default_spec() == "rules"
+    assert choose_default_spec() == "rules"
     monkeypatch.setenv("OPENAI_API_KEY", "k-openai-123")
-    assert default_spec().startswith("openai:")
+    assert choose_default_spec().startswith("openai:")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-anthropic-123")
     assert connect(None).name == f"anthropic:{PROVIDERS['anthropic'].default}"
     assert connect(None).facts.known
@@ -151,12 +162,12 @@ def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_wrong_specs(spec: str, said: str) -> None:
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(UsageError, match=said):
         connect(spec)
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         connect(7)  # type: ignore[arg-type]
-    with pytest.raises(WrongUse):
-        connect(Scripted)
+    with pytest.raises(UsageError):
+        connect(ScriptedModel)
 
 
 @given(st.text(max_size=30))
@@ -176,9 +187,9 @@ def test_a_providers_key_never_goes_to_another_host(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OPENAI_API_KEY", "sk-the-real-one")
     with pytest.raises(Authentication, match="M3B_API_KEY"):
         connect("openai:m@https://example.org/v1")
-    assert keys.find(("OPENAI_API_KEY",), "http://127.0.0.1:1/v1", "openai").value == keys.NO_KEY
+    assert keys.find_key(("OPENAI_API_KEY",), "http://127.0.0.1:1/v1", "openai").value == keys.NO_KEY
     monkeypatch.setenv("M3B_API_KEY", "sk-other")
-    key = keys.find(("OPENAI_API_KEY",), "https://example.org/v1", "openai")
+    key = keys.find_key(("OPENAI_API_KEY",), "https://example.org/v1", "openai")
     assert key.value == "sk-other"
     assert "sk-other" not in repr(key) + str(key) + f"{key}"
 
@@ -198,51 +209,53 @@ def test_loopback(url: str, local: bool) -> None:
 
 
 def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("mine", f"{__name__}:make_mine", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.GROUP else [])
+    point = EntryPoint("mine", f"{__name__}:make_mine", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(
+        registry, "find_entry_points", lambda group: [point] if group == registry.ENTRY_POINT_GROUP else []
+    )
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     assert connect("mine:a@http://h:1").name == "a http://h:1"
-    with pytest.raises(WrongUse, match="mine"):
+    with pytest.raises(UsageError, match="mine"):
         connect("other:a")
 
 
 def make_mine(model: str, base_url: str | None) -> LLM:
-    return Scripted(name=f"{model} {base_url}")
+    return ScriptedModel(name=f"{model} {base_url}")
 
 
 # --- facts -------------------------------------------------------------------------------------------------------
 
 
 def test_known_models() -> None:
-    dated = model_catalog.lookup("openai", "gpt-4o-2024-11-20")
+    dated = model_catalog.look_up("openai", "gpt-4o-2024-11-20")
     assert (dated.window, dated.max_output, dated.price_in, dated.known) == (128_000, 16_384, 2.5, True)
-    assert model_catalog.lookup("openrouter", "openai/gpt-4o").price_out == 10.0
-    open_model = model_catalog.lookup("vllm", "Qwen/Qwen3-32B")
+    assert model_catalog.look_up("openrouter", "openai/gpt-4o").price_out == 10.0
+    open_model = model_catalog.look_up("vllm", "Qwen/Qwen3-32B")
     assert (open_model.window, open_model.price_in, open_model.known) == (40_960, None, True)
-    assert model_catalog.lookup("openai", "gpt-4o", priced=False).price_in is None
-    assert len(model_catalog.as_of()) == 10
+    assert model_catalog.look_up("openai", "gpt-4o", priced=False).price_in is None
+    assert len(model_catalog.get_catalog_date()) == 10
 
 
 def test_every_shipped_entry_makes_sense() -> None:
     data = json.loads(Path(model_catalog.__file__).with_name("models.json").read_text())
     for name in data["models"]:
         provider, model = name.split(":", 1)
-        found = model_catalog.lookup(provider, model)
+        found = model_catalog.look_up(provider, model)
         assert found.known
-        assert 0 < found.max_output <= min(found.window / 4, model_catalog.MAX_REPLY)
+        assert 0 < found.max_output <= min(found.window / 4, model_catalog.MAX_REPLY_TOKENS)
         if found.price_in is not None:
             assert found.price_cached is not None
             assert found.price_out is not None
             assert found.price_cached <= found.price_in <= found.price_out
     for provider in PROVIDERS:
         if PROVIDERS[provider].default:
-            assert model_catalog.lookup(provider, PROVIDERS[provider].default).price_in
+            assert model_catalog.look_up(provider, PROVIDERS[provider].default).price_in
 
 
 def test_unknown_models_work_and_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            found = model_catalog.lookup("vllm", "never-heard-of")
+            found = model_catalog.look_up("vllm", "never-heard-of")
     assert (found.window, found.max_output, found.known) == (128_000, 8_192, False)
     assert len(caplog.records) == 1
 
@@ -251,21 +264,23 @@ def test_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "models.json"
     monkeypatch.setenv("M3B_MODELS", str(path))
     path.write_text('{"models": {"openai:gpt-4o": {"window": 64000, "max_output": 4000, "in": 9, "out": 9}}}')
-    assert model_catalog.lookup("openai", "gpt-4o").price_in == 9
-    assert model_catalog.lookup("openai", "gpt-4o", priced=False).price_in == 9
+    assert model_catalog.look_up("openai", "gpt-4o").price_in == 9
+    assert model_catalog.look_up("openai", "gpt-4o", priced=False).price_in == 9
     for wrong in ("{", "[]", '{"a": 1}', '{"a": {"window": "big"}}', '{"a": {"price": 1}}', '{"a": {"window": 0}}'):
         path.write_text(wrong)
-        with pytest.raises(WrongUse, match="M3B_MODELS"):
-            model_catalog.lookup("openai", "gpt-4o")
+        with pytest.raises(UsageError, match="M3B_MODELS"):
+            model_catalog.look_up("openai", "gpt-4o")
 
 
 def test_token_estimate_is_near_and_grows() -> None:
     prose = "The quick brown fox jumps over the lazy dog. " * 100
-    assert 900 < tokens.of_text(prose) < 1500
-    assert tokens.of_text("") == 0
+    assert 900 < tokens.estimate_text_tokens(prose) < 1500
+    assert tokens.estimate_text_tokens("") == 0
     spec = ToolSpec("t", "d", {"type": "object"})
     call = Message("assistant", "", (ToolCall("a", "write", {"text": prose}),))
-    assert tokens.of_request([Message("user", prose), call], [spec]) > 2 * tokens.of_text(prose)
+    assert tokens.estimate_request_tokens([Message("user", prose), call], [spec]) > 2 * tokens.estimate_text_tokens(
+        prose
+    )
 
 
 # --- functions ---------------------------------------------------------------------------------------------------
@@ -302,7 +317,7 @@ def test_shapes(answer: object) -> None:
     "answer", [None, 3, {"txt": "x"}, {"calls": "x"}, {"calls": [{}]}, {"calls": [3]}, {"text": 3}]
 )
 def test_wrong_shapes(answer: object) -> None:
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         CallableLLM(lambda messages, tools: answer).ask(START, [])
 
 
@@ -327,4 +342,4 @@ def test_a_functions_faults_are_its_own(clock: object) -> None:
         return step
 
     retry = clock.retry()  # type: ignore[attr-defined]
-    assert CallableLLM(flaky, retry=retry, facts=Facts()).ask(START, []).text == "ok"
+    assert CallableLLM(flaky, retry=retry, facts=ModelFacts()).ask(START, []).text == "ok"

@@ -9,60 +9,69 @@ import pytest
 from m3b.errors import (
     Authentication,
     BadRequest,
-    Cancelled,
     ContextOverflow,
     LLMError,
     Refused,
+    RunCancelled,
     Transient,
-    WrongUse,
+    UsageError,
 )
-from m3b.llm import Fallback, Retry, connect
-from m3b.llm.base import Facts, spec_of
-from m3b.llm.error_mapping import translate, within
-from m3b.llm.retry import PATIENCE
+from m3b.llm import FallbackLLM, Retry, connect
+from m3b.llm.base import ModelFacts, spec_of
+from m3b.llm.error_mapping import find_error_in_body, map_error
+from m3b.llm.retry import RETRY_LIMITS
 from m3b.messages import Message
-from m3b.testing import Scripted
-from m3b.testing.scripted import fault, refusal, transient
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import llm_error, refusal_reply, transient_error
 
 START = [Message("user", "Go.")]
 
 
 @pytest.mark.parametrize(
-    "trouble", [fault(Authentication), fault(BadRequest), fault(Refused), transient(9999.0), refusal()]
+    "trouble",
+    [llm_error(Authentication), llm_error(BadRequest), llm_error(Refused), transient_error(9999.0), refusal_reply()],
 )
 def test_the_next_model_takes_over(trouble: Any) -> None:
-    first, second = Scripted([trouble], name="a"), Scripted(["from b"], name="b")
+    first, second = ScriptedModel([trouble], name="a"), ScriptedModel(["from b"], name="b")
     told: list[str] = []
-    llm = Fallback([first, second])
+    llm = FallbackLLM([first, second])
     assert llm.ask(START, [], on_wait=lambda reason, seconds: told.append(reason)).text == "from b"
     assert "b takes over" in told[-1]
     assert llm.name == "a|b"
 
 
 def test_a_dead_model_is_not_asked_again_but_one_that_declined_is() -> None:
-    first = Scripted([refusal(), fault(Authentication)], name="a")
-    llm = Fallback([first, Scripted(["1", "2", "3"], name="b")])
+    first = ScriptedModel([refusal_reply(), llm_error(Authentication)], name="a")
+    llm = FallbackLLM([first, ScriptedModel(["1", "2", "3"], name="b")])
     assert [llm.ask(START, []).text for _ in range(3)] == ["1", "2", "3"]
-    assert len(first.seen) == 2
+    assert len(first.requests) == 2
 
 
 def test_what_is_no_failure_goes_through() -> None:
-    for trouble in (fault(ContextOverflow), Cancelled("stop")):
-        second = Scripted(["x"])
+    for trouble in (llm_error(ContextOverflow), RunCancelled("stop")):
+        second = ScriptedModel(["x"])
         with pytest.raises(type(trouble)):
-            Fallback([Scripted([trouble]), second]).ask(START, [])
-        assert second.seen == []
+            FallbackLLM([ScriptedModel([trouble]), second]).ask(START, [])
+        assert second.requests == []
 
 
 def test_the_last_error_and_the_last_refusal_stand() -> None:
     with pytest.raises(BadRequest, match="second"):
-        Fallback([Scripted([fault(BadRequest, "first")]), Scripted([fault(BadRequest, "second")])]).ask(START, [])
-    assert Fallback([Scripted([refusal()]), Scripted([refusal("no")])]).ask(START, []).stop == "refusal"
+        FallbackLLM(
+            [ScriptedModel([llm_error(BadRequest, "first")]), ScriptedModel([llm_error(BadRequest, "second")])]
+        ).ask(START, [])
+    assert (
+        FallbackLLM([ScriptedModel([refusal_reply()]), ScriptedModel([refusal_reply("no")])]).ask(START, []).stop
+        == "refusal"
+    )
 
 
 def test_facts_are_those_at_work_within_the_smallest_window() -> None:
-    big, small = Facts(window=1000, max_output=100, price_in=1.0), Facts(window=500, max_output=200, price_in=2.0)
-    llm = Fallback([Scripted([fault()], facts=big), Scripted(["x"], facts=small)])
+    big, small = (
+        ModelFacts(window=1000, max_output=100, price_in=1.0),
+        ModelFacts(window=500, max_output=200, price_in=2.0),
+    )
+    llm = FallbackLLM([ScriptedModel([llm_error()], facts=big), ScriptedModel(["x"], facts=small)])
     assert (llm.facts.window, llm.facts.max_output, llm.facts.price_in) == (500, 100, 1.0)
     llm.ask(START, [])
     assert (llm.facts.window, llm.facts.max_output, llm.facts.price_in) == (500, 200, 2.0)
@@ -71,13 +80,13 @@ def test_facts_are_those_at_work_within_the_smallest_window() -> None:
 def test_specs() -> None:
     here, there = "openai:m@http://127.0.0.1:1/v1", "anthropic:n@http://localhost:2"
     llm = connect(f"{here}|{there}")
-    assert isinstance(llm, Fallback)
+    assert isinstance(llm, FallbackLLM)
     assert spec_of(llm) == f"{here}|{there}"
     assert spec_of(connect(here, fallback=there)) == f"{here}|{there}"
-    assert spec_of(connect(Scripted(name="s"), fallback=lambda messages, tools: "x")).startswith("s|callable:")
-    with pytest.raises(WrongUse):
-        Fallback([Scripted([])])
-    with pytest.raises(WrongUse):
+    assert spec_of(connect(ScriptedModel(name="s"), fallback=lambda messages, tools: "x")).startswith("s|callable:")
+    with pytest.raises(UsageError):
+        FallbackLLM([ScriptedModel([])])
+    with pytest.raises(UsageError):
         connect("openai:m@http://127.0.0.1:1/v1|")
 
 
@@ -114,10 +123,10 @@ class Said(Exception):
     ],
 )
 def test_kinds(error: Exception, kind: str) -> None:
-    found = translate(error, "m", "K")
+    found = map_error(error, "m", "K")
     assert isinstance(found, Transient)
     assert found.kind == kind
-    assert kind in PATIENCE
+    assert kind in RETRY_LIMITS
 
 
 @pytest.mark.parametrize(
@@ -133,9 +142,9 @@ def test_kinds(error: Exception, kind: str) -> None:
     ],
 )
 def test_errors_under_a_good_status(body: Any, kind: type[LLMError]) -> None:
-    assert isinstance(within(body, "m"), kind)
-    assert within({"choices": []}, "m") is None
-    assert within("text", "m") is None
+    assert isinstance(find_error_in_body(body, "m"), kind)
+    assert find_error_in_body({"choices": []}, "m") is None
+    assert find_error_in_body("text", "m") is None
 
 
 def test_each_kind_has_its_own_patience() -> None:
@@ -153,6 +162,6 @@ def test_each_kind_has_its_own_patience() -> None:
             Retry(sleep=lambda s: None, clock=lambda: 0.0, random=lambda: 0.0, total_s=1e9).run(request)
         return asked
 
-    assert tries(["time-out"]) == PATIENCE["time-out"][1]
-    assert tries(["rate limit"]) == PATIENCE["rate limit"][1]
-    assert tries(["time-out", "overload"]) == 2 * PATIENCE["time-out"][1] - 1
+    assert tries(["time-out"]) == RETRY_LIMITS["time-out"][1]
+    assert tries(["rate limit"]) == RETRY_LIMITS["rate limit"][1]
+    assert tries(["time-out", "overload"]) == 2 * RETRY_LIMITS["time-out"][1] - 1

@@ -15,7 +15,7 @@ from llm_wires import FACTS, START, TOOLS, OpenAIWire, both
 from PIL import Image
 
 from m3b.llm import tokens, wire_openai, wire_responses
-from m3b.messages import Message, Picture, ToolCall
+from m3b.messages import ImageContent, Message, ToolCall
 
 
 def picture(kind: str = "PNG") -> bytes:
@@ -33,12 +33,12 @@ SEES = replace(FACTS, vision=True)
 def test_the_kind_is_told_by_the_first_bytes(tmp_path: Path, kind: str, name: str) -> None:
     file = tmp_path / "image"
     file.write_bytes(picture(kind))
-    assert Picture.read(file) == Picture(picture(kind), f"image/{name}")
+    assert ImageContent.from_file(file) == ImageContent(picture(kind), f"image/{name}")
 
 
 def test_other_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="Convert it to PNG"):
-        Picture(b"II*\0 a TIFF")
+        ImageContent(b"II*\0 a TIFF")
 
 
 @both
@@ -46,7 +46,7 @@ def test_a_user_shows_an_image(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.text("A grey square.")))
     llm = wire.llm(provider.url, clock.retry())
     llm.facts = SEES
-    llm.ask([START[0], Message("user", "What is this?", images=(Picture(PNG),))], TOOLS)
+    llm.ask([START[0], Message("user", "What is this?", images=(ImageContent(PNG),))], TOOLS)
     content = provider.requests[0]["messages"][-1]["content"]
     parts = {part["type"]: part for part in content}
     if wire is OpenAIWire:
@@ -60,7 +60,7 @@ def test_a_user_shows_an_image(wire: Any, provider: Any, clock: Any) -> None:
 @both
 def test_a_model_that_sees_nothing_is_told_so(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.text("I cannot see it.")))
-    talk = [START[0], Message("user", "Look.", images=(Picture(PNG), Picture(PNG)))]
+    talk = [START[0], Message("user", "Look.", images=(ImageContent(PNG), ImageContent(PNG)))]
     wire.llm(provider.url, clock.retry()).ask(talk, TOOLS)
     sent = json.dumps(provider.requests[0])
     assert ENCODED not in sent
@@ -70,7 +70,7 @@ def test_a_model_that_sees_nothing_is_told_so(wire: Any, provider: Any, clock: A
 TALK = [
     *START,
     Message("assistant", "", (ToolCall("a", "list_files", {}), ToolCall("b", "read_files", {}))),
-    Message("tool", "first", call_id="a", images=(Picture(PNG),)),
+    Message("tool", "first", call_id="a", images=(ImageContent(PNG),)),
     Message("tool", "second", call_id="b"),
 ]
 
@@ -111,4 +111,7 @@ def test_the_responses_wire() -> None:
 
 def test_images_count_in_the_estimate() -> None:
     bare = Message("user", "Look.")
-    assert tokens.of_message(replace(bare, images=(Picture(PNG),))) == tokens.of_message(bare) + tokens.PER_IMAGE
+    assert (
+        tokens.estimate_message_tokens(replace(bare, images=(ImageContent(PNG),)))
+        == tokens.estimate_message_tokens(bare) + tokens.MAX_TOKENS_PER_IMAGE
+    )

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from m3b.errors import Authentication, Failed
-from m3b.llm import CallableLLM, Fallback, Retry, ledger
+from m3b.errors import Authentication, RunFailed
+from m3b.llm import CallableLLM, FallbackLLM, Retry, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import Message
-from m3b.testing import Scripted
-from m3b.testing.conformance import CANARY, Clock, Server, ServerAnswer, Subject, built_in
+from m3b.testing import ScriptedModel
+from m3b.testing.conformance import CANARY, Clock, Server, ServerAnswer, Subject, builtin_subjects
 
 START = [Message("system", "You are a tester."), Message("user", "The secret of the patient is xyzzy.")]
 
-SUBJECTS_OF_WIRES = built_in()[:3]
+SUBJECTS_OF_WIRES = builtin_subjects()[:3]
 
 
 def made(subject: Subject, server: Server) -> Any:
@@ -32,11 +32,13 @@ def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool
     book = Ledger(tmp_path / "ledger.jsonl")
     good = ServerAnswer(subject.dialect.text("the plain answer"))
     with Server() as server:
-        server.will(ServerAnswer(subject.dialect.error("slow down"), status=429), ServerAnswer(drop=True), good)
+        server.queue_answers(
+            ServerAnswer(subject.dialect.error("slow down"), status=429), ServerAnswer(drop=True), good
+        )
         cancelled = (lambda: False) if watched else None
-        reply = book.of(made(subject, server), "tester").ask(START, [], cancelled=cancelled)
-        heard, host = server.heard, server.url.removeprefix("http://")
-    lines = ledger.read(book.file)
+        reply = book.meter(made(subject, server), "tester").ask(START, [], cancelled=cancelled)
+        heard, host = server.requests, server.url.removeprefix("http://")
+    lines = ledger.read_ledger(book.file)
     assert [line["what"] for line in lines] == ["sent", "sent", "sent", "answered"]
     for line, request in zip(lines, heard, strict=False):
         assert (line["host"], line["path"], line["role"]) == (host, request.path, "tester")
@@ -51,10 +53,10 @@ def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool
 
 def test_functions_and_failures(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
-    book.of(CallableLLM(lambda messages, tools: "ok", name="mine"), "a").ask(START, [])
+    book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "a").ask(START, [])
     with pytest.raises(Authentication):
-        book.of(Scripted([Authentication("no")]), "a").ask(START, [])
-    sent, answered, failed = ledger.read(book.file)
+        book.meter(ScriptedModel([Authentication("no")]), "a").ask(START, [])
+    sent, answered, failed = ledger.read_ledger(book.file)
     assert (sent["model"], sent["host"], answered["requests"]) == ("mine", "", 1)
     assert (failed["what"], failed["error"], failed["requests"]) == ("failed", "Authentication", 0)
 
@@ -63,36 +65,38 @@ def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
     subject = SUBJECTS_OF_WIRES[0]
     with Server() as server:
-        server.will(ServerAnswer(subject.dialect.error("no"), status=401), ServerAnswer(subject.dialect.text("ok")))
-        book.of(Fallback([made(subject, server), made(subject, server)]), "a").ask(START, [])
-    assert [line["what"] for line in ledger.read(book.file)] == ["sent", "sent", "answered"]
+        server.queue_answers(
+            ServerAnswer(subject.dialect.error("no"), status=401), ServerAnswer(subject.dialect.text("ok"))
+        )
+        book.meter(FallbackLLM([made(subject, server), made(subject, server)]), "a").ask(START, [])
+    assert [line["what"] for line in ledger.read_ledger(book.file)] == ["sent", "sent", "answered"]
 
 
 def test_the_summary_adds_up(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
     subject = SUBJECTS_OF_WIRES[0]
     with Server() as server:
-        llm = book.of(made(subject, server), "a")
+        llm = book.meter(made(subject, server), "a")
         for _ in range(3):
-            server.will(ServerAnswer(subject.dialect.text("ok")))
+            server.queue_answers(ServerAnswer(subject.dialect.text("ok")))
             llm.ask(START, [])
-        sizes = [len(heard.raw) for heard in server.heard]
-    (found,) = ledger.summary(book.file).values()
+        sizes = [len(heard.raw) for heard in server.requests]
+    (found,) = ledger.summarize_by_model(book.file).values()
     assert (found["requests"], found["bytes"], found["input_tokens"]) == (3, sum(sizes), 300)
     assert found["cached_share"] == 0.6
-    assert ledger.summary(tmp_path / "missing") == {}
+    assert ledger.summarize_by_model(tmp_path / "missing") == {}
 
 
 def test_a_full_disk_ends_the_run_in_words(tmp_path: Path) -> None:
     book = Ledger(tmp_path)  # a folder cannot be appended to
-    with pytest.raises(Failed, match="Make room"):
-        book.of(Scripted(["ok"]), "a").ask(START, [])
+    with pytest.raises(RunFailed, match="Make room"):
+        book.meter(ScriptedModel(["ok"]), "a").ask(START, [])
 
 
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "ledger.jsonl"
     file.write_text(json.dumps({"what": "sent"}) + '\n{"what": "answ')
-    assert len(ledger.read(file)) == 1
+    assert len(ledger.read_ledger(file)) == 1
 
 
 def test_what_went_where(tmp_path: Path) -> None:
@@ -100,18 +104,18 @@ def test_what_went_where(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
     subject = SUBJECTS_OF_WIRES[0]
     with Server() as refusing, Server() as server:
-        refusing.will(ServerAnswer(subject.dialect.error("no"), status=401))
-        server.will(ServerAnswer(subject.dialect.text("ok")), ServerAnswer(subject.dialect.text("ok")))
-        llm = book.of(Fallback([made(subject, refusing), made(subject, server)]), "a")
+        refusing.queue_answers(ServerAnswer(subject.dialect.error("no"), status=401))
+        server.queue_answers(ServerAnswer(subject.dialect.text("ok")), ServerAnswer(subject.dialect.text("ok")))
+        llm = book.meter(FallbackLLM([made(subject, refusing), made(subject, server)]), "a")
         llm.ask(START, [])
         llm.ask(START, [])
-        book.of(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(START, [])
-        sizes = [sum(len(heard.raw) for heard in each.heard) for each in (refusing, server)]
+        book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(START, [])
+        sizes = [sum(len(heard.raw) for heard in each.requests) for each in (refusing, server)]
         hosts = [each.url.removeprefix("http://") for each in (refusing, server)]
-    first, second, own = ledger.by_host(book.file)
+    first, second, own = ledger.summarize_by_host(book.file)
     assert [(row["host"], row["bytes"]) for row in (first, second)] == list(zip(hosts, sizes, strict=True))
     assert [(row["requests"], row["input_tokens"]) for row in (first, second)] == [(1, 0), (2, 200)]
     assert (own["host"], own["model"], own["requests"]) == ("", "mine", 1)
     assert all(row["local"] for row in (first, second, own))
     book.write("sent", "c", {"model": "m", "host": "models.example.org:443", "path": "/", "bytes": 3, "sha256": ""})
-    assert not ledger.by_host(book.file)[-1]["local"]
+    assert not ledger.summarize_by_host(book.file)[-1]["local"]

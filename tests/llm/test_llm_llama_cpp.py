@@ -21,7 +21,7 @@ import pytest
 
 from m3b.llm import connect, ledger
 from m3b.llm.ledger import Ledger
-from m3b.llm.streaming import ask
+from m3b.llm.streaming import ask_llm
 from m3b.messages import Message, ToolCall, ToolSpec
 
 START_S = 60.0
@@ -100,13 +100,13 @@ START = [Message("system", "You answer in one word."), Message("user", "What is 
 def test_an_exchange(server: str, tmp_path: Path) -> None:
     llm = connect(f"llama.cpp:smollm2@{server}", tools="native")
     book = Ledger(tmp_path / "ledger.jsonl")
-    reply = book.of(llm, "tester").ask(START, [])
+    reply = book.meter(llm, "tester").ask(START, [])
     assert "paris" in reply.text.lower()
     assert reply.stop == "end"
     assert reply.usage.input_tokens > 10
     assert reply.usage.output_tokens > 0
-    assert ledger.summary(book.file)["llama.cpp:smollm2"]["requests"] == 1
-    again = llm.ask([*START, reply.message(), Message("user", "And of Italy?")], [])
+    assert ledger.summarize_by_model(book.file)["llama.cpp:smollm2"]["requests"] == 1
+    again = llm.ask([*START, reply.to_message(), Message("user", "And of Italy?")], [])
     assert again.text.strip()
 
 
@@ -114,7 +114,7 @@ def test_an_exchange(server: str, tmp_path: Path) -> None:
 def test_a_stream(server: str) -> None:
     llm = connect(f"llama.cpp:smollm2@{server}", tools="native")
     pieces: list[str] = []
-    reply = ask(llm, START, [], on_text=pieces.append)
+    reply = ask_llm(llm, START, [], on_text=pieces.append)
     assert "paris" in reply.text.lower()
     assert "".join(pieces) == reply.text
     assert reply.usage.output_tokens > 0
@@ -156,6 +156,6 @@ def test_a_tool_call_by_the_text_protocol(server: str) -> None:
         read += [(folder, call.arguments.get("path")) for call in reply.calls if not call.parse_error]
         assert reply.stop == "tools"
         results = [Message("tool", f"{folder}/b.png", call_id=call.id) for call in reply.calls]
-        closing = llm.ask([*asked, reply.message(), *results], [TOOL])
+        closing = llm.ask([*asked, reply.to_message(), *results], [TOOL])
         assert closing.text.strip() or closing.calls
     assert any(folder == path for folder, path in read), read

@@ -10,13 +10,13 @@ import pytest
 
 from m3b import Pipeline, resume
 from m3b.bench.datasets import fetching
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive import segment
-from m3b.llm import Fallback, connect
+from m3b.llm import FallbackLLM, connect
 from m3b.llm.callable import CallableLLM
-from m3b.llm.offline import VARIABLE
+from m3b.llm.offline import OFFLINE_VARIABLE
 from m3b.llm.presets import PROVIDERS
-from m3b.llm.rules import Rules
+from m3b.llm.rules import RulesLLM
 from m3b.testing.conformance import DIALECTS, Server, ServerAnswer
 
 HOME = "http://127.0.0.1:9/v1"
@@ -41,40 +41,41 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in {*(each for provider in PROVIDERS.values() for each in provider.variables), "M3B_API_KEY"}:
         monkeypatch.setenv(name, "sk-test-000000000000")
     monkeypatch.setenv("OPENAI_BASE_URL", HOME)
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(OFFLINE_VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize("spec", REMOTE)
 def test_models_of_other_machines_are_refused(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for ask in (lambda: connect(spec, local=True), lambda: connect("rules", fallback=spec, local=True)):
-        with pytest.raises(WrongUse, match="only this machine is allowed"):
+    for ask in (lambda: connect(spec, local_only=True), lambda: connect("rules", fallback=spec, local_only=True)):
+        with pytest.raises(UsageError, match="only this machine is allowed"):
             ask()
     recorded = f"record:{tmp_path / 'talk.jsonl'}:{spec.partition('|')[0]}"
     if "|" not in spec:
-        with pytest.raises(WrongUse, match="only this machine"):
-            connect(recorded, local=True)
-    monkeypatch.setenv(VARIABLE, "1")
-    with pytest.raises(WrongUse, match="only this machine is allowed"):
+        with pytest.raises(UsageError, match="only this machine"):
+            connect(recorded, local_only=True)
+    monkeypatch.setenv(OFFLINE_VARIABLE, "1")
+    with pytest.raises(UsageError, match="only this machine is allowed"):
         connect(spec)
 
 
 @pytest.mark.parametrize("spec", LOCAL)
 def test_this_machine_is_allowed(spec: str) -> None:
-    assert connect(spec, local=True).name
+    assert connect(spec, local_only=True).name
 
 
 def test_functions_and_nothing_are_allowed_and_objects_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert connect(lambda messages, tools: "ok", local=True)
+    assert connect(lambda messages, tools: "ok", local_only=True)
     assert (
-        connect(CallableLLM(lambda messages, tools: "ok", name="mine: the best"), local=True).name == "mine: the best"
+        connect(CallableLLM(lambda messages, tools: "ok", name="mine: the best"), local_only=True).name
+        == "mine: the best"
     )
-    assert connect(None, local=True).name == "rules", "keys are set, and none of them is used"
+    assert connect(None, local_only=True).name == "rules", "keys are set, and none of them is used"
     far = connect("openai:gpt-5.4")
-    with pytest.raises(WrongUse, match="openai's own address"):
-        connect(far, local=True)
-    with pytest.raises(WrongUse, match="openai's own address"):
-        connect(Fallback([Rules(), far]), local=True)
-    monkeypatch.setenv(VARIABLE, "0")
+    with pytest.raises(UsageError, match="openai's own address"):
+        connect(far, local_only=True)
+    with pytest.raises(UsageError, match="openai's own address"):
+        connect(FallbackLLM([RulesLLM(), far]), local_only=True)
+    monkeypatch.setenv(OFFLINE_VARIABLE, "0")
     assert connect("openai:gpt-5.4")
 
 
@@ -82,9 +83,9 @@ def test_a_pipeline_refuses_before_it_looks_at_the_data(tmp_path: Path) -> None:
     """The data does not even exist: had it been looked at, that would be the error."""
     missing = [tmp_path / "nowhere"]
     for given in ("anthropic", {"default": "rules", "model_trainer": "anthropic"}):
-        with pytest.raises(WrongUse, match="anthropic's own address"):
+        with pytest.raises(UsageError, match="anthropic's own address"):
             Pipeline(given, data=missing, out=tmp_path / "run", offline=True)
-    with pytest.raises(WrongUse, match="anthropic's own address"):
+    with pytest.raises(UsageError, match="anthropic's own address"):
         Pipeline("rules", fallback="anthropic", data=missing, out=tmp_path / "run", offline=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -96,15 +97,15 @@ def test_a_resumed_run_stays_offline(tmp_path: Path) -> None:
     with Server(lambda heard: ServerAnswer(chat.error("no such model"), status=404)) as server:
         pipeline = Pipeline(f"openai:m@{server.url}/v1", data=[tmp_path / "data"], out=tmp_path / "run", offline=True)
         assert pipeline.run("Classify chest X-rays by pneumonia").status == "failed"
-    with pytest.raises(WrongUse, match="only this machine"):
+    with pytest.raises(UsageError, match="only this machine"):
         resume(tmp_path / "run", "openai:gpt-5.4")
 
 
 def test_nothing_else_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WrongUse, match="only this machine"):
+    with pytest.raises(UsageError, match="only this machine"):
         segment(tmp_path / "x.png", "the kidney", llm="openai:gpt-5.4", segmenter=tmp_path, offline=True)
-    monkeypatch.setenv(VARIABLE, "1")
-    with pytest.raises(WrongUse, match=VARIABLE):
+    monkeypatch.setenv(OFFLINE_VARIABLE, "1")
+    with pytest.raises(UsageError, match=OFFLINE_VARIABLE):
         fetching._open("https://models.example.org/set.zip", {})
 
 

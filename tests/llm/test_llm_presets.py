@@ -15,12 +15,12 @@ import pytest
 from m3b.llm import connect, model_catalog, presets, registry
 from m3b.llm.base import LLM
 from m3b.llm.keys import Key
-from m3b.llm.presets import PAPER, PROVIDERS
+from m3b.llm.presets import PAPER_MODELS, PROVIDERS
 from m3b.messages import Message
-from m3b.testing.conformance import Server, ServerAnswer, built_in
+from m3b.testing.conformance import Server, ServerAnswer, builtin_subjects
 
 START = [Message("user", "Go.")]
-CHAT = built_in()[1].dialect
+CHAT = builtin_subjects()[1].dialect
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +30,17 @@ def keys_and_silence(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv(variable, "sk-not-a-real-one")
     for name in ("M3B_MODELS", "M3B_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(model_catalog, "_said", set())
+    monkeypatch.setattr(model_catalog, "_warned", set())
 
 
 def ask(name: str, model: str, answer: Any, changes: dict[str, Any] | None = None) -> tuple[Any, Any]:
     """The request's body that a preset makes, and the reply."""
     with Server() as server:
-        server.will(*(answer if isinstance(answer, list) else [answer]))
+        server.queue_answers(*(answer if isinstance(answer, list) else [answer]))
         here = replace(PROVIDERS[name], base_url=server.url + "/v1", **(changes or {}))
         llm = registry.open_provider(name, model, provider=here, key=Key("sk-x12345", "K"))
         reply = llm.ask(START, [])
-        return [heard.body for heard in server.heard], reply
+        return [heard.body for heard in server.requests], reply
 
 
 def test_all_that_the_documentation_promises_is_there() -> None:
@@ -65,7 +65,7 @@ def test_a_preset_is_a_few_lines_of_data() -> None:
     assert "lambda" not in table
 
 
-@pytest.mark.parametrize("core", PAPER, ids=lambda core: core[0])
+@pytest.mark.parametrize("core", PAPER_MODELS, ids=lambda core: core[0])
 def test_the_papers_cores_and_their_successors_are_known(core: Any) -> None:
     _, specs, successors = core
     for spec in (*specs, *successors):
@@ -75,7 +75,7 @@ def test_the_papers_cores_and_their_successors_are_known(core: Any) -> None:
             assert llm.facts.known, f"{spec} is in no list"
     for spec in successors:
         provider, model = spec.split(":", 1)
-        entry = model_catalog._shipped().get(f"{provider}:{model}", {})
+        entry = model_catalog._load_shipped_models().get(f"{provider}:{model}", {})
         assert "ended" not in entry, f"{spec} is no successor"
 
 
@@ -101,7 +101,7 @@ def test_a_model_that_ended_says_so_once(caplog: pytest.LogCaptureFixture) -> No
 
 def test_the_shipped_list_is_dated() -> None:
     data = json.loads(Path(model_catalog.__file__).with_name("models.json").read_text())
-    assert date.fromisoformat(data["as_of"]) == date.fromisoformat(model_catalog.as_of())
+    assert date.fromisoformat(data["as_of"]) == date.fromisoformat(model_catalog.get_catalog_date())
     for entry in data["models"].values():
         date.fromisoformat(entry.get("ended", "2026-01-01"))
 

@@ -11,7 +11,7 @@ import pytest
 from llm_server import Answer as answer
 from llm_wires import CANARY, START, TOOLS, OpenAIWire, both
 
-from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, LLMError, Transient
+from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, RunCancelled, Transient
 from m3b.llm.base import LLM
 from m3b.messages import Message, ToolCall
 
@@ -148,7 +148,7 @@ def test_a_slow_provider_can_be_left(wire: Any, provider: Any, clock: Any) -> No
         asked.append(len(asked) > 2)
         return asked[-1]
 
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelled):
         wire.llm(provider.url, clock.retry()).ask(START, [], cancelled=cancelled)
     assert len(asked) > 2, "it is asked again and again while the provider is slow"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from m3b.errors import Transient
-from m3b.llm.base import Facts
+from m3b.llm.base import ModelFacts
 from m3b.llm.keys import Key
 from m3b.llm.openai import OpenAI
 from m3b.llm.retry import Retry
@@ -18,21 +18,21 @@ from m3b.testing.conformance import DIALECTS, Clock, Server, ServerAnswer
 CHAT, RESPONSES = DIALECTS["openai"], DIALECTS["openai-responses"]
 TOOLS = [ToolSpec("list_files", "Lists.", {"type": "object", "properties": {}})]
 START = [Message("system", "s"), Message("user", "Go.")]
-FACTS = Facts(window=1000, max_output=100, price_in=1.0, price_cached=0.1, price_out=10.0)
+FACTS = ModelFacts(window=1000, max_output=100, price_in=1.0, price_cached=0.1, price_out=10.0)
 
 
 def model(server: Server, wire: str = "") -> OpenAI:
     clock = Clock()
-    facts = Facts(window=1000, max_output=100, wire=wire)
+    facts = ModelFacts(window=1000, max_output=100, wire=wire)
     retry = Retry(sleep=clock.sleep, clock=clock)
     return OpenAI("m", base_url=server.url + "/v1", key=Key("sk-x12345", "K"), facts=facts, retry=retry)
 
 
 def test_the_facts_decide() -> None:
     with Server() as server:
-        server.will(ServerAnswer(RESPONSES.text("ok")))
+        server.queue_answers(ServerAnswer(RESPONSES.text("ok")))
         assert model(server, "responses").ask(START, TOOLS).text == "ok"
-        (heard,) = server.heard
+        (heard,) = server.requests
     body = heard.body
     assert heard.path == "/v1/responses"
     assert (body["instructions"], body["max_output_tokens"], body["store"]) == ("s", 100, False)
@@ -50,14 +50,14 @@ def test_the_facts_decide() -> None:
 @pytest.mark.parametrize("status", [400, 404])
 def test_a_model_that_is_served_nowhere_else_is_found_out(said: str, status: int) -> None:
     with Server() as server:
-        server.will(
+        server.queue_answers(
             ServerAnswer(CHAT.error(said), status=status),
             ServerAnswer(RESPONSES.text("a")),
             ServerAnswer(RESPONSES.text("b")),
         )
         llm = model(server)
         assert [llm.ask(START, TOOLS).text for _ in range(2)] == ["a", "b"]
-        paths = [heard.path for heard in server.heard]
+        paths = [heard.path for heard in server.requests]
     assert paths == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
 
 
@@ -66,11 +66,11 @@ def test_encrypted_reasoning_goes_back_with_its_calls_and_only_with_them() -> No
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
     body["output"] = [thought, {"type": "reasoning", "id": "rs_2", "summary": []}, *body["output"]]
     with Server() as server:
-        server.will(ServerAnswer(body), ServerAnswer(RESPONSES.text("done")))
+        server.queue_answers(ServerAnswer(body), ServerAnswer(RESPONSES.text("done")))
         llm = model(server, "responses")
         reply = llm.ask(START, TOOLS)
-        llm.ask([*START, reply.message(), Message("tool", "x", call_id="a1")], TOOLS)
-        items = server.heard[1].body["input"]
+        llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a1")], TOOLS)
+        items = server.requests[1].body["input"]
     assert items[1] == thought
     assert [item.get("type") for item in items] == [None, "reasoning", "function_call", "function_call_output"]
 

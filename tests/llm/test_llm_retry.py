@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llm_server import Clock
 
-from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, Transient
+from m3b.errors import Authentication, BadRequest, ContextOverflow, RunCancelled, Transient
 from m3b.llm import registry
-from m3b.llm.error_mapping import redact, retry_after, translate
+from m3b.llm.error_mapping import map_error, parse_retry_after, redact
 from m3b.llm.retry import Retry
 from m3b.messages import Message
-from m3b.testing.conformance import Server, ServerAnswer, Subject, built_in
+from m3b.testing.conformance import Server, ServerAnswer, Subject, builtin_subjects
 
 
 def failing(times: int, after: float | None = None) -> Callable[[], str]:
@@ -93,7 +93,7 @@ def test_cancelled_is_asked_twice_a_second_at_least(clock: Clock) -> None:
         asked.append(clock.now)
         return clock.now > 30
 
-    with pytest.raises(Cancelled):
+    with pytest.raises(RunCancelled):
         clock.retry().run(failing(10, after=300.0), cancelled=cancelled)
     assert clock.now < 31
     assert all(b - a <= 0.5 for a, b in pairwise(asked))
@@ -108,19 +108,19 @@ def test_a_clock_that_stands_still_does_not_hang() -> None:
 def test_retry_after_forms() -> None:
     later = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
     now = datetime(2030, 1, 1, tzinfo=UTC).timestamp()
-    assert retry_after({"retry-after": "7"}) == 7.0
-    assert retry_after({"retry-after": "1.5"}) == 1.5
-    assert retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
-    assert retry_after({"retry-after": format_datetime(later, usegmt=True)}, now) == pytest.approx(60.0)
-    assert retry_after({"retry-after": format_datetime(later, usegmt=True)}, now + 999) == 0.0
-    assert retry_after({"retry-after": "soon"}) is None
-    assert retry_after({}) is None
-    assert retry_after(None) is None
+    assert parse_retry_after({"retry-after": "7"}) == 7.0
+    assert parse_retry_after({"retry-after": "1.5"}) == 1.5
+    assert parse_retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+    assert parse_retry_after({"retry-after": format_datetime(later, usegmt=True)}, now) == pytest.approx(60.0)
+    assert parse_retry_after({"retry-after": format_datetime(later, usegmt=True)}, now + 999) == 0.0
+    assert parse_retry_after({"retry-after": "soon"}) is None
+    assert parse_retry_after({}) is None
+    assert parse_retry_after(None) is None
 
 
 @given(st.text(max_size=40))
 def test_retry_after_never_breaks(value: str) -> None:
-    found = retry_after({"retry-after": value})
+    found = parse_retry_after({"retry-after": value})
     assert found is None or found >= 0
 
 
@@ -134,9 +134,9 @@ def test_redaction() -> None:
 
 
 def test_foreign_exceptions_are_left_alone() -> None:
-    assert translate(ZeroDivisionError("x"), "m", "K") is None
-    assert isinstance(translate(TimeoutError("x"), "m", "K"), Transient)
-    assert isinstance(translate(ConnectionResetError("x"), "m", "K"), Transient)
+    assert map_error(ZeroDivisionError("x"), "m", "K") is None
+    assert isinstance(map_error(TimeoutError("x"), "m", "K"), Transient)
+    assert isinstance(map_error(ConnectionResetError("x"), "m", "K"), Transient)
 
 
 # --- servers that are not there ------------------------------------------------------------------------------------
@@ -154,11 +154,11 @@ def test_a_server_that_is_down_is_given_up_within_seconds(name: str, clock: Cloc
     assert re.search(r"Given up after 3 requests in \d s\. Nothing is lost", str(caught.value))
 
 
-@pytest.mark.parametrize("subject", built_in()[:3], ids=lambda subject: subject.name)
+@pytest.mark.parametrize("subject", builtin_subjects()[:3], ids=lambda subject: subject.name)
 def test_a_server_that_has_answered_is_waited_for(subject: Subject, clock: Clock) -> None:
     """It is being started anew, or the network is away for a moment. The three are all of both SDKs' protocols."""
     with Server() as server:
-        server.will(ServerAnswer(subject.dialect.text("ok"), headers={"Connection": "close"}))
+        server.queue_answers(ServerAnswer(subject.dialect.text("ok"), headers={"Connection": "close"}))
         llm = subject.make(server.url, clock.retry(), 60.0)
         assert llm.ask([Message("user", "Go.")], []).text == "ok"
     with pytest.raises(Transient, match="no connection to http://127") as caught:

@@ -6,26 +6,26 @@ import json
 
 import pytest
 
-from m3b.errors import BadRequest, Cancelled, ContextOverflow, LLMError, Transient, WrongUse
-from m3b.llm import LLM, Facts
-from m3b.llm.conversation import check
+from m3b.errors import BadRequest, ContextOverflow, LLMError, RunCancelled, Transient, UsageError
+from m3b.llm import LLM, ModelFacts
+from m3b.llm.conversation import validate_conversation
 from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall
-from m3b.testing import Scripted, ScriptExhausted
+from m3b.testing import ScriptedModel, ScriptExhausted
 from m3b.testing import scripted as script
 
 START = [Message("system", "s"), Message("user", "Go.")]
 
 
 def test_steps_of_every_kind() -> None:
-    llm = Scripted(
+    llm = ScriptedModel(
         [
             "text",
             Reply("reply"),
             {"text": "dict"},
             lambda messages, tools: f"{len(messages)} messages",
             script.call("list_files", path="data"),
-            script.both(script.call("a"), script.call("b"), text="two"),
+            script.combine_calls(script.call("a"), script.call("b"), text="two"),
         ]
     )
     assert isinstance(llm, LLM)
@@ -35,38 +35,44 @@ def test_steps_of_every_kind() -> None:
     assert replies[4].stop == "tools"
     ids = [call.id for reply in replies for call in reply.calls]
     assert len(set(ids)) == 3
-    assert llm.left == 0
-    assert len(llm.seen) == 6
+    assert llm.remaining_steps == 0
+    assert len(llm.requests) == 6
     assert all(reply.usage.requests == 1 and reply.usage.input_tokens > 0 for reply in replies)
 
 
 def test_exhausted_says_what_was_asked() -> None:
-    llm = Scripted(["one"])
+    llm = ScriptedModel(["one"])
     llm.ask(START, [])
     with pytest.raises(ScriptExhausted, match=r"1 steps are used up.*'Go\.'"):
         llm.ask(START, [])
     with pytest.raises(ScriptExhausted):
-        Scripted([], repeat=True).ask(START, [])
+        ScriptedModel([], repeat=True).ask(START, [])
 
 
 def test_repeat_never_finishes() -> None:
-    llm = Scripted([script.call("list_files")], repeat=True)
+    llm = ScriptedModel([script.call("list_files")], repeat=True)
     assert len({llm.ask(START, []).calls[0].id for _ in range(20)}) == 20
 
 
 def test_transient_trouble_is_waited_out_without_waiting() -> None:
     heard: list[str] = []
-    llm = Scripted([script.transient(30.0), script.transient(), "ok"])
+    llm = ScriptedModel([script.transient_error(30.0), script.transient_error(), "ok"])
     assert llm.ask(START, [], on_wait=lambda reason, seconds: heard.append(reason)).text == "ok"
     assert len(llm.waits) == len(heard) == 2
     assert llm.waits[0][1] >= 30
     with pytest.raises(Transient, match="Given up"):
-        Scripted([script.transient(9999.0)]).ask(START, [])
+        ScriptedModel([script.transient_error(9999.0)]).ask(START, [])
 
 
 def test_misbehaviour() -> None:
-    llm = Scripted(
-        [script.nonsense(), script.unknown_tool(), script.broken_json("write_files"), script.cut(), script.refusal()]
+    llm = ScriptedModel(
+        [
+            script.nonsense_reply(),
+            script.unknown_tool(),
+            script.malformed_call("write_files"),
+            script.truncated_reply(),
+            script.refusal_reply(),
+        ]
     )
     nonsense, unknown, broken, cut, refusal = [llm.ask(START, []) for _ in range(5)]
     assert nonsense.text
@@ -75,29 +81,29 @@ def test_misbehaviour() -> None:
     assert "ends too early" in broken.calls[0].parse_error
     assert (cut.stop, refusal.stop) == ("length", "refusal")
     with pytest.raises(ContextOverflow):
-        Scripted([script.overflow()]).ask(START, [])
+        ScriptedModel([script.overflow_error()]).ask(START, [])
     with pytest.raises(BadRequest):
-        Scripted([script.fault(BadRequest)]).ask(START, [])
+        ScriptedModel([script.llm_error(BadRequest)]).ask(START, [])
     with pytest.raises(LLMError):
-        Scripted([lambda messages, tools: script.fault()]).ask(START, [])
-    with pytest.raises(WrongUse):
-        Scripted([7]).ask(START, [])  # type: ignore[list-item]
+        ScriptedModel([lambda messages, tools: script.llm_error()]).ask(START, [])
+    with pytest.raises(UsageError):
+        ScriptedModel([7]).ask(START, [])  # type: ignore[list-item]
 
 
 def test_cancelled() -> None:
-    with pytest.raises(Cancelled):
-        Scripted(["x"]).ask(START, [], cancelled=lambda: True)
+    with pytest.raises(RunCancelled):
+        ScriptedModel(["x"]).ask(START, [], cancelled=lambda: True)
 
 
 def test_the_window_can_be_enforced() -> None:
-    llm = Scripted(["x"], facts=Facts(window=1000, max_output=500), enforce_window=True)
+    llm = ScriptedModel(["x"], facts=ModelFacts(window=1000, max_output=500), enforce_window=True)
     with pytest.raises(ContextOverflow, match="window of 1000"):
         llm.ask([Message("user", "word " * 2000)], [])
 
 
 def test_a_reply_survives_a_file() -> None:
     reply = script.call("x", a=1)
-    assert as_reply(json.loads(script.dumps(reply)), "") == reply
+    assert as_reply(json.loads(script.dump_reply(reply)), "") == reply
 
 
 CALL = Message("assistant", "", (ToolCall("a", "x"), ToolCall("b", "x")))
@@ -105,8 +111,8 @@ ANSWERS = [Message("tool", "r", call_id="b"), Message("tool", "r", call_id="a")]
 
 
 def test_good_conversations() -> None:
-    check([*START, CALL, *ANSWERS])
-    check([*START, CALL, *ANSWERS, Message("user", "on"), CALL, *ANSWERS])
+    validate_conversation([*START, CALL, *ANSWERS])
+    validate_conversation([*START, CALL, *ANSWERS, Message("user", "on"), CALL, *ANSWERS])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_good_conversations() -> None:
 )
 def test_bad_conversations(talk: list[Message], said: str) -> None:
     with pytest.raises(BadRequest, match=said):
-        check(talk)
+        validate_conversation(talk)
     with pytest.raises(BadRequest):
-        Scripted(["x"]).ask(talk, [])
-    assert Scripted(["x"], strict=False).ask(talk, []).text == "x"
+        ScriptedModel(["x"]).ask(talk, [])
+    assert ScriptedModel(["x"], strict=False).ask(talk, []).text == "x"

@@ -74,7 +74,7 @@ def test_openai_extras_go_back(provider: Any, clock: Any) -> None:
     provider.will(answer(body), answer(OpenAIWire.text("ok")))
     llm = OpenAIWire.llm(provider.url, clock.retry())
     reply = llm.ask(START, TOOLS)
-    llm.ask([*START, reply.message(), Message("tool", "x", call_id="a")], TOOLS)
+    llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a")], TOOLS)
     turn = provider.requests[1]["messages"][2]
     assert turn["reasoning_content"] == "hm"
     assert turn["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "s"}}
@@ -137,7 +137,7 @@ def test_anthropic_thoughts_go_back_until_something_is_edited(provider: Any, clo
     )
     llm = AnthropicWire.llm(provider.url, clock.retry())
     reply = llm.ask(START, TOOLS)
-    rest = [reply.message(), Message("tool", "x", call_id="a")]
+    rest = [reply.to_message(), Message("tool", "x", call_id="a")]
     llm.ask([*START, *rest], TOOLS)
     llm.ask([START[0], Message("user", "Go, shortened."), *rest], TOOLS)
     kinds = [[block["type"] for block in request["messages"][1]["content"]] for request in provider.requests[1:]]
@@ -153,7 +153,7 @@ def test_anthropic_refused_thoughts_are_forgotten(provider: Any, clock: Any) -> 
     )
     llm = AnthropicWire.llm(provider.url, clock.retry())
     reply = llm.ask(START, TOOLS)
-    assert llm.ask([*START, reply.message(), Message("tool", "x", call_id="a")], TOOLS).text == "ok"
+    assert llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a")], TOOLS).text == "ok"
 
 
 def test_no_money_is_not_a_rate_limit(provider: Any, clock: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from m3b.llm.calls import parse_arguments
-from m3b.llm.python_text import parsed_with
+from m3b.llm.python_text import parse_with_retries
 from m3b.llm.text_calls import find_calls
 from m3b.messages import ToolSpec
 
@@ -60,7 +60,7 @@ def test_this_python_fails_where_a_parse_runs_within_another(disturbed: list[str
 @pytest.mark.parametrize(
     "read",
     [
-        lambda: parsed_with(ast.literal_eval, f"{{'path': 'data', 'depth': {NUMBERS}}}"),
+        lambda: parse_with_retries(ast.literal_eval, f"{{'path': 'data', 'depth': {NUMBERS}}}"),
         lambda: parse_arguments(f"{{'path': 'data', 'depth': {NUMBERS}}}")[0],
         lambda: find_calls(f"list_files(path='data', depth={NUMBERS})", [TOOL])[1][0].arguments,
     ],
@@ -76,4 +76,4 @@ def test_calls_are_read_while_something_else_parses(
 @pytest.mark.parametrize("text", ["f(", "1 +", "\0"])
 def test_what_is_no_python_is_refused(text: str) -> None:
     with pytest.raises((SyntaxError, ValueError)):
-        parsed_with(ast.parse, text)
+        parse_with_retries(ast.parse, text)

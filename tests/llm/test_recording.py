@@ -14,17 +14,24 @@ from hypothesis import strategies as st
 from llm_server import Answer as answer
 from llm_wires import START, TOOLS, OpenAIWire
 
-from m3b.errors import ContextOverflow, LLMError, WrongUse
-from m3b.llm import Facts, connect
-from m3b.llm.recorded import difference, message_json, message_of, reply_json, reply_of, settle
-from m3b.llm.recording import Departed, Recorder, Replay, scrub
-from m3b.llm.streaming import ask
-from m3b.messages import Message, Picture, Reply, ToolCall, ToolSpec, Usage
-from m3b.testing import Scripted
-from m3b.testing.scripted import broken_json, call, overflow, say, transient
+from m3b.errors import ContextOverflow, LLMError, UsageError
+from m3b.llm import ModelFacts, connect
+from m3b.llm.recorded import (
+    diff_messages,
+    message_from_json,
+    message_to_json,
+    normalize_text,
+    reply_from_json,
+    reply_to_json,
+)
+from m3b.llm.recording import RecordingLLM, RecordingMismatch, ReplayLLM, scrub
+from m3b.llm.streaming import ask_llm
+from m3b.messages import ImageContent, Message, Reply, ToolCall, ToolSpec, Usage
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import call, malformed_call, overflow_error, say, transient_error
 
 RUN = [ToolSpec("run_script", "Runs.", {"type": "object", "properties": {"command": {"type": "string"}}})]
-PNG = Picture(b"\x89PNG\r\n\x1a\n and so on")
+PNG = ImageContent(b"\x89PNG\r\n\x1a\n and so on")
 
 
 def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 epochs")) -> tuple[list[Any], list[Any]]:
@@ -53,18 +60,18 @@ def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 ep
     return came, waits
 
 
-def script() -> Scripted:
+def script() -> ScriptedModel:
     steps = [
         call("list_files", path="data"),
-        transient(30),
-        broken_json("write_files"),
+        transient_error(30),
+        malformed_call("write_files"),
         call("run_script", command="python train.py"),
         Reply("", (ToolCall("x1", "list_files"), ToolCall("x2", "run_script", {"command": "ls"})), stop="tools"),
-        overflow(),
+        overflow_error(),
         call("run_script", command="ls"),
         Reply("Done, fertig, 好了.", usage=Usage(5, 1, 2, 1, 0.25)),
     ]
-    return Scripted(steps, facts=Facts(window=999, price_in=1.0, price_out=2.0))
+    return ScriptedModel(steps, facts=ModelFacts(window=999, price_in=1.0, price_out=2.0))
 
 
 @pytest.fixture
@@ -74,14 +81,14 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def taped(file: Path) -> tuple[list[Any], list[Any]]:
-    return converse(Recorder(script(), file))
+    return converse(RecordingLLM(script(), file))
 
 
 def test_what_was_recorded_is_said_again(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
-    replay = Replay(file)
+    replay = ReplayLLM(file)
     assert converse(replay) == taped
-    assert replay.left == 0
-    assert replay.facts == Facts(window=999, price_in=1.0, price_out=2.0)
+    assert replay.remaining == 0
+    assert replay.facts == ModelFacts(window=999, price_in=1.0, price_out=2.0)
     assert [kind for kind, _ in [one for one in taped[0] if isinstance(one, tuple)]] == [ContextOverflow]
     assert len(taped[1]) == 1
 
@@ -96,23 +103,23 @@ def test_the_recording_holds_everything_once(file: Path, taped: Any) -> None:
 
 
 def test_a_recording_is_never_written_over(file: Path, taped: Any) -> None:
-    with pytest.raises(WrongUse, match="exists"):
-        Recorder(script(), file)
-    with pytest.raises(WrongUse, match="exists"):
+    with pytest.raises(UsageError, match="exists"):
+        RecordingLLM(script(), file)
+    with pytest.raises(UsageError, match="exists"):
         connect(f"record:{file}:rules")
 
 
 def test_a_recording_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    llm = Recorder(Scripted(["hello"]), tmp_path / "absent" / "talk.jsonl")
+    llm = RecordingLLM(ScriptedModel(["hello"]), tmp_path / "absent" / "talk.jsonl")
     with pytest.raises(LLMError, match="cannot be written"):
         llm.ask(START, TOOLS)
 
 
 def test_another_conversation_is_noticed(file: Path, taped: Any) -> None:
-    came, _ = converse(Replay(file), results=("3 files", "took 3.5 s, 14 epochs"))
+    came, _ = converse(ReplayLLM(file), results=("3 files", "took 3.5 s, 14 epochs"))
     assert isinstance(came[0], Reply)
     kind, text = came[1]
-    assert kind is Departed
+    assert kind is RecordingMismatch
     assert "exchange 2 of 7" in text
     assert "-2 files" in text
     assert "+3 files" in text
@@ -120,45 +127,45 @@ def test_another_conversation_is_noticed(file: Path, taped: Any) -> None:
 
 
 def test_other_numbers_of_a_script_are_the_same(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
-    assert converse(Replay(file), results=("2 files", "took 41 s, 9 epochs"))[0] == taped[0]
-    assert converse(Replay(file), results=("2 files", "took 41 s, 9 folds"))[0][3][0] is Departed
+    assert converse(ReplayLLM(file), results=("2 files", "took 41 s, 9 epochs"))[0] == taped[0]
+    assert converse(ReplayLLM(file), results=("2 files", "took 41 s, 9 folds"))[0][3][0] is RecordingMismatch
 
 
 def test_another_offer_of_tools_is_noticed(file: Path, taped: Any) -> None:
-    with pytest.raises(Departed, match="The tools:"):
-        Replay(file).ask(START, TOOLS[:1])
+    with pytest.raises(RecordingMismatch, match="The tools:"):
+        ReplayLLM(file).ask(START, TOOLS[:1])
 
 
 def test_one_request_too_many_is_noticed(file: Path, taped: Any) -> None:
-    replay = Replay(file)
+    replay = ReplayLLM(file)
     converse(replay)
-    with pytest.raises(Departed, match="ends after 7 exchanges"):
+    with pytest.raises(RecordingMismatch, match="ends after 7 exchanges"):
         replay.ask(START, TOOLS)
 
 
 def test_without_strictness_the_replies_come_whatever_is_asked(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
-    assert converse(Replay(file, strict=False), results=("other", "things"))[0] == taped[0]
+    assert converse(ReplayLLM(file, strict=False), results=("other", "things"))[0] == taped[0]
 
 
 def test_a_recording_can_be_recorded_anew(file: Path, taped: tuple[list[Any], list[Any]], tmp_path: Path) -> None:
     new = tmp_path / "new.jsonl"
-    came, _ = converse(Recorder(Replay(file, strict=False), new), results=("other", "things"))
+    came, _ = converse(RecordingLLM(ReplayLLM(file, strict=False), new), results=("other", "things"))
     assert came == taped[0]
-    assert converse(Replay(new), results=("other", "things"))[0] == taped[0]
+    assert converse(ReplayLLM(new), results=("other", "things"))[0] == taped[0]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "no json", '{"m3b_recording": 99, "facts": {}}'])
 def test_other_files_are_refused(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(WrongUse, match="no recording"):
-        Replay(file)
-    with pytest.raises(WrongUse, match="cannot be read"):
+    with pytest.raises(UsageError, match="no recording"):
+        ReplayLLM(file)
+    with pytest.raises(UsageError, match="cannot be read"):
         connect(f"replay:{file}.absent")
 
 
 @pytest.mark.parametrize("spec", ["record:", "record:file", "record::rules"])
 def test_a_spec_names_file_and_model(spec: str) -> None:
-    with pytest.raises(WrongUse, match="record:FILE:SPEC"):
+    with pytest.raises(UsageError, match="record:FILE:SPEC"):
         connect(spec)
 
 
@@ -177,17 +184,17 @@ def test_keys_are_not_recorded(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SOME_API_KEY", canary)
     monkeypatch.setenv("HARMLESS", "harmless-and-long-value")
     talk = [*START[:1], Message("user", f"keys: {canary} {other} harmless-and-long-value hf_hub_download")]
-    Recorder(Scripted([say(f"I saw {canary}.")]), file).ask(talk, TOOLS)
+    RecordingLLM(ScriptedModel([say(f"I saw {canary}.")]), file).ask(talk, TOOLS)
     text = file.read_text("utf-8")
     assert canary not in text
     assert other not in text
     assert "keys: [key] [key] harmless-and-long-value hf_hub_download" in text
-    assert Replay(file).ask(talk, TOOLS).text == "I saw [key]."
+    assert ReplayLLM(file).ask(talk, TOOLS).text == "I saw [key]."
 
 
 def test_the_key_of_a_provider_is_in_no_recording(provider: Any, clock: Any, file: Path) -> None:
     provider.will(answer(OpenAIWire.error("bad key sk-canary-0123456789abcdefCANARY"), status=401))
-    llm = Recorder(OpenAIWire.llm(provider.url, clock.retry()), file)
+    llm = RecordingLLM(OpenAIWire.llm(provider.url, clock.retry()), file)
     with pytest.raises(LLMError):
         llm.ask(START, TOOLS)
     assert "canary" not in file.read_text("utf-8").lower()
@@ -205,9 +212,11 @@ def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) ->
     events = b"".join(DIALECTS["openai"].events(OpenAIWire.text("some words")))
     provider.will(answer(events, headers={"Content-Type": "text/event-stream"}))
     pieces: list[str] = []
-    reply = ask(Recorder(OpenAIWire.llm(provider.url, clock.retry()), file), START, TOOLS, on_text=pieces.append)
+    reply = ask_llm(
+        RecordingLLM(OpenAIWire.llm(provider.url, clock.retry()), file), START, TOOLS, on_text=pieces.append
+    )
     assert "".join(pieces) == reply.text == "some words"
-    assert Replay(file).ask(START, TOOLS) == reply
+    assert ReplayLLM(file).ask(START, TOOLS) == reply
 
 
 # --- what counts as a difference ---------------------------------------------------------------------------------
@@ -231,7 +240,7 @@ def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) ->
     ],
 )
 def test_volatile_everywhere(one: str, other: str) -> None:
-    assert settle(one) == settle(other)
+    assert normalize_text(one) == normalize_text(other)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +253,7 @@ def test_volatile_everywhere(one: str, other: str) -> None:
     ],
 )
 def test_not_volatile_outside_scripts(one: str, other: str) -> None:
-    assert settle(one) != settle(other)
+    assert normalize_text(one) != normalize_text(other)
 
 
 def test_a_training_may_take_more_or_fewer_epochs() -> None:
@@ -252,13 +261,15 @@ def test_a_training_may_take_more_or_fewer_epochs() -> None:
         lines = [f"fold 0 epoch {n}: loss {1 / n:.3f}, lr {1e-3 / n:.0e}, {n} of 20 s" for n in range(1, epochs)]
         return "\n".join(["starts", *lines, f"best at epoch {epochs}"])
 
-    assert settle(log(4), script=True) == settle(log(30), script=True)
-    assert settle(log(4), script=True) != settle(log(4) + "\nTraceback", script=True)
+    assert normalize_text(log(4), is_script_output=True) == normalize_text(log(30), is_script_output=True)
+    assert normalize_text(log(4), is_script_output=True) != normalize_text(
+        log(4) + "\nTraceback", is_script_output=True
+    )
 
 
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
 made_calls = st.builds(ToolCall, texts, texts, st.dictionaries(texts, st.integers() | texts, max_size=2), texts)
-pictures = st.builds(Picture, st.binary(max_size=9), st.just("image/png"))
+pictures = st.builds(ImageContent, st.binary(max_size=9), st.just("image/png"))
 messages = st.builds(
     Message, st.sampled_from(["system", "user", "assistant", "tool"]), texts, st.lists(made_calls, max_size=2).map(tuple),
     texts, st.booleans(), st.lists(pictures, max_size=2).map(tuple),
@@ -272,17 +283,17 @@ replies = st.builds(
 
 @given(messages, replies)
 def test_lines_hold_all_there_is(message: Message, reply: Reply) -> None:
-    assert message_of(json.loads(json.dumps(message_json(message)))) == message
-    assert reply_of(json.loads(json.dumps(reply_json(reply)))) == reply
+    assert message_from_json(json.loads(json.dumps(message_to_json(message)))) == message
+    assert reply_from_json(json.loads(json.dumps(reply_to_json(reply)))) == reply
 
 
 @given(st.lists(messages, max_size=4))
 def test_nothing_differs_from_itself(talk: list[Message]) -> None:
-    told = [message_json(message) for message in talk]
-    assert difference(told, told) == ""
-    assert difference(told, [*told, {"role": "user", "text": "more"}]) != ""
+    told = [message_to_json(message) for message in talk]
+    assert diff_messages(told, told) == ""
+    assert diff_messages(told, [*told, {"role": "user", "text": "more"}]) != ""
 
 
 @given(texts)
 def test_settling_twice_is_settling_once(text: str) -> None:
-    assert settle(settle(text)) == settle(text)
+    assert normalize_text(normalize_text(text)) == normalize_text(text)

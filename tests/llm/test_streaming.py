@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from llm_server import Answer as answer
 from llm_wires import FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
 
-from m3b.errors import Authentication, Cancelled, ContextOverflow, Transient
+from m3b.errors import Authentication, ContextOverflow, RunCancelled, Transient
 from m3b.llm import connect, stream_anthropic, stream_openai, wire_openai
-from m3b.llm.streaming import NotStreamed, TextStream, ask
+from m3b.llm.streaming import NotStreamed, TextStream, ask_llm
 from m3b.messages import Message
-from m3b.testing import Scripted
+from m3b.testing import ScriptedModel
 from m3b.testing.conformance.dialects import DIALECTS
 from m3b.testing.scripted import say
 
@@ -37,7 +37,7 @@ def streamed(wire: Any, body: dict[str, Any], *, cut: int | None = None, **more:
 def talk(wire: Any, provider: Any, clock: Any) -> tuple[Any, list[str], Any]:
     pieces: list[str] = []
     llm = wire.llm(provider.url, clock.retry())
-    return llm, pieces, lambda: ask(llm, START, TOOLS, on_text=pieces.append)
+    return llm, pieces, lambda: ask_llm(llm, START, TOOLS, on_text=pieces.append)
 
 
 @both
@@ -60,7 +60,7 @@ def test_a_broken_stream_is_asked_for_again_and_its_words_are_void(wire: Any, pr
     provider.will(streamed(wire, body, cut=3), streamed(wire, body))
     waits: list[Any] = []
     llm, pieces, _ = talk(wire, provider, clock)
-    reply = ask(llm, START, TOOLS, on_text=pieces.append, on_wait=lambda *wait: waits.append(wait))
+    reply = ask_llm(llm, START, TOOLS, on_text=pieces.append, on_wait=lambda *wait: waits.append(wait))
     assert reply.text == "one two three four"
     assert len(waits) == 1
     assert "broke off" in waits[0][0]
@@ -123,7 +123,7 @@ def test_words_are_told_in_the_thread_that_asked(wire: Any, provider: Any, clock
     provider.will(streamed(wire, wire.text("some words")))
     llm = wire.llm(provider.url, clock.retry())
     threads: set[int] = set()
-    ask(llm, START, TOOLS, on_text=lambda piece: threads.add(threading.get_ident()), cancelled=lambda: False)
+    ask_llm(llm, START, TOOLS, on_text=lambda piece: threads.add(threading.get_ident()), cancelled=lambda: False)
     assert threads == {threading.get_ident()}
 
 
@@ -136,22 +136,22 @@ def test_a_cancelled_request_is_not_heard_any_more(provider: Any, clock: Any) ->
         asked.append(1)
         return len(asked) > 1
 
-    with pytest.raises(Cancelled):
-        ask(llm, START, TOOLS, on_text=pieces.append, cancelled=cancelled)
+    with pytest.raises(RunCancelled):
+        ask_llm(llm, START, TOOLS, on_text=pieces.append, cancelled=cancelled)
     threading.Event().wait(0.8)
     assert pieces == []
 
 
 def test_models_without_streams_are_asked_without() -> None:
-    model = Scripted([say("hello")])
-    assert ask(model, START, TOOLS, on_text=lambda piece: None).text == "hello"
+    model = ScriptedModel([say("hello")])
+    assert ask_llm(model, START, TOOLS, on_text=lambda piece: None).text == "hello"
 
 
 def test_wrappers_stream_what_is_within(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     provider.will(streamed(OpenAIWire, OpenAIWire.text("Some words.")))
     pieces: list[str] = []
     llm = connect(f"openai:m@{provider.url}/v1", tools="text")
-    assert ask(llm, START, TOOLS, on_text=pieces.append).text == "Some words."
+    assert ask_llm(llm, START, TOOLS, on_text=pieces.append).text == "Some words."
     assert "".join(pieces) == "Some words."
 
 
@@ -178,7 +178,9 @@ def piece(index: int | None, arguments: str, call_id: str | None = None, name: s
     ],
 )
 def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any]) -> None:
-    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m")
+    body = stream_openai.assemble_completion(
+        [*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m"
+    )
     reply, _ = wire_openai.to_reply(body, "m", FACTS, 1)
     assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
         ("a", "list_files", {"path": "x"}),
@@ -189,7 +191,9 @@ def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any])
 def test_thoughts_and_what_goes_with_calls_come_through() -> None:
     deltas = [{"reasoning_content": "hm"}, {"reasoning_content": "m."}, piece(0, "{}", "a", "list_files")]
     deltas[2]["tool_calls"][0]["extra_content"] = {"signature": "s"}  # type: ignore[index]
-    body = stream_openai.assembled([*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m")
+    body = stream_openai.assemble_completion(
+        [*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m"
+    )
     _, extras = wire_openai.to_reply(body, "m", FACTS, 1)
     assert extras[("a",)] == {
         "turn": {"reasoning_content": "hmm."}, "calls": {"a": {"extra_content": {"signature": "s"}}},
@@ -211,7 +215,7 @@ def test_thinking_blocks_come_through() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
         {"type": "message_stop"},
     ]  # fmt: skip
-    body = stream_anthropic.assembled(events, TextStream(None, None), "m")
+    body = stream_anthropic.assemble_message(events, TextStream(None, None), "m")
     assert body["content"] == [
         {"type": "thinking", "thinking": "hmm", "signature": "s1"},
         {"type": "tool_use", "id": "a", "name": "list_files", "input": {"path": 1}},
@@ -219,9 +223,9 @@ def test_thinking_blocks_come_through() -> None:
     assert body["usage"] == {**start["usage"], "output_tokens": 9}
     for cut in range(1, 9):
         with pytest.raises(Transient):
-            stream_anthropic.assembled(events[:cut], TextStream(None, None), "m")
+            stream_anthropic.assemble_message(events[:cut], TextStream(None, None), "m")
     with pytest.raises(NotStreamed):
-        stream_anthropic.assembled([], TextStream(None, None), "m")
+        stream_anthropic.assemble_message([], TextStream(None, None), "m")
 
 
 @given(st.lists(st.text(max_size=5), max_size=12), st.data())
@@ -231,7 +235,7 @@ def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> No
     text = ""
     for each in pieces:
         if data.draw(st.booleans()):
-            relay.put(each)
+            relay.add_piece(each)
             text += each
         else:
             relay.restart()
@@ -246,6 +250,6 @@ def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> No
 
 def test_a_message_without_words_tells_nothing() -> None:
     told: list[str] = []
-    stream_openai.assembled([chunk({"content": ""}), chunk({}, "stop")], TextStream(told.append, None), "m")
+    stream_openai.assemble_completion([chunk({"content": ""}), chunk({}, "stop")], TextStream(told.append, None), "m")
     assert told == []
     assert Message("user").images == ()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.llm.text_calls import find_calls
-from m3b.llm.text_tools import written
+from m3b.llm.text_tools import format_call
 from m3b.messages import ToolCall, ToolSpec
 
 TOOLS = [
@@ -140,7 +140,7 @@ def test_what_is_written_is_read_back(arguments: dict[str, object], name: str) -
         return
     if any("\ud800" <= letter <= "\udfff" for letter in str(arguments)):
         return
-    assert calls("Well.\n" + written(ToolCall("1", name, arguments))) == [(name, arguments)]
+    assert calls("Well.\n" + format_call(ToolCall("1", name, arguments))) == [(name, arguments)]
 
 
 @given(st.text(max_size=200))

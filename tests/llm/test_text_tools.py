@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from m3b.llm import Facts, connect
-from m3b.llm.text_tools import ANNOUNCED, Repairing, TextTools, announced, as_text, fit
+from m3b.llm import ModelFacts, connect
+from m3b.llm.text_tools import (
+    ANNOUNCED_CALL_REMINDER,
+    RepairingLLM,
+    TextToolsLLM,
+    adapt_tools,
+    find_announced_tool,
+    to_text_messages,
+)
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
-from m3b.testing import Scripted
-from m3b.testing.scripted import both, broken_json, call, say
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import call, combine_calls, malformed_call, say
 
 TOOLS = (
     ToolSpec("list_files", "Lists.", {"type": "object", "properties": {"path": {"type": "string"}}}),
@@ -23,15 +30,15 @@ WRITTEN = '<call tool="list_files">\n{"path": "data"}\n</call>'
 
 
 def test_a_conversation_in_text() -> None:
-    model = Scripted([f"I look.\n\n{WRITTEN}", "Done."])
-    llm = TextTools(model)
+    model = ScriptedModel([f"I look.\n\n{WRITTEN}", "Done."])
+    llm = TextToolsLLM(model)
     reply = llm.ask(START, TOOLS)
     assert (reply.text, reply.stop) == ("I look.", "tools")
     (made,) = reply.calls
     assert (made.name, made.arguments) == ("list_files", {"path": "data"})
-    talk = [*START, reply.message(), Message("tool", "x.png", call_id=made.id), Message("user", "Go on.")]
+    talk = [*START, reply.to_message(), Message("tool", "x.png", call_id=made.id), Message("user", "Go on.")]
     assert llm.ask(talk, TOOLS).text == "Done."
-    (first, offered), (second, _) = model.seen
+    (first, offered), (second, _) = model.requests
     assert offered == ()
     assert [message.role for message in second] == ["system", "user", "assistant", "user"]
     assert second[:2] == first
@@ -44,7 +51,7 @@ def test_the_prefix_stays_the_same_to_the_byte() -> None:
     talk = [*START]
     shown: list[list[Message]] = []
     for number in range(4):
-        shown.append(as_text(talk, TOOLS))
+        shown.append(to_text_messages(talk, TOOLS))
         talk += [Message("assistant", "", (ToolCall(f"c{number}", "list_files", {"path": str(number)}),))]
         talk += [Message("tool", f"result {number}", call_id=f"c{number}")]
     for before, after in pairwise(shown):
@@ -52,11 +59,11 @@ def test_the_prefix_stays_the_same_to_the_byte() -> None:
 
 
 def test_several_results_are_one_turn_and_errors_are_marked() -> None:
-    turn = both(call("list_files", path="a"), call("run_script", command="b"))
+    turn = combine_calls(call("list_files", path="a"), call("run_script", command="b"))
     asked = tuple(ToolCall(f"c{n}", one.name, one.arguments) for n, one in enumerate(turn.calls))
     talk = [*START, Message("assistant", "", asked), Message("tool", "1", call_id="c0")]
     talk += [Message("tool", "no", call_id="c1", is_error=True)]
-    last = as_text(talk, TOOLS)[-1]
+    last = to_text_messages(talk, TOOLS)[-1]
     assert last.role == "user"
     assert last.text == (
         '<result tool="list_files">\n1\n</result>\n\n<result tool="run_script" error="true">\nno\n</result>'
@@ -64,45 +71,45 @@ def test_several_results_are_one_turn_and_errors_are_marked() -> None:
 
 
 def test_a_malformed_call_does_not_poison_what_follows() -> None:
-    model = Scripted(['<call tool="run_script">\n{"command": "pyth', "Done."])
-    llm = TextTools(model)
+    model = ScriptedModel(['<call tool="run_script">\n{"command": "pyth', "Done."])
+    llm = TextToolsLLM(model)
     reply = llm.ask(START, TOOLS)
     assert reply.calls[0].parse_error
-    llm.ask([*START, reply.message(), Message("tool", reply.calls[0].parse_error, call_id=reply.calls[0].id)], TOOLS)
-    said = model.seen[1][0][2].text
+    llm.ask([*START, reply.to_message(), Message("tool", reply.calls[0].parse_error, call_id=reply.calls[0].id)], TOOLS)
+    said = model.requests[1][0][2].text
     assert said == '<call tool="run_script">\n{}\n</call>'
 
 
 def test_ids_are_never_used_twice() -> None:
-    llm = TextTools(Scripted([f"{WRITTEN}\n{WRITTEN}"], repeat=True))
+    llm = TextToolsLLM(ScriptedModel([f"{WRITTEN}\n{WRITTEN}"], repeat=True))
     talk, seen = [*START], set()
     for _ in range(4):
         reply = llm.ask(talk, TOOLS)
         assert len(reply.calls) == 2
         seen |= {made.id for made in reply.calls}
-        talk += [reply.message(), *(Message("tool", "x", call_id=made.id) for made in reply.calls)]
+        talk += [reply.to_message(), *(Message("tool", "x", call_id=made.id) for made in reply.calls)]
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize("wrapper", [Repairing, TextTools])
+@pytest.mark.parametrize("wrapper", [RepairingLLM, TextToolsLLM])
 def test_an_announced_call_is_asked_for_once_and_leaves_no_trace(wrapper: Any) -> None:
     usage = Usage(10, 0, 5, 1)
-    model = Scripted([Reply("I will now call list_files on data.", usage=usage), Reply(WRITTEN, usage=usage)])
+    model = ScriptedModel([Reply("I will now call list_files on data.", usage=usage), Reply(WRITTEN, usage=usage)])
     llm = wrapper(model)
     reply = llm.ask(START, TOOLS)
     assert [made.name for made in reply.calls] == ["list_files"]
     assert reply.usage == Usage(20, 0, 10, 2)
-    asked = model.seen[1][0]
-    assert asked[-1].text.startswith(ANNOUNCED[:40])
+    asked = model.requests[1][0]
+    assert asked[-1].text.startswith(ANNOUNCED_CALL_REMINDER[:40])
     assert "list_files" in asked[-1].text
     assert reply.text == ""
 
 
 def test_what_is_announced_twice_is_a_closing_reply() -> None:
-    model = Scripted(["I will call list_files.", "I will call list_files again."])
-    assert Repairing(model).ask(START, TOOLS).text == "I will call list_files."
-    model = Scripted(["I will call list_files.", "The index is written."])
-    assert Repairing(model).ask(START, TOOLS).text == "The index is written."
+    model = ScriptedModel(["I will call list_files.", "I will call list_files again."])
+    assert RepairingLLM(model).ask(START, TOOLS).text == "I will call list_files."
+    model = ScriptedModel(["I will call list_files.", "The index is written."])
+    assert RepairingLLM(model).ask(START, TOOLS).text == "The index is written."
 
 
 @pytest.mark.parametrize(
@@ -117,39 +124,39 @@ def test_what_is_announced_twice_is_a_closing_reply() -> None:
     ],
 )
 def test_what_announces_a_call(text: str, tool: str) -> None:
-    assert announced(say(text), TOOLS) == tool
+    assert find_announced_tool(say(text), TOOLS) == tool
 
 
 def test_calls_by_the_protocol_go_through_as_they_are() -> None:
-    made = both(call("list_files", path="a"), text="list_files(path='b')")
-    reply = Repairing(Scripted([made])).ask(START, TOOLS)
+    made = combine_calls(call("list_files", path="a"), text="list_files(path='b')")
+    reply = RepairingLLM(ScriptedModel([made])).ask(START, TOOLS)
     assert [one.arguments for one in reply.calls] == [{"path": "a"}]
-    broken = Repairing(Scripted([broken_json("run_script")])).ask(START, TOOLS)
+    broken = RepairingLLM(ScriptedModel([malformed_call("run_script")])).ask(START, TOOLS)
     assert broken.calls[0].parse_error
 
 
 def test_a_cut_reply_stays_cut() -> None:
-    reply = TextTools(Scripted([Reply(f"{WRITTEN}\nAnd", stop="length")])).ask(START, TOOLS)
+    reply = TextToolsLLM(ScriptedModel([Reply(f"{WRITTEN}\nAnd", stop="length")])).ask(START, TOOLS)
     assert reply.stop == "length"
     assert reply.calls
 
 
 def test_the_way_is_chosen_by_facts_and_wish() -> None:
-    plain, bare = Scripted(), Scripted(facts=Facts(tools=False))
-    assert fit(plain, "auto") is plain
-    assert isinstance(fit(plain, "auto", repairs=True), Repairing)
-    assert isinstance(fit(bare, "auto"), TextTools)
-    assert fit(bare, "native") is bare
-    assert isinstance(fit(plain, "text"), TextTools)
-    assert fit(wrapped := fit(plain, "text"), "text") is wrapped
-    assert fit(plain, "text").name == plain.name
+    plain, bare = ScriptedModel(), ScriptedModel(facts=ModelFacts(tools=False))
+    assert adapt_tools(plain, "auto") is plain
+    assert isinstance(adapt_tools(plain, "auto", repairs=True), RepairingLLM)
+    assert isinstance(adapt_tools(bare, "auto"), TextToolsLLM)
+    assert adapt_tools(bare, "native") is bare
+    assert isinstance(adapt_tools(plain, "text"), TextToolsLLM)
+    assert adapt_tools(wrapped := adapt_tools(plain, "text"), "text") is wrapped
+    assert adapt_tools(plain, "text").name == plain.name
 
 
 def test_connect_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
-    assert not isinstance(connect("openai:gpt-4o"), Repairing | TextTools)
-    assert isinstance(connect("openai:m@http://127.0.0.1:9/v1"), Repairing)
-    assert isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="text"), TextTools)
-    assert not isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="native"), Repairing | TextTools)
-    assert isinstance(connect(lambda messages, tools: "x", tools="text"), TextTools)
+    assert not isinstance(connect("openai:gpt-4o"), RepairingLLM | TextToolsLLM)
+    assert isinstance(connect("openai:m@http://127.0.0.1:9/v1"), RepairingLLM)
+    assert isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="text"), TextToolsLLM)
+    assert not isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="native"), RepairingLLM | TextToolsLLM)
+    assert isinstance(connect(lambda messages, tools: "x", tools="text"), TextToolsLLM)
     assert type(connect("rules", tools="text")).__name__ == "Rules"

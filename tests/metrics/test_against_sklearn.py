@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
 
-from m3b.metrics import Case, score_diagnosis
+from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.metrics.cases import tabulate
 from m3b.metrics.estimators import estimate
 
 Drawn = tuple[NDArray[np.bool_], NDArray[np.float64]]
 
 
-def make(truth: NDArray[np.bool_], p: NDArray[np.float64]) -> tuple[list[Case], list[str]]:
+def make(truth: NDArray[np.bool_], p: NDArray[np.float64]) -> tuple[list[ClassificationCase], list[str]]:
     names = [f"c{k}" for k in range(truth.shape[1])]
     cases = [
-        Case(str(i), str(i), tuple(n for n, t in zip(names, row, strict=True) if t), dict(zip(names, q, strict=True)))
+        ClassificationCase(
+            str(i), str(i), tuple(n for n, t in zip(names, row, strict=True) if t), dict(zip(names, q, strict=True))
+        )
         for i, (row, q) in enumerate(zip(truth, p, strict=True))
     ]
     return cases, names

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from m3b.metrics import Case, SegmentationCase, judge, score_diagnosis, score_grading, score_segmentation
+from m3b.metrics import ClassificationCase, SegmentationCase, judge, score_diagnosis, score_grading, score_segmentation
 from m3b.metrics.edges import largest_loss, largest_unseen_share, share_edges, widen
-from m3b.metrics.masks import LabelFigures
+from m3b.metrics.masks import LabelMetrics
 
 _spec = importlib.util.spec_from_file_location(
     "coverage_benchmark", Path(__file__).parents[2] / "benchmarks/coverage.py"
@@ -27,15 +27,21 @@ SIMULATIONS, coverage, several = _benchmark.SIMULATIONS, _benchmark.coverage, _b
 GRADES = ("0", "1", "2", "3", "4")
 
 
-def graded(n: int) -> list[Case]:
-    return [Case(str(i), "", (str(i % 5),), {grade: float(grade == str(i % 5)) for grade in GRADES}) for i in range(n)]
+def graded(n: int) -> list[ClassificationCase]:
+    return [
+        ClassificationCase(str(i), "", (str(i % 5),), {grade: float(grade == str(i % 5)) for grade in GRADES})
+        for i in range(n)
+    ]
 
 
-def five_findings(n: int, counts: tuple[int, ...]) -> list[Case]:
+def five_findings(n: int, counts: tuple[int, ...]) -> list[ClassificationCase]:
     names = ("a", "b", "c", "d", "e")
     starts = np.cumsum((0, *counts))
     rows = [tuple(name for k, name in enumerate(names) if starts[k] <= i < starts[k + 1]) for i in range(n)]
-    return [Case(str(i), "", row, {name: 0.9 if name in row else 0.1 for name in names}) for i, row in enumerate(rows)]
+    return [
+        ClassificationCase(str(i), "", row, {name: 0.9 if name in row else 0.1 for name in names})
+        for i, row in enumerate(rows)
+    ]
 
 
 def test_equal_stakes_give_the_exact_binomial_limit() -> None:
@@ -62,12 +68,12 @@ def test_five_findings_the_rarest_of_two_patients() -> None:
 
 
 def test_a_perfect_kappa_is_accepted_and_three_patients_are_too_few() -> None:
-    scores = score_grading(graded(42), GRADES, blind=["2"])
+    scores = score_grading(graded(42), GRADES, constant_grades=["2"])
     assert scores.primary.value == 1
     assert 0.5 < (scores.primary.low or 0) < 0.025 ** (1 / 42)
     assert judge(scores, None).ok
     assert all(one.low is not None for one in scores.metrics.values())
-    few = judge(score_grading(graded(3), GRADES, blind=["1"]), None)
+    few = judge(score_grading(graded(3), GRADES, constant_grades=["1"]), None)
     assert not few.ok
     assert "3 test" in few.reason
 
@@ -79,7 +85,7 @@ def test_just_below_an_edge_an_interval_is_no_narrower_than_there() -> None:
 
     def low(wrong: int) -> float:
         values = [0.9 if i < wrong else 1.0 for i in range(30)]
-        rows = [SegmentationCase(str(i), "", {"a": LabelFigures(v, v, 0.0, 9, 9, 50.0)}) for i, v in enumerate(values)]
+        rows = [SegmentationCase(str(i), "", {"a": LabelMetrics(v, v, 0.0, 9, 9, 50.0)}) for i, v in enumerate(values)]
         return score_segmentation(rows, ("a",)).primary.low or 0
 
     assert low(1) <= low(0)

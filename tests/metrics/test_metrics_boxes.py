@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from m3b.metrics import Box, box_iou
-from m3b.metrics.boxes import CENTRE, COCO_IOUS, FROC_RATES, average_precision, froc, match_boxes, rank
+from m3b.metrics.boxes import CENTRE_RULE, COCO_IOUS, FROC_RATES, average_precision, froc, match_boxes, rank_boxes
 
 Boxes = list[tuple[Box, ...]]
 
@@ -70,7 +70,7 @@ def coco(predicted: Boxes, truth: Boxes) -> NDArray[np.float64] | None:
 @given(sets())
 def test_average_precision_as_coco(drawn: tuple[Boxes, Boxes]) -> None:
     predicted, truth = drawn
-    got = average_precision(rank(predicted, truth, "a", COCO_IOUS), np.ones((1, len(truth))))[0]
+    got = average_precision(rank_boxes(predicted, truth, "a", COCO_IOUS), np.ones((1, len(truth))))[0]
     expected = coco(predicted, truth)
     if expected is None:
         assert np.isnan(got).all()
@@ -83,7 +83,7 @@ def test_average_precision_as_coco(drawn: tuple[Boxes, Boxes]) -> None:
 def test_froc_by_trying_every_threshold(drawn: tuple[Boxes, Boxes]) -> None:
     predicted, truth = drawn
     total = sum(map(len, truth))
-    got = froc(rank(predicted, truth, "a", (0.5,)), np.ones((1, len(truth))))[0]
+    got = froc(rank_boxes(predicted, truth, "a", (0.5,)), np.ones((1, len(truth))))[0]
     if not total:
         assert np.isnan(got).all()
         return
@@ -110,7 +110,7 @@ def test_a_weight_is_a_repetition(drawn: tuple[Boxes, Boxes], seed: int) -> None
     times = np.random.default_rng(seed).integers(0, 3, len(truth))
     times[0] = 1
     again = [[some for some, n in zip(boxes, times, strict=True) for _ in range(n)] for boxes in drawn]
-    whole, repeated = rank(predicted, truth, "a", (0.5, 0.75)), rank(*again, "a", (0.5, 0.75))
+    whole, repeated = rank_boxes(predicted, truth, "a", (0.5, 0.75)), rank_boxes(*again, "a", (0.5, 0.75))
     for figure in (average_precision, froc):
         weighted = figure(whole, times[None].astype(float))
         assert weighted == pytest.approx(figure(repeated, np.ones((1, len(again[0])))), nan_ok=True)
@@ -120,8 +120,8 @@ def test_equal_scores_do_not_depend_on_the_order() -> None:
     truth = [(Box((0, 0, 10, 10), "a"),), (Box((0, 0, 10, 10), "a"),)]
     hit, miss = Box((0, 0, 10, 10), "a", 0.5), Box((50, 50, 60, 60), "a", 0.5)
     once = np.ones((1, 2))
-    first = average_precision(rank([(hit,), (miss,)], truth, "a", (0.5,)), once)
-    second = average_precision(rank([(miss,), (hit,)], truth, "a", (0.5,)), once)
+    first = average_precision(rank_boxes([(hit,), (miss,)], truth, "a", (0.5,)), once)
+    second = average_precision(rank_boxes([(miss,), (hit,)], truth, "a", (0.5,)), once)
     assert first == second == pytest.approx(0.25)
 
 
@@ -167,8 +167,8 @@ def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() ->
     small = Box((5.5, 5.5, 5.5, 6.5, 6.5, 6.5), "a", 0.9)  # the centre of the second box: IoU 1/64
     beside = Box((-2, -2, -2, 4, 4, 4), "a", 0.8)  # its centre lies in the first box only
     outside = Box((20, 20, 20, 21, 21, 21), "a", 0.7)
-    ranking = rank([(small, beside, outside)], truth, "a", (0.1, CENTRE))
-    assert ranking.hit.tolist() == [[False, False, False], [True, True, False]]
+    ranking = rank_boxes([(small, beside, outside)], truth, "a", (0.1, CENTRE_RULE))
+    assert ranking.is_hit.tolist() == [[False, False, False], [True, True, False]]
     assert average_precision(ranking, np.ones((1, 1)))[0].tolist() == [0.0, 1.0]
 
 
@@ -176,6 +176,6 @@ def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() ->
 @given(sets())
 def test_no_rule_of_hits_is_stricter_than_iou_a_half(drawn: tuple[Boxes, Boxes]) -> None:
     predicted, truth = drawn
-    ranking = rank(predicted, truth, "a", (0.5, 0.1))
-    found, loose = ranking.hit.sum(axis=1)
+    ranking = rank_boxes(predicted, truth, "a", (0.5, 0.1))
+    found, loose = ranking.is_hit.sum(axis=1)
     assert found <= loose <= sum(map(len, truth))

@@ -49,7 +49,7 @@ def test_everything_at_once() -> None:
         "centre_ap", "froc", "image_auroc", "image_ap",
     }  # fmt: skip
     for k, name in enumerate(CLASSES):
-        found, missed, right, wrong = np.sum([case.lesions[name].row() for case in cases], axis=0)
+        found, missed, right, wrong = np.sum([case.lesions[name].to_list() for case in cases], axis=0)
         got = scores.per_label[k].metrics
         assert got["lesion_f1"].value == pytest.approx(2 * found / (2 * found + missed + wrong))
         assert got["dice"].value == pytest.approx(np.nanmean([case.figures[name].dice for case in cases]))
@@ -119,7 +119,7 @@ def test_a_class_that_never_occurs_is_left_out() -> None:
 def test_a_trivial_answer_raises_the_baseline() -> None:
     cases = everything(20)
     plain = score_detection(cases, CLASSES, draws=0)
-    better = score_detection(cases, CLASSES, trivial=everything(20, skill=0.3), draws=0)
+    better = score_detection(cases, CLASSES, baseline_cases=everything(20, skill=0.3), draws=0)
     for name in ("dice", "lesion_f1", "map_50", "froc"):
         assert (better.metrics[name].baseline or 0) > (plain.metrics[name].baseline or 0) == 0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from m3b.metrics import LesionCounts, match_lesions, measure_channels
-from m3b.metrics.lesions import components, lesion_rates
+from m3b.metrics.lesions import label_components, lesion_rates
 
 Mask = NDArray[np.bool_]
 Place = tuple[int, ...]
@@ -58,13 +58,13 @@ def masks(draw: st.DrawFn) -> tuple[Mask, Mask]:
 @given(masks(), st.sampled_from([0.05, 0.1, 0.3, 0.5, 1.0]))
 def test_counts(pair: tuple[Mask, Mask], least: float) -> None:
     ours, theirs = flood(pair[0]), flood(pair[1])
-    assert components(pair[0])[1] == len(ours)
+    assert label_components(pair[0])[1] == len(ours)
     paired = most_pairs([[len(a & b) / len(a | b) >= least for b in theirs] for a in ours])
-    assert match_lesions(*pair, least=least).row() == [paired, len(theirs) - paired, paired, len(ours) - paired]
+    assert match_lesions(*pair, min_iou=least).to_list() == [paired, len(theirs) - paired, paired, len(ours) - paired]
     found = sum(any(a & b for a in ours) for b in theirs)
     right = sum(any(a & b for b in theirs) for a in ours)
     expected = [found, len(theirs) - found, right, len(ours) - right]
-    assert match_lesions(*pair, rule="overlap").row() == expected
+    assert match_lesions(*pair, rule="overlap").to_list() == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,10 +89,10 @@ def test_marking_everything_wins_by_overlap_and_not_by_iou() -> None:
     reference[3:6, 3:6] = reference[20:22, 30:33] = True
     everything = np.ones_like(reference)
     by_overlap = match_lesions(everything, reference, rule="overlap")
-    assert by_overlap.row() == [2, 0, 1, 0] == LesionCounts(0, 2, 0, 5, "overlap").everything_marked().row()
-    assert match_lesions(everything, reference).row() == [0, 2, 0, 1]
-    assert LesionCounts(1, 1, 1, 0).everything_marked().row() == [0, 2, 0, 1]
-    assert LesionCounts(0, 0, 0, 0, "overlap").everything_marked().row() == [0, 0, 0, 1]
+    assert by_overlap.to_list() == [2, 0, 1, 0] == LesionCounts(0, 2, 0, 5, "overlap").for_everything_marked().to_list()
+    assert match_lesions(everything, reference).to_list() == [0, 2, 0, 1]
+    assert LesionCounts(1, 1, 1, 0).for_everything_marked().to_list() == [0, 2, 0, 1]
+    assert LesionCounts(0, 0, 0, 0, "overlap").for_everything_marked().to_list() == [0, 0, 0, 1]
 
 
 def test_overlapping_classes_are_kept_apart() -> None:
@@ -101,7 +101,7 @@ def test_overlapping_classes_are_kept_apart() -> None:
     reference[1, 5:10, 5:10] = True
     figures, lesions = measure_channels(reference, reference, ["mass", "oedema"], (1.0, 1.0))
     assert figures["mass"].dice == figures["oedema"].dice == 1
-    assert lesions["mass"].row() == lesions["oedema"].row() == [1, 0, 1, 0]
+    assert lesions["mass"].to_list() == lesions["oedema"].to_list() == [1, 0, 1, 0]
     with pytest.raises(ValueError, match="one channel for each class"):
         measure_channels(reference, reference, ["mass"], (1.0, 1.0))
 
@@ -111,6 +111,6 @@ def test_wrong_use_is_named() -> None:
     with pytest.raises(ValueError, match="unknown rule"):
         match_lesions(mask, mask, rule="touch")
     with pytest.raises(ValueError, match="above 0"):
-        match_lesions(mask, mask, least=0)
+        match_lesions(mask, mask, min_iou=0)
     with pytest.raises(ValueError, match="shape"):
         match_lesions(mask, mask[:2])

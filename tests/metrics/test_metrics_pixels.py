@@ -11,8 +11,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from m3b.metrics import DetectionCase, measure_channels, score_detection
 from m3b.metrics.average_precisions import image_ap, pixel_ap
 from m3b.metrics.pixel_auroc import pixel_auroc
-from m3b.metrics.pixels import TOP, count_pixels, from_row, tables_of
-from m3b.metrics.pro import LIMIT, pro
+from m3b.metrics.pixels import MAX_LEVEL, count_pixels, pixel_counts_from_row, stack_pixel_counts
+from m3b.metrics.pro import MAX_FALSE_POSITIVE_RATE, per_region_overlap
 
 ONE = np.ones((1, 1))
 
@@ -25,14 +25,14 @@ def drawn(n: int = 12, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
         mask = np.zeros((20, 24), bool)
         if number % 3:
             mask[3:9, 4:10] = mask[14:16, 15:20] = True
-        levels = np.clip(rng.normal(400 + 120 * mask, 110), 0, TOP).astype(int)
+        levels = np.clip(rng.normal(400 + 120 * mask, 110), 0, MAX_LEVEL).astype(int)
         made.append((levels, mask))
     return made
 
 
 def test_pixel_auroc_and_ap_are_those_of_scikit_learn_over_all_pixels() -> None:
     images = drawn()
-    tables = tables_of([count_pixels(*one) for one in images])
+    tables = stack_pixel_counts([count_pixels(*one) for one in images])
     truth, score = (np.concatenate([one[k].ravel() for one in images]) for k in (1, 0))
     weights = np.ones((1, len(images)))
     assert pixel_auroc(tables, weights)[0] == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
@@ -41,7 +41,7 @@ def test_pixel_auroc_and_ap_are_those_of_scikit_learn_over_all_pixels() -> None:
 
 def test_weights_count_images_as_often_as_they_were_drawn() -> None:
     images = drawn(5)
-    tables = tables_of([count_pixels(*one) for one in images])
+    tables = stack_pixel_counts([count_pixels(*one) for one in images])
     often = [0, 3, 1, 0, 2]
     truth, score = (
         np.concatenate([np.tile(one[k].ravel(), n) for one, n in zip(images, often, strict=False)]) for k in (1, 0)
@@ -88,8 +88,10 @@ def by_thresholds(images: list[tuple[np.ndarray, np.ndarray]], limit: float) -> 
 
 def test_pro_is_that_of_its_definition() -> None:
     images = drawn(9, seed=4)
-    tables = tables_of([count_pixels(*one) for one in images])
-    assert pro(tables, np.ones((1, 9)))[0] == pytest.approx(by_thresholds(images, LIMIT), abs=1e-9)
+    tables = stack_pixel_counts([count_pixels(*one) for one in images])
+    assert per_region_overlap(tables, np.ones((1, 9)))[0] == pytest.approx(
+        by_thresholds(images, MAX_FALSE_POSITIVE_RATE), abs=1e-9
+    )
 
 
 def test_pro_by_hand() -> None:
@@ -102,24 +104,24 @@ def test_pro_by_hand() -> None:
     assert counts.regions.sum() == 2
     # From rate 0 to 0.25 half of the regions lie above the threshold; the last rise from 0.5 is at rate 0.25, to 1.
     # Up to 0.3 the area is 0.25 x 0.5 + 0.05 x 1, divided by 0.3.
-    assert pro(tables_of([counts]), ONE)[0] == pytest.approx((0.25 * 0.5 + 0.05 * 1.0) / 0.3)
+    assert per_region_overlap(stack_pixel_counts([counts]), ONE)[0] == pytest.approx((0.25 * 0.5 + 0.05 * 1.0) / 0.3)
 
 
 def test_a_perfect_map_a_flat_one_and_one_that_is_upside_down() -> None:
     mask = np.zeros((10, 10), bool)
     mask[2:4, 2:4] = True
     figures = {}
-    for name, levels in (("right", TOP * mask), ("flat", 7 + 0 * mask), ("wrong", TOP * ~mask)):
-        tables = tables_of([count_pixels(levels.astype(int), mask)])
-        figures[name] = [float(one(tables, ONE)[0]) for one in (pixel_auroc, pixel_ap, pro)]
+    for name, levels in (("right", MAX_LEVEL * mask), ("flat", 7 + 0 * mask), ("wrong", MAX_LEVEL * ~mask)):
+        tables = stack_pixel_counts([count_pixels(levels.astype(int), mask)])
+        figures[name] = [float(one(tables, ONE)[0]) for one in (pixel_auroc, pixel_ap, per_region_overlap)]
     assert figures["right"] == [1.0, 1.0, 1.0]
-    assert figures["flat"] == pytest.approx([0.5, 0.04, LIMIT / 2])
+    assert figures["flat"] == pytest.approx([0.5, 0.04, MAX_FALSE_POSITIVE_RATE / 2])
     assert figures["wrong"] == pytest.approx([0.0, 0.04, 0.0])
 
 
 def test_nothing_marked_leaves_pixels_undefined() -> None:
-    tables = tables_of([count_pixels(np.zeros((4, 4), int), np.zeros((4, 4), bool))])
-    assert all(np.isnan(one(tables, ONE)[0]) for one in (pixel_auroc, pixel_ap, pro))
+    tables = stack_pixel_counts([count_pixels(np.zeros((4, 4), int), np.zeros((4, 4), bool))])
+    assert all(np.isnan(one(tables, ONE)[0]) for one in (pixel_auroc, pixel_ap, per_region_overlap))
 
 
 @pytest.mark.parametrize("fault", ["shape", "low", "high"])
@@ -128,14 +130,14 @@ def test_maps_that_cannot_be_counted_are_refused(fault: str) -> None:
     if fault == "shape":
         levels = levels[:2]
     else:
-        levels[0, 0] = -1 if fault == "low" else TOP + 1
+        levels[0, 0] = -1 if fault == "low" else MAX_LEVEL + 1
     with pytest.raises(ValueError, match="differs from the mask's" if fault == "shape" else "they are 0 to 1000"):
         count_pixels(levels, mask)
 
 
 def test_counts_survive_json() -> None:
     counts = count_pixels(*drawn(2)[1])
-    again = from_row(json.loads(json.dumps(counts.row())))
+    again = pixel_counts_from_row(json.loads(json.dumps(counts.to_row())))
     for part in ("normal", "abnormal", "regions"):
         assert np.allclose(getattr(again, part), getattr(counts, part))
 
@@ -157,7 +159,7 @@ def test_intervals_over_patients_and_baselines() -> None:
         )
     scores = score_detection(cases, ("lesion",), primary="pixel AUC", draws=200)
     assert scores.primary.name == "pixel_auroc"
-    for name, floor in (("pixel_auroc", 0.5), ("pro", LIMIT / 2)):
+    for name, floor in (("pixel_auroc", 0.5), ("pro", MAX_FALSE_POSITIVE_RATE / 2)):
         one = scores.metrics[name]
         assert one.low is not None
         assert one.high is not None

@@ -13,17 +13,17 @@ from sklearn.metrics import f1_score
 
 from m3b.metrics import (
     ReportCase,
-    best_constants,
-    distinct_texts,
-    image_use,
+    best_constant_reports,
+    count_distinct_texts,
+    draw_random_reports,
+    extract_findings,
     judge,
-    random_reports,
+    measure_image_use,
     score_reports,
-    shuffled,
-    stated,
+    shuffle_between_patients,
 )
-from m3b.metrics.ngram_metrics import bleu, bleu_counts, tokens
-from m3b.metrics.text import figures, with_text
+from m3b.metrics.ngram_metrics import bleu, bleu_counts, tokenize
+from m3b.metrics.text import compute_report_metrics, replace_texts
 
 FINDINGS = {
     "effusion": ("effusion*",),
@@ -75,37 +75,39 @@ TRAINING = [case.reference for case in reports(120, seed=9)]
     ],
 )
 def test_findings(text: str, expected: set[str]) -> None:
-    assert stated(text, FINDINGS) == expected
+    assert extract_findings(text, FINDINGS) == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=80))
 def test_findings_of_any_text(text: str) -> None:
-    assert stated(text, FINDINGS) <= set(FINDINGS)
-    assert stated("no effusion. " + text + " . fracture", FINDINGS) >= {"fracture"}
+    assert extract_findings(text, FINDINGS) <= set(FINDINGS)
+    assert extract_findings("no effusion. " + text + " . fracture", FINDINGS) >= {"fracture"}
 
 
 def test_a_phrase_without_words_is_named() -> None:
     with pytest.raises(ValueError, match="no words"):
-        stated("effusion", {"a": ("*",)})
+        extract_findings("effusion", {"a": ("*",)})
 
 
 def test_label_f1_as_scikit_learn() -> None:
     cases = reports()
     names = list(FINDINGS)
     truth, chosen = (
-        np.array([[name in stated(getattr(case, field), FINDINGS) for name in names] for case in cases])
+        np.array([[name in extract_findings(getattr(case, field), FINDINGS) for name in names] for case in cases])
         for field in ("reference", "prediction")
     )
-    got = figures(cases, FINDINGS)
+    got = compute_report_metrics(cases, FINDINGS)
     assert got["label_f1"] == pytest.approx(f1_score(truth, chosen, average="macro"))
     assert got["label_f1_micro"] == pytest.approx(f1_score(truth, chosen, average="micro"))
 
 
 def test_scores_of_a_good_model() -> None:
     cases = reports()
-    constant = best_constants(TRAINING)
-    scores = score_reports(cases, FINDINGS, primary="BLEU-4", trivial=constant, random=random_reports(TRAINING, 60))
+    constant = best_constant_reports(TRAINING)
+    scores = score_reports(
+        cases, FINDINGS, primary="BLEU-4", baseline_reports=constant, random_texts=draw_random_reports(TRAINING, 60)
+    )
     assert set(scores.metrics) == {
         "bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "meteor", "cider", "label_f1", "label_f1_micro",
     }  # fmt: skip
@@ -116,15 +118,15 @@ def test_scores_of_a_good_model() -> None:
         assert measure.baseline is not None
         assert measure.baseline < measure.low, measure
     assert judge(scores, (0.3, None)).ok
-    assert scores.details["distinct"] == distinct_texts(cases) > 10
+    assert scores.details["distinct"] == count_distinct_texts(cases) > 10
     assert [score.name for score in scores.per_label] == list(FINDINGS)
     json.dumps(scores.to_dict(), allow_nan=False)
 
 
 def test_a_constant_report_is_not_better_than_itself() -> None:
-    text = best_constants(TRAINING)[0]
-    cases = with_text(reports(), [text] * 60)
-    scores = score_reports(cases, FINDINGS, trivial=[text], draws=200)
+    text = best_constant_reports(TRAINING)[0]
+    cases = replace_texts(reports(), [text] * 60)
+    scores = score_reports(cases, FINDINGS, baseline_reports=[text], draws=200)
     assert scores.details["distinct"] == 1
     for measure in scores.metrics.values():
         assert measure.value == pytest.approx(measure.baseline)
@@ -142,26 +144,28 @@ def test_no_verdict_without_a_baseline() -> None:
 
 def test_the_constant_is_the_best_of_the_training_reports() -> None:
     def value(text: str, order: int) -> float:
-        return float(bleu(np.array([bleu_counts(tokens(text), tokens(t)) for t in TRAINING]).sum(axis=0) * 1.0)[order])
+        return float(
+            bleu(np.array([bleu_counts(tokenize(text), tokenize(t)) for t in TRAINING]).sum(axis=0) * 1.0)[order]
+        )
 
-    best = best_constants(TRAINING)
+    best = best_constant_reports(TRAINING)
     assert 1 <= len(best) <= 4
     for order in range(4):
         top = max(value(text, order) for text in set(TRAINING))
         assert max(value(text, order) for text in best) == pytest.approx(top)
-    few = best_constants(TRAINING, candidates=5, references=10, seed=1)
-    assert few == best_constants(TRAINING, candidates=5, references=10, seed=1)
+    few = best_constant_reports(TRAINING, candidates=5, references=10, seed=1)
+    assert few == best_constant_reports(TRAINING, candidates=5, references=10, seed=1)
     assert set(few) <= set(TRAINING)
     with pytest.raises(ValueError, match="none with words"):
-        best_constants(["", " . ".replace(".", ",")])
+        best_constant_reports(["", " . ".replace(".", ",")])
 
 
 def test_random_reports_come_from_training() -> None:
-    drawn = random_reports(TRAINING, 30, seed=2)
-    assert drawn == random_reports(TRAINING, 30, seed=2) != random_reports(TRAINING, 30, seed=3)
+    drawn = draw_random_reports(TRAINING, 30, seed=2)
+    assert drawn == draw_random_reports(TRAINING, 30, seed=2) != draw_random_reports(TRAINING, 30, seed=3)
     assert set(drawn) <= set(TRAINING)
     with pytest.raises(ValueError, match="there are none"):
-        random_reports([], 3)
+        draw_random_reports([], 3)
 
 
 @settings(max_examples=80, deadline=None)
@@ -171,46 +175,47 @@ def test_nobody_keeps_a_text_of_the_same_patient(patients: list[str], seed: int)
     names = [patient or f"own {k}" for k, patient in enumerate(patients)]
     if 2 * max(map(names.count, names)) > len(names):
         with pytest.raises(ValueError, match="more than half"):
-            shuffled(cases, seed)
+            shuffle_between_patients(cases, seed)
         return
-    mixed = shuffled(cases, seed)
+    mixed = shuffle_between_patients(cases, seed)
     assert sorted(c.prediction for c in mixed) == sorted(c.prediction for c in cases)
     for k, case in enumerate(mixed):
         assert names[int(case.prediction.split()[-1])] != names[k]
 
 
 def test_the_shuffle_control_tells_who_looks_at_the_image() -> None:
-    looks = image_use(reports(80, skill=0.98), FINDINGS, metric="cider")
-    assert looks.lost > 0.4
+    looks = measure_image_use(reports(80, skill=0.98), FINDINGS, metric="cider")
+    assert looks.lost_share > 0.4
     assert looks.distinct > 10
-    blind_cases = with_text(reports(80), random_reports(TRAINING, 80))
-    blind = image_use(blind_cases, FINDINGS)
+    blind_cases = replace_texts(reports(80), draw_random_reports(TRAINING, 80))
+    blind = measure_image_use(blind_cases, FINDINGS)
     assert blind.metric == "label_f1"
-    assert abs(blind.lost) < 0.25
-    constant = image_use(with_text(reports(20), [TRAINING[0]] * 20), FINDINGS, metric="BLEU-1")
-    assert constant.lost == 0
+    assert abs(blind.lost_share) < 0.25
+    constant = measure_image_use(replace_texts(reports(20), [TRAINING[0]] * 20), FINDINGS, metric="BLEU-1")
+    assert constant.lost_share == 0
     assert constant.distinct == 1
-    silent = image_use(with_text(reports(4), ["fine"] * 4), FINDINGS)
-    assert math.isnan(silent.lost)
+    silent = measure_image_use(replace_texts(reports(4), ["fine"] * 4), FINDINGS)
+    assert math.isnan(silent.lost_share)
     with pytest.raises(ValueError, match="findings"):
-        image_use(blind_cases)
+        measure_image_use(blind_cases)
     with pytest.raises(ValueError, match="one shuffle"):
-        image_use(blind_cases, FINDINGS, shuffles=0)
+        measure_image_use(blind_cases, FINDINGS, shuffles=0)
 
 
 def test_shuffles_tell_what_an_interval_of_few_patients_does_not() -> None:
     """Of 24 patients few have a finding: bootstrap samples spread so far that the interval of a model that looks held 0."""
-    looks = [image_use(reports(24, skill=0.5, seed=seed), FINDINGS, draws=200) for seed in range(12)]
-    assert sum(one.chance <= 0.05 for one in looks) >= sum(one.gain is not None and one.gain[0] > 0 for one in looks)
-    assert sum(one.chance <= 0.05 for one in looks) >= 6
+    looks = [measure_image_use(reports(24, skill=0.5, seed=seed), FINDINGS, draws=200) for seed in range(12)]
+    assert sum(one.p_value <= 0.05 for one in looks) >= sum(one.gain is not None and one.gain[0] > 0 for one in looks)
+    assert sum(one.p_value <= 0.05 for one in looks) >= 6
 
 
 @pytest.mark.slow
 def test_texts_of_the_wrong_images_seldom_pass_by_chance() -> None:
     blind = [
-        image_use(with_text(reports(24), random_reports(TRAINING, 24, seed)), FINDINGS, draws=0) for seed in range(60)
+        measure_image_use(replace_texts(reports(24), draw_random_reports(TRAINING, 24, seed)), FINDINGS, draws=0)
+        for seed in range(60)
     ]
-    assert sum(one.chance <= 0.05 for one in blind) <= 7  # 3 are expected, 8 and more come in 1.4 % of such tests
+    assert sum(one.p_value <= 0.05 for one in blind) <= 7  # 3 are expected, 8 and more come in 1.4 % of such tests
 
 
 def test_wrong_use_is_named() -> None:
@@ -226,7 +231,7 @@ def test_wrong_use_is_named() -> None:
     with pytest.raises(ValueError, match="one of: bleu_1"):
         score_reports([good], primary="dice")
     with pytest.raises(ValueError, match="2 texts for 1 cases"):
-        score_reports([good], random=["a", "b"])
+        score_reports([good], random_texts=["a", "b"])
 
 
 def test_an_empty_report_is_worth_nothing() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from m3b.metrics import SegmentationCase, build_atlas, judge, measure_masks, score_segmentation
-from m3b.metrics.atlas import best_cut, resample_linear
-from m3b.metrics.masks import LabelFigures
+from m3b.metrics.atlas import best_threshold, resample_linear
+from m3b.metrics.masks import LabelMetrics
 
 LABELS = {"head": 1, "tail": 2}
 
@@ -34,8 +34,8 @@ def case(name: str, prediction: NDArray[np.int64], reference: NDArray[np.int64],
     return SegmentationCase(name, patient, measure_masks(prediction, reference, LABELS, (1.0, 1.0)))
 
 
-def figures(dice: float, reference: int = 10, prediction: int = 10) -> LabelFigures:
-    return LabelFigures(dice, dice, 1.0, reference, prediction, 50.0)
+def figures(dice: float, reference: int = 10, prediction: int = 10) -> LabelMetrics:
+    return LabelMetrics(dice, dice, 1.0, reference, prediction, 50.0)
 
 
 def test_scores_of_a_set() -> None:
@@ -44,7 +44,7 @@ def test_scores_of_a_set() -> None:
     cases = [case(str(i), noisy(mask, rng), mask) for i, mask in enumerate(masks)]
     atlas = build_atlas([scene(rng) for _ in range(40)], LABELS)
     trivial = [case(str(i), atlas.predict(mask.shape), mask) for i, mask in enumerate(masks)]
-    scores = score_segmentation(cases, list(LABELS), trivial=trivial)
+    scores = score_segmentation(cases, list(LABELS), baseline_cases=trivial)
     labels = {score.name: score for score in scores.per_label}
     for name in LABELS:
         expected = np.mean([c.figures[name].dice for c in cases])
@@ -56,12 +56,12 @@ def test_scores_of_a_set() -> None:
     assert scores.primary.low < scores.primary.value < scores.primary.high
     assert 0.2 < (scores.primary.baseline or 0) < scores.primary.low
     assert judge(scores, (0.6, None)).ok
-    by_distance = score_segmentation(cases, list(LABELS), primary="HD 95", trivial=trivial)
+    by_distance = score_segmentation(cases, list(LABELS), primary="HD 95", baseline_cases=trivial)
     assert by_distance.primary.baseline is not None
     assert by_distance.primary.value < by_distance.primary.baseline
     assert judge(by_distance, None).ok
     json.dumps(scores.to_dict(), allow_nan=False)
-    lazy = score_segmentation(trivial, list(LABELS), trivial=trivial)
+    lazy = score_segmentation(trivial, list(LABELS), baseline_cases=trivial)
     assert not judge(lazy, None).ok
     assert "image-blind baseline" in judge(lazy, None).reason
 
@@ -77,8 +77,8 @@ def test_marking_nothing_is_the_baseline_without_an_atlas() -> None:
 
 
 def test_absent_labels_are_left_out_and_missed_ones_are_not() -> None:
-    gone = LabelFigures(math.nan, math.nan, math.nan, 0, 0, 50.0)
-    missed = LabelFigures(0.0, 0.0, math.inf, 10, 0, 50.0)
+    gone = LabelMetrics(math.nan, math.nan, math.nan, 0, 0, 50.0)
+    missed = LabelMetrics(0.0, 0.0, math.inf, 10, 0, 50.0)
     rows = [figures(0.8), gone, missed, figures(0.4)]
     scores = score_segmentation([SegmentationCase(str(i), "", {"a": row}) for i, row in enumerate(rows)], ["a"])
     assert scores.primary.value == pytest.approx(0.4)
@@ -104,7 +104,7 @@ def test_patients_are_resampled() -> None:
 
 
 def test_perfect_masks_get_the_exact_bound_of_each_label_and_a_bound_in_mm() -> None:
-    gone, perfect = LabelFigures(math.nan, math.nan, math.nan, 0, 0, 50.0), LabelFigures(1.0, 1.0, 0.0, 9, 9, 50.0)
+    gone, perfect = LabelMetrics(math.nan, math.nan, math.nan, 0, 0, 50.0), LabelMetrics(1.0, 1.0, 0.0, 9, 9, 50.0)
     cases = [SegmentationCase(str(i), "", {"a": perfect, "rare": perfect if i < 12 else gone}) for i in range(20)]
     scores = score_segmentation(cases, ["a", "rare"])
     assert [score.metrics["dice"].low for score in scores.per_label] == pytest.approx(
@@ -130,14 +130,14 @@ def test_wrong_use_is_named() -> None:
     with pytest.raises(ValueError, match="one of: dice"):
         score_segmentation([good], ["a"], primary="auroc")
     with pytest.raises(ValueError, match="same images"):
-        score_segmentation([good], ["a"], trivial=[SegmentationCase("other.nii", "", {"a": figures(0)})])
+        score_segmentation([good], ["a"], baseline_cases=[SegmentationCase("other.nii", "", {"a": figures(0)})])
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.integers(1, 5))
 def test_the_best_cut_has_the_largest_expected_dice(counts: list[int], n: int) -> None:
     share = np.minimum(np.array(counts, dtype=np.float32) / 4, 1)
-    cut = best_cut(share)
+    cut = best_threshold(share)
     if not share.any():
         assert cut == math.inf
         return

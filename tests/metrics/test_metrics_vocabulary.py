@@ -11,18 +11,18 @@ import pytest
 
 import m3b.metrics
 from m3b.metrics import MetricTable, canonical_metric, metric_names
-from m3b.metrics.table import add_table, lower_is_better, table, tables, tasks, unbounded
+from m3b.metrics.table import add_table, is_unbounded, lower_is_better, metric_table, metric_tables, tasks_with_metrics
 
 CARDS = sorted((Path(__file__).parents[2] / "resources" / "datacards").glob("*.json"))
 
 
-@pytest.mark.parametrize("task", [None, *tasks()])
+@pytest.mark.parametrize("task", [None, *tasks_with_metrics()])
 def test_every_spelling_is_understood(task: str | None) -> None:
     names = metric_names(task)
     for alias, name in names.items():
         assert canonical_metric(alias, task) == name
         assert canonical_metric(alias.upper().replace(" ", "-"), task) == name
-    expected = [name for one in (tables() if task is None else [table(task)]) for name in one.names]
+    expected = [name for one in (metric_tables() if task is None else [metric_table(task)]) for name in one.names]
     assert set(names.values()) == set(expected)
     assert all(canonical_metric(name, task) == name for name in expected)
 
@@ -32,7 +32,7 @@ def test_the_metrics_of_all_data_cards_are_known() -> None:
     for card in CARDS:
         facts = json.loads(card.read_text(encoding="utf-8"))
         if facts.get("metric"):
-            assert canonical_metric(facts["metric"], facts.get("task")) in table(facts["task"]).names, card.name
+            assert canonical_metric(facts["metric"], facts.get("task")) in metric_table(facts["task"]).names, card.name
 
 
 def test_a_task_decides_what_a_short_name_means() -> None:
@@ -51,8 +51,8 @@ def test_a_task_decides_what_a_short_name_means() -> None:
 
 def test_what_a_table_says_it_says_of_its_own_metrics() -> None:
     assert [name for name in metric_names().values() if lower_is_better(name)]
-    assert unbounded("cider")
-    assert not unbounded("dice")
+    assert is_unbounded("cider")
+    assert not is_unbounded("dice")
     with pytest.raises(ValueError, match="speaks of speed, and names blur"):
         MetricTable({"blur": ()}, "blur", lower_is_better=frozenset({"speed"}))
 
@@ -60,7 +60,7 @@ def test_what_a_table_says_it_says_of_its_own_metrics() -> None:
 def test_a_metric_is_better_the_same_way_in_every_task() -> None:
     with pytest.raises(ValueError, match="'hd95' that is better the other way round"):
         add_table("painting", MetricTable({"hd95": ()}, "hd95"))
-    assert "painting" not in tasks()
+    assert "painting" not in tasks_with_metrics()
 
 
 def test_every_public_name_is_there() -> None:

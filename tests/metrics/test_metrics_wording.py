@@ -17,7 +17,7 @@ from rouge_score.rouge_scorer import _score_lcs
 from sacrebleu.metrics import BLEU
 
 from m3b.metrics.meteor import meteor
-from m3b.metrics.ngram_metrics import bleu, bleu_counts, cider, common_subsequence, ngrams, rouge_l, tokens
+from m3b.metrics.ngram_metrics import bleu, bleu_counts, cider, longest_common_subsequence, ngrams, rouge_l, tokenize
 from m3b.metrics.porter import stem
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
@@ -44,11 +44,11 @@ NLTK_STEMS = PorterStemmer(mode=PorterStemmer.ORIGINAL_ALGORITHM)
 
 
 def test_tokens() -> None:
-    assert tokens("Heart size: NORMAL; no T2-weighted 2.5 cm mass.") == [
+    assert tokenize("Heart size: NORMAL; no T2-weighted 2.5 cm mass.") == [
         "heart", "size", "normal", "no", "t2", "weighted", "2.5", "cm", "mass", ".",
     ]  # fmt: skip
-    assert tokens("Größe 1,200 _ (…)") == ["größe", "1,200"]
-    assert tokens(" \n,") == []
+    assert tokenize("Größe 1,200 _ (…)") == ["größe", "1,200"]
+    assert tokenize(" \n,") == []
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,7 +74,7 @@ def test_empty_candidates() -> None:
 def test_rouge_l_as_rouge_score(ours: list[str], theirs: list[str]) -> None:
     other = _score_lcs(theirs, ours)
     assert rouge_l(ours, theirs, beta=1.0) == pytest.approx(other.fmeasure)
-    common = common_subsequence(ours, theirs)
+    common = longest_common_subsequence(ours, theirs)
     assert common == round(other.recall * len(theirs))
     if common:
         assert rouge_l(ours, theirs, beta=1000.0) == pytest.approx(other.recall, rel=1e-4)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from m3b.data.index import Index
-from m3b.metrics.findings import stated
-from m3b.metrics.observations import OBSERVATIONS, synonyms, usual_observations
-from m3b.tasks import family as family_of
-from m3b.tasks.report import phrases
+from m3b.metrics.findings import extract_findings
+from m3b.metrics.observations import OBSERVATIONS, finding_synonyms, frequent_observations
+from m3b.tasks import get_family as family_of
+from m3b.tasks.report import build_finding_phrases
 
 
 @pytest.mark.parametrize(
@@ -23,25 +23,25 @@ from m3b.tasks.report import phrases
     ],
 )
 def test_sentences(text: str, expected: set[str]) -> None:
-    assert stated(text, OBSERVATIONS) == expected
+    assert extract_findings(text, OBSERVATIONS) == expected
 
 
 def test_names_of_data_sets_get_the_words_of_their_observation() -> None:
-    found = phrases(["Effusion/Pleural_Thickening", "Cardiomegaly", "Nodule", "spleen rupture", "__"])
+    found = build_finding_phrases(["Effusion/Pleural_Thickening", "Cardiomegaly", "Nodule", "spleen rupture", "__"])
     assert "hydrothorax" in found["Effusion/Pleural_Thickening"]
     assert "pleural plaque*" in found["Effusion/Pleural_Thickening"]
     assert "enlarged heart" in found["Cardiomegaly"]
     assert found["spleen rupture"] == ("spleen rupture",)
     assert "__" not in found
     assert "mass" not in found["Nodule"]  # a mass is none
-    assert synonyms("Mass")
-    assert "nodule*" not in synonyms("Mass")
+    assert finding_synonyms("Mass")
+    assert "nodule*" not in finding_synonyms("Mass")
 
 
 def test_an_observation_counts_that_enough_reports_state() -> None:
     texts = ["Small effusion."] * 3 + ["No effusion. Pneumonia."] * 2 + ["Normal."] * 45
-    assert set(usual_observations(texts)) == {"pleural effusion"}
-    assert usual_observations([]) == {}
+    assert set(frequent_observations(texts)) == {"pleural effusion"}
+    assert frequent_observations([]) == {}
 
 
 def test_reports_without_named_findings_have_a_label_f1() -> None:

@@ -9,20 +9,22 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from m3b.metrics import Case, canonical_metric, judge, metric_names, score_diagnosis
+from m3b.metrics import ClassificationCase, canonical_metric, judge, metric_names, score_diagnosis
 
 YES_NO = ("no", "yes")
 
 
-def binary(truth: Sequence[int], positive: Sequence[float], patients: Sequence[str] | None = None) -> list[Case]:
+def binary(
+    truth: Sequence[int], positive: Sequence[float], patients: Sequence[str] | None = None
+) -> list[ClassificationCase]:
     names = patients or [f"p{i}" for i in range(len(truth))]
     return [
-        Case(f"i{i}.png", names[i], (YES_NO[t],), {"no": 1 - p, "yes": p})
+        ClassificationCase(f"i{i}.png", names[i], (YES_NO[t],), {"no": 1 - p, "yes": p})
         for i, (t, p) in enumerate(zip(truth, positive, strict=True))
     ]
 
 
-def noisy(n: int, skill: float, seed: int = 0) -> list[Case]:
+def noisy(n: int, skill: float, seed: int = 0) -> list[ClassificationCase]:
     rng = np.random.default_rng(seed)
     truth = np.arange(n) % 2
     score = 1 / (1 + np.exp(-(rng.normal(size=n) + skill * (truth - 0.5))))
@@ -60,11 +62,13 @@ def test_interval_covers_the_true_value_in_about_95_percent() -> None:
 
 def test_patients_are_resampled_not_images() -> None:
     single = noisy(40, 1.0)
-    repeated = [Case(f"{k}-{c.image}", c.patient, c.labels, c.probabilities) for c in single for k in range(10)]
+    repeated = [
+        ClassificationCase(f"{k}-{c.image}", c.patient, c.labels, c.probabilities) for c in single for k in range(10)
+    ]
     alone, tenfold = (score_diagnosis(cases, YES_NO, False).primary for cases in (single, repeated))
     assert tenfold.value == pytest.approx(alone.value)
     assert tenfold.low == pytest.approx(alone.low)
-    independent = [Case(c.image, "", c.labels, c.probabilities) for c in repeated]
+    independent = [ClassificationCase(c.image, "", c.labels, c.probabilities) for c in repeated]
     blank = score_diagnosis(independent, YES_NO, False)
     assert blank.n_patients == 400
     assert (blank.primary.low or 0) > (alone.low or 0)
@@ -147,7 +151,7 @@ def test_a_class_that_never_occurs_is_left_out_of_means() -> None:
         p = rng.dirichlet([1, 1, 1])
         p[i % 2] += 1
         p /= p.sum()
-        cases.append(Case(str(i), str(i), ("ab"[i % 2],), dict(zip("abc", p.tolist(), strict=True))))
+        cases.append(ClassificationCase(str(i), str(i), ("ab"[i % 2],), dict(zip("abc", p.tolist(), strict=True))))
     scores = score_diagnosis(cases, "abc", False)
     assert math.isnan(scores.per_class[2].auroc.value)
     assert scores.per_class[2].to_dict()["auroc"]["value"] is None
@@ -174,7 +178,10 @@ GOOD = {"no": 0.4, "yes": 0.6}
     ],
 )
 def test_a_bad_case_is_named(labels: tuple[str, ...], probabilities: dict[str, float], words: str) -> None:
-    cases = [Case("fine.png", "a", ("no",), GOOD), Case("bad.png", "b", labels, probabilities)]
+    cases = [
+        ClassificationCase("fine.png", "a", ("no",), GOOD),
+        ClassificationCase("bad.png", "b", labels, probabilities),
+    ]
     with pytest.raises(ValueError, match=r"case 1 \(bad\.png\)") as caught:
         score_diagnosis(cases, YES_NO, False)
     assert words in str(caught.value)
@@ -184,10 +191,10 @@ def test_wrong_use_is_named() -> None:
     with pytest.raises(ValueError, match="no cases"):
         score_diagnosis([], YES_NO, False)
     with pytest.raises(ValueError, match="too few classes"):
-        score_diagnosis([Case("i", "p", ("a",), {"a": 1.0})], ["a"], False)
+        score_diagnosis([ClassificationCase("i", "p", ("a",), {"a": 1.0})], ["a"], False)
     with pytest.raises(ValueError, match="differ"):
-        score_diagnosis([Case("i", "p", ("a",), {"a": 1.0})], ["a", "a"], False)
-    three = [Case("i", "p", ("a",), {"a": 1.0, "b": 0.0, "c": 0.0})]
+        score_diagnosis([ClassificationCase("i", "p", ("a",), {"a": 1.0})], ["a", "a"], False)
+    three = [ClassificationCase("i", "p", ("a",), {"a": 1.0, "b": 0.0, "c": 0.0})]
     with pytest.raises(ValueError, match="sensitivity needs two classes"):
         score_diagnosis(three, "abc", False, primary="sensitivity")
 
@@ -207,7 +214,7 @@ def test_fourteen_findings_of_a_thousand_cases() -> None:
     truth = rng.random((1000, 14)) < np.linspace(0.004, 0.4, 14)
     p = np.clip(0.3 * truth + 0.7 * rng.random((1000, 14)), 0, 1)
     cases = [
-        Case(
+        ClassificationCase(
             str(i),
             str(i // 2),
             tuple(n for n, t in zip(names, truth[i], strict=True) if t),

@@ -12,11 +12,11 @@ from statsmodels.duration.survfunc import SurvfuncRight
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.metrics import SurvivalCase, judge, score_survival
-from m3b.metrics.survival import at_times, kaplan_meier
-from m3b.models.predictions import Promise
+from m3b.metrics.survival import evaluate_curve, kaplan_meier
+from m3b.models.predictions import ModelInfo
 from m3b.models.survival_answers import SurvivalAnswers
-from m3b.tasks import asked_task, family
-from m3b.tasks.covariates import hazarded
+from m3b.tasks import find_requested_task, get_family
+from m3b.tasks.covariates import predict_log_hazards
 
 
 def drawn(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,7 +67,7 @@ def test_kaplan_meier_is_that_of_statsmodels() -> None:
     time, event, _ = drawn()
     theirs = SurvfuncRight(time, event.astype(int))
     mine = kaplan_meier(time, event)
-    assert np.allclose(at_times(mine, theirs.surv_times), theirs.surv_prob)
+    assert np.allclose(evaluate_curve(mine, theirs.surv_times), theirs.surv_prob)
 
 
 def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_population() -> None:
@@ -78,9 +78,9 @@ def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_populatio
         SurvivalCase(f"{at}.png", f"p{at}", float(t), True, -float(t), [(t - 1e-6, 1.0), (t, 0.0)])
         for at, t in enumerate(time)
     ]
-    scores = score_survival(prophet, "survival (months)", population=curve, primary="ibs", draws=50)
+    scores = score_survival(prophet, "survival (months)", population_curve=curve, primary="ibs", draws=50)
     assert scores.primary.value == pytest.approx(0, abs=1e-4)
-    same = score_survival(cases(time, event, risk, curve), "survival (months)", population=curve, draws=50)
+    same = score_survival(cases(time, event, risk, curve), "survival (months)", population_curve=curve, draws=50)
     assert same.metrics["ibs"].value == pytest.approx(same.metrics["ibs"].baseline)
     grid = np.linspace(0, np.quantile(time, 0.9), 51)[1:]
     share = np.interp(grid, [0, *(t for t, _ in curve)], [1, *(s for _, s in curve)])
@@ -101,7 +101,7 @@ def test_covariates_alone_give_the_hazards_of_cox() -> None:
         for at, (t, e, r) in enumerate(zip(time, event, risk, strict=True))
     )
     index = Index(records[:200], records[200:], ("survival (months)",), "survival")
-    mine = hazarded(index.train, index.test, index, time[:200], event[:200])
+    mine = predict_log_hazards(index.train, index.test, index, time[:200], event[:200])
     assert mine is not None
     ages = np.array([one.covariates["age"] for one in index.train], dtype=float)
     theirs = PHReg(time[:200], np.stack([(ages - 60) / 10], axis=1), status=event[:200].astype(int)).fit().params[0]
@@ -117,17 +117,17 @@ def test_a_model_is_held_against_its_covariates() -> None:
         )
         for at, (t, e, r) in enumerate(zip(time, event, risk, strict=True))
     )
-    index, survival = Index(records[:100], records[100:], ("survival (months)",), "survival"), family("survival")
-    trivial = survival.trivial(index.train, index.test, index, Path())
+    index, survival = Index(records[:100], records[100:], ("survival (months)",), "survival"), get_family("survival")
+    trivial = survival.predict_baseline(index.train, index.test, index, Path())
     rows = [
         {"image": one.key, "patient": one.patient, "time": one.extra["time"], "event": one.extra["event"],
          "risk": one.covariates["age"], "curve": [[10.0, 0.5]]}
         for one in index.test
     ]  # fmt: skip
-    scores = survival.score(rows, index, primary="c_index", trivial=trivial)
+    scores = survival.score(rows, index, primary="c_index", baseline=trivial)
     assert scores.primary.baseline == pytest.approx(scores.primary.value, abs=0.02)
     assert not judge(scores, None).ok, "it repeats what the covariate says"
-    assert len(survival.blind(rows, index, trivial)) == 2
+    assert len(survival.make_baseline_rows(rows, index, trivial)) == 2
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_model_is_held_against_its_covariates() -> None:
     ],
 )
 def test_requests(request_: str, task: str) -> None:
-    assert asked_task(request_) == task
+    assert find_requested_task(request_) == task
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_requests(request_: str, task: str) -> None:
     ],
 )
 def test_answers_that_cannot_be_are_refused(item: dict[str, object], told: str) -> None:
-    promise = Promise("survival", ("survival (months)",), False, {})
+    promise = ModelInfo("survival", ("survival (months)",), False, {})
     with pytest.raises(ModelError, match=told):
         SurvivalAnswers().parse("case 1", item, promise, None)
     fine = SurvivalAnswers().parse(

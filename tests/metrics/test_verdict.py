@@ -11,26 +11,28 @@ import pytest
 
 from m3b.data.index import Index
 from m3b.data.records import Record
-from m3b.metrics import Case, LabelFigures, SegmentationCase, judge, score_diagnosis, score_segmentation
-from m3b.metrics.bootstrap import interval, paired, tails
+from m3b.metrics import ClassificationCase, LabelMetrics, SegmentationCase, judge, score_diagnosis, score_segmentation
+from m3b.metrics.bootstrap import bootstrap_interval, paired_interval, tail_quantiles
 from m3b.models import Prediction
-from m3b.tasks import family
+from m3b.tasks import get_family
 
 YES_NO = ("no", "yes")
 
 
-def binary(truth: list[int], positive: list[float]) -> list[Case]:
+def binary(truth: list[int], positive: list[float]) -> list[ClassificationCase]:
     pairs = zip(truth, positive, strict=True)
-    return [Case(f"i{i}", f"p{i}", (YES_NO[t],), {"no": 1 - p, "yes": p}) for i, (t, p) in enumerate(pairs)]
+    return [
+        ClassificationCase(f"i{i}", f"p{i}", (YES_NO[t],), {"no": 1 - p, "yes": p}) for i, (t, p) in enumerate(pairs)
+    ]
 
 
 # --- intervals of few patients -----------------------------------------------------------------------------------
 
 
 def test_tails_are_those_of_students_t() -> None:
-    assert tails(10**6) == pytest.approx((0.025, 0.975), abs=1e-4)
-    assert tails(10)[0] == pytest.approx(0.0085, abs=2e-4)  # Hesterberg 2015, table of expanded percentiles
-    assert tails(2)[0] < 1e-9
+    assert tail_quantiles(10**6) == pytest.approx((0.025, 0.975), abs=1e-4)
+    assert tail_quantiles(10)[0] == pytest.approx(0.0085, abs=2e-4)  # Hesterberg 2015, table of expanded percentiles
+    assert tail_quantiles(2)[0] < 1e-9
 
 
 @pytest.mark.parametrize("n", [5, 10, 20])
@@ -40,7 +42,7 @@ def test_intervals_of_few_patients_cover_the_true_mean(n: int) -> None:
     for _ in range(600):
         sample = rng.normal(size=n)
         drawn = rng.choice(sample, (1000, n)).mean(axis=1)
-        low, high = interval(float(sample.mean()), drawn, n)
+        low, high = bootstrap_interval(float(sample.mean()), drawn, n)
         hits += (low or 0) <= 0 <= (high or 0)
         plain = np.quantile(drawn, [0.025, 0.975])
         narrow += bool(plain[0] <= 0 <= plain[1])
@@ -53,13 +55,13 @@ def test_a_paired_difference_sees_what_two_intervals_do_not() -> None:
     hard = rng.normal(0.6, 0.3, 40)
     ours, theirs = hard + rng.normal(0.05, 0.03, 40), hard
     weights = np.eye(40)[rng.integers(0, 40, (2000, 40))].mean(axis=1)
-    low, _ = interval(float(ours.mean()), weights @ ours, 40)
+    low, _ = bootstrap_interval(float(ours.mean()), weights @ ours, 40)
     assert (low or 0) < theirs.mean(), "the interval alone cannot tell the two apart"
-    gain = paired(weights @ ours, weights @ theirs, 40)
+    gain = paired_interval(weights @ ours, weights @ theirs, 40)
     assert gain is not None
     assert 0 < gain[0] < gain[1] < 0.1
-    assert paired(weights @ theirs, weights @ theirs, 40) is None
-    worse = paired(weights @ ours, weights @ theirs, 40, lower_is_better=True)
+    assert paired_interval(weights @ theirs, weights @ theirs, 40) is None
+    worse = paired_interval(weights @ ours, weights @ theirs, 40, lower_is_better=True)
     assert worse == pytest.approx((-gain[1], -gain[0]))
 
 
@@ -72,7 +74,7 @@ def test_two_patients_say_nothing() -> None:
     for number in range(60):
         sick = number % 2
         p = float(np.clip(0.5 + 0.3 * (sick - 0.5) + rng.normal(0, 0.1), 0.01, 0.99))
-        cases.append(Case(f"i{number}", "ab"[number % 4 // 2], (YES_NO[sick],), {"no": 1 - p, "yes": p}))
+        cases.append(ClassificationCase(f"i{number}", "ab"[number % 4 // 2], (YES_NO[sick],), {"no": 1 - p, "yes": p}))
     verdict = judge(score_diagnosis(cases, YES_NO, False), None)
     assert not verdict.ok
     assert "2 test patients" in verdict.reason
@@ -129,7 +131,7 @@ def test_decisions_are_scored_as_they_are_delivered() -> None:
         records.append(Record(f"{number}.png", labels=labels, patient=f"p{number}"))
         answers.append(Prediction(f"{number}.png", probabilities=scores, prediction=called))
     index = Index((), tuple(records), names, "diagnosis")
-    of_task = family("diagnosis")
+    of_task = get_family("diagnosis")
     rows = [of_task.measure(r, a, index, Path()) for r, a in zip(records, answers, strict=True)]
     scores = of_task.score(rows, index, primary="f1")
     assert scores.primary.value == 1.0
@@ -137,7 +139,7 @@ def test_decisions_are_scored_as_they_are_delivered() -> None:
     stored = [{key: value for key, value in row.items() if key != "decided"} for row in rows]
     assert of_task.score(stored, index, primary="f1").primary.value == 0.0, "without decisions 0.5 counts"
     with pytest.raises(ValueError, match="decided for 'c'"):
-        score_diagnosis([Case("i", "p", ("a",), {"a": 0.5, "b": 0.5}, ("c",))], names, False)
+        score_diagnosis([ClassificationCase("i", "p", ("a",), {"a": 0.5, "b": 0.5}, ("c",))], names, False)
 
 
 # --- masks and reports -------------------------------------------------------------------------------------------
@@ -148,19 +150,19 @@ def masks(dice: float, hd95: float, spread: float, seed: int, cases: int = 30) -
     rows = []
     for _ in range(cases):
         value = float(np.clip(dice + rng.normal(0, spread), 0, 1))
-        rows.append(LabelFigures(value, value, max(0.1, hd95 + rng.normal(0, 1)), 100, 100, 200.0))
+        rows.append(LabelMetrics(value, value, max(0.1, hd95 + rng.normal(0, 1)), 100, 100, 200.0))
     return [SegmentationCase(str(number), f"p{number}", {"liver": row}) for number, row in enumerate(rows)]
 
 
 def test_masks_with_outliers_farther_off_than_the_mean_shape_are_not_accepted() -> None:
     shape = masks(0.5, 12.0, 0.05, 0)
-    good = judge(score_segmentation(masks(0.8, 5.0, 0.05, 1), ["liver"], trivial=shape), None)
+    good = judge(score_segmentation(masks(0.8, 5.0, 0.05, 1), ["liver"], baseline_cases=shape), None)
     assert good.ok
     assert "95 % CI above the image-blind baseline (0." in good.reason
-    outliers = judge(score_segmentation(masks(0.8, 40.0, 0.05, 1), ["liver"], trivial=shape), None)
+    outliers = judge(score_segmentation(masks(0.8, 40.0, 0.05, 1), ["liver"], baseline_cases=shape), None)
     assert not outliers.ok
     assert "hd95" in outliers.reason
-    near = judge(score_segmentation(masks(0.8, 12.4, 0.05, 3), ["liver"], trivial=shape), None)
+    near = judge(score_segmentation(masks(0.8, 12.4, 0.05, 3), ["liver"], baseline_cases=shape), None)
     assert near.ok
     assert "but hd95" in near.reason
 
@@ -171,11 +173,11 @@ def test_a_gain_that_only_pairing_shows_is_accepted() -> None:
 
     def cases(values: np.ndarray) -> list[SegmentationCase]:
         return [
-            SegmentationCase(str(n), "", {"a": LabelFigures(float(v), float(v), 5.0 - 4 * float(v), 9, 9, 50.0)})
+            SegmentationCase(str(n), "", {"a": LabelMetrics(float(v), float(v), 5.0 - 4 * float(v), 9, 9, 50.0)})
             for n, v in enumerate(values)
         ]
 
-    scores = score_segmentation(cases(hard + 0.05), ["a"], trivial=cases(hard + rng.normal(0, 0.02, 30)))
+    scores = score_segmentation(cases(hard + 0.05), ["a"], baseline_cases=cases(hard + rng.normal(0, 0.02, 30)))
     assert (scores.primary.low or 0) < (scores.primary.baseline or 0)
     verdict = judge(scores, None)
     assert verdict.ok, verdict.reason
@@ -183,7 +185,7 @@ def test_a_gain_that_only_pairing_shows_is_accepted() -> None:
 
 
 def test_a_report_has_to_be_better_with_its_own_image() -> None:
-    scores = score_segmentation(masks(0.8, 5.0, 0.05, 1), ["liver"], trivial=masks(0.5, 12.0, 0.05, 0))
+    scores = score_segmentation(masks(0.8, 5.0, 0.05, 1), ["liver"], baseline_cases=masks(0.5, 12.0, 0.05, 0))
     use = {"metric": "label_f1", "own_image": 0.41, "other_image": 0.40, "gain": [-0.02, 0.05], "chance": 0.31}
     blind = judge(replace(scores, task="report", details={"image_use": use}), None)
     assert not blind.ok

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from m3b.cli.app import app
-from m3b.errors import ModelError, WrongUse
+from m3b.errors import ModelError, UsageError
 from m3b.models import load_model
 
 PREDICT = """
@@ -74,13 +74,13 @@ def test_the_command_line_takes_them_by_name(model: Path) -> None:
         (["--with", "weight=70"], "name one of age, sex"),
         ([], "it has no age"),
     ):
-        with pytest.raises(WrongUse, match=told):
+        with pytest.raises(UsageError, match=told):
             call(*words)
 
 
 def test_a_model_of_images_alone_is_given_nothing(model: Path) -> None:
     (model / "config.json").write_text(json.dumps({"classes": ["clear", "ill"], "plan": {}}))
-    with pytest.raises(WrongUse, match="this model is given images alone"):
+    with pytest.raises(UsageError, match="this model is given images alone"):
         CliRunner().invoke(app, ["predict", str(model), "a.png", "--with", "age=3"], catch_exceptions=False)
 
 

@@ -11,7 +11,7 @@ import pytest
 from m3b.metrics import (
     Box,
     DetectionCase,
-    LabelFigures,
+    LabelMetrics,
     LesionCounts,
     ReportCase,
     SegmentationCase,
@@ -20,11 +20,11 @@ from m3b.metrics import (
     score_segmentation,
 )
 from m3b.models import write_model_card
-from m3b.models.card_figures import measured, worth
+from m3b.models.card_figures import format_metrics_section, sample_size_caveats
 
 
-def figures(dice: float) -> LabelFigures:
-    return LabelFigures(dice, dice, 4.0 * (1 - dice), 100, 100, 60.0)
+def figures(dice: float) -> LabelMetrics:
+    return LabelMetrics(dice, dice, 4.0 * (1 - dice), 100, 100, 60.0)
 
 
 def segmentation(patients: int) -> dict[str, Any]:
@@ -45,29 +45,31 @@ def detection() -> dict[str, Any]:
 
 
 def test_each_label_of_a_segmentation() -> None:
-    text = "\n".join(measured(segmentation(20), ["hd95"]))
+    text = "\n".join(format_metrics_section(segmentation(20), ["hd95"]))
     assert "| label | cases | dice | nsd | hd95 |" in text
     assert "| sple\\|en | 20 | 0.700" in text
     assert "Of hd95 less is better. hd95 is in mm, or pixels" in text
     scores = segmentation(20)
     for unit, words in (("mm", "hd95 is in mm."), ("px", "hd95 is in pixels, as")):
         scores["details"] = {"distance_unit": unit}
-        assert words in "\n".join(measured(scores))
+        assert words in "\n".join(format_metrics_section(scores))
     assert "marking nothing" in text
     assert "image-blind baseline of masks: nothing marked" in text
 
 
 def test_lesions_boxes_and_texts_are_counted() -> None:
-    text = "\n".join(measured(detection()))
+    text = "\n".join(format_metrics_section(detection()))
     assert "lesion\\_f1" in text
     assert "- lesion: " in text
     boxes = [
         DetectionCase(f"{n}", f"p{n}", predicted=(Box((0, 0, 2, 2), "a", 0.9),), truth=(Box((0, 0, 2, 2), "a"),))
         for n in range(12)
     ]
-    assert "map\\_50 | 1.000" in "\n".join(measured(score_detection(boxes, ("a",), primary="map_50").to_dict()))
+    assert "map\\_50 | 1.000" in "\n".join(
+        format_metrics_section(score_detection(boxes, ("a",), primary="map_50").to_dict())
+    )
     texts = [ReportCase(f"{n}", f"p{n}", f"case {n % 3} is clear", f"case {n % 3} is clear") for n in range(12)]
-    said = "\n".join(measured(score_reports(texts).to_dict()))
+    said = "\n".join(format_metrics_section(score_reports(texts).to_dict()))
     assert "- 3 different texts" in said
     assert "the best report that is the same for every image" in said
 
@@ -75,10 +77,10 @@ def test_lesions_boxes_and_texts_are_counted() -> None:
 @pytest.mark.parametrize(("patients", "share"), [(1, "95%"), (3, "63%"), (9, "28%")])
 def test_what_few_patients_are_worth(patients: int, share: str) -> None:
     """The rule of three in its exact form: 0.05 = (1 - rate) ** n."""
-    (said,) = worth(segmentation(patients), 40)
+    (said,) = sample_size_caveats(segmentation(patients), 40)
     assert share in said
-    assert worth(segmentation(10), 10) == []
-    assert "Trained on 2 patients" in worth(segmentation(12), 2)[0]
+    assert sample_size_caveats(segmentation(10), 10) == []
+    assert "Trained on 2 patients" in sample_size_caveats(segmentation(12), 2)[0]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from m3b.metrics import Case, score_diagnosis
+from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.models import check_deliverable, write_metrics, write_model_card, write_provenance
-from m3b.models.contents import problem
+from m3b.models.contents import find_content_problem
 
 
 @pytest.fixture
@@ -171,7 +171,8 @@ def test_links(folder: Path) -> None:
 
 def test_the_model_card_and_what_lies_beside_it(folder: Path) -> None:
     cases = [
-        Case(f"{i}", f"p{i}", ("ab"[i % 2],), {"a": 0.8 - 0.5 * (i % 2), "b": 0.2 + 0.5 * (i % 2)}) for i in range(30)
+        ClassificationCase(f"{i}", f"p{i}", ("ab"[i % 2],), {"a": 0.8 - 0.5 * (i % 2), "b": 0.2 + 0.5 * (i % 2)})
+        for i in range(30)
     ]
     scores = score_diagnosis(cases, "ab", False)
     info = {
@@ -207,4 +208,4 @@ def test_any_bytes_are_judged_without_an_error(
 ) -> None:
     file = tmp_path_factory.mktemp("bytes") / "file.txt"
     file.write_bytes(begin.encode() + rest)
-    assert isinstance(problem(file, "file.txt"), str)
+    assert isinstance(find_content_problem(file, "file.txt"), str)

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from m3b.cli.app import app
 from m3b.data.reading import read_image, write_mask
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.models.dicom.writing import check_sources, write_dicom
-from m3b.models.predictions import BoxAnswer, Prediction, Promise
+from m3b.models.predictions import DetectedBox, ModelInfo, Prediction
 
 hd = pytest.importorskip("highdicom")
 
@@ -72,7 +72,7 @@ def truth(folder: Path) -> dict[str, NDArray[Any]]:
     return {str(one.SOPInstanceUID): one.pixel_array for one in map(dcmread, sorted(folder.iterdir()))}
 
 
-PROMISE = Promise("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
+PROMISE = ModelInfo("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
 
 
 @pytest.mark.parametrize(("name", "listed"), list(zip(ORIENTATIONS, (False, True, False, False), strict=True)))
@@ -117,7 +117,7 @@ def test_masks_that_overlap_are_segments_of_their_own(tmp_path: Path) -> None:
     found = read_image(str(place)).array[0]
     files = {name: Path(write_mask((found > cut).astype(np.uint8), str(place), tmp_path / name))
              for name, cut in (("tumor", 200), ("core", 500))}  # fmt: skip
-    [seg] = write_dicom([Prediction(str(place), masks=files)], Promise("segmentation", ("tumor", "core"), True), "T", "1",
+    [seg] = write_dicom([Prediction(str(place), masks=files)], ModelInfo("segmentation", ("tumor", "core"), True), "T", "1",
                         tmp_path / "out")[0]  # fmt: skip
     pixels = truth(place)
     planes = hd.seg.segread(seg).get_pixels_by_source_instance(list(pixels), assert_missing_frames_are_empty=True)
@@ -130,7 +130,7 @@ def test_classes_are_a_report_on_the_series(tmp_path: Path) -> None:
     place = series(tmp_path / "series", ORIENTATIONS["axial"])
     answer = Prediction(str(place), {"clear": 0.25, "bleeding": 0.75}, ("bleeding",), out_of_distribution=True, why="noise",
                         prediction_set=("clear", "bleeding"), set_level=0.9, abstains=True)  # fmt: skip
-    [report] = write_dicom([answer], Promise("diagnosis", ("clear", "bleeding")), "Heads", "1", tmp_path / "out")[0]
+    [report] = write_dicom([answer], ModelInfo("diagnosis", ("clear", "bleeding")), "Heads", "1", tmp_path / "out")[0]
     read = hd.sr.srread(report)
     assert read.SOPClassUID == "1.2.840.10008.5.1.4.1.1.88.33"
     assert read.ContentTemplateSequence[0].TemplateIdentifier == "1500"
@@ -150,10 +150,10 @@ def test_a_number_and_boxes_of_a_picture(tmp_path: Path) -> None:
     instance(file, np.ones((20, 26)), 0, generate_uid(), ORIENTATIONS["axial"])
     answers = [
         Prediction(str(file), extra={"value": 131.4567891234, "interval": [112.0, 150.8], "interval_level": 0.9}),
-        Prediction(str(file), boxes=(BoxAnswer("nodule", (3, 4, 9, 12), 0.8),), anomaly_score=0.7),
+        Prediction(str(file), boxes=(DetectedBox("nodule", (3, 4, 9, 12), 0.8),), anomaly_score=0.7),
         Prediction(str(file), error="it was torn"),
     ]
-    made = write_dicom(answers, Promise("detection", ("nodule",)), "N", "1", tmp_path / "out")
+    made = write_dicom(answers, ModelInfo("detection", ("nodule",)), "N", "1", tmp_path / "out")
     assert list(made) == [0, 1]
     [group] = hd.sr.srread(made[0][0]).content.get_image_measurement_groups()
     assert [round(one.value, 3) for one in group.get_measurements()] == [131.457, 112.0, 150.8]
@@ -164,21 +164,21 @@ def test_a_number_and_boxes_of_a_picture(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
-    with pytest.raises(WrongUse, match=r"a\.png is no DICOM file"):
+    with pytest.raises(UsageError, match=r"a\.png is no DICOM file"):
         check_sources([str(tmp_path / "a.png")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(WrongUse, match="holds no DICOM file"):
+    with pytest.raises(UsageError, match="holds no DICOM file"):
         check_sources([str(tmp_path / "empty")])
     place = series(tmp_path / "series", ORIENTATIONS["axial"])
     instance(place / "other.dcm", np.ones((20, 26)), 9, generate_uid(), ORIENTATIONS["axial"])
-    with pytest.raises(WrongUse, match="several DICOM series"):
+    with pytest.raises(UsageError, match="several DICOM series"):
         check_sources([str(place)])
     instance(
         tmp_path / "cine.dcm", np.ones((40, 26)), 0, generate_uid(), ORIENTATIONS["axial"], NumberOfFrames=2, Rows=20
     )
-    with pytest.raises(WrongUse, match="several frames"):
+    with pytest.raises(UsageError, match="several frames"):
         check_sources([str(tmp_path / "cine.dcm")])
-    with pytest.raises(WrongUse, match="one image a case"):
+    with pytest.raises(UsageError, match="one image a case"):
         check_sources([{"t1": str(place), "t2": str(place)}])
 
 
@@ -203,9 +203,9 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     call = lambda *words: CliRunner().invoke(app, ["predict", str(model), *map(str, words)])  # noqa: E731
     refused = call(tmp_path / "a.png", "-o", tmp_path / "out", "--dicom")
-    assert isinstance(refused.exception, WrongUse)
+    assert isinstance(refused.exception, UsageError)
     assert not (tmp_path / "out/predictions.json").exists()
-    assert isinstance(call(place, "--dicom").exception, WrongUse), "no folder is named"
+    assert isinstance(call(place, "--dicom").exception, UsageError), "no folder is named"
     done = call(place, "-o", tmp_path / "out", "--dicom")
     assert done.exit_code == 0, (done.output, done.exception)
     [answer] = json.loads((tmp_path / "out/predictions.json").read_text())

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import m3b
 from m3b.cli.app import app
-from m3b.errors import DataError, ModelError, WrongUse
+from m3b.errors import DataError, ModelError, UsageError
 from m3b.models import load_model
 from m3b.models.exporting.parity import COMPARE, OutputsToCompare, largest_difference
-from m3b.reader.outside import reading
+from m3b.reader.outside import open_reader
 
 pytest.importorskip("onnxruntime")
 
@@ -163,9 +163,9 @@ def test_an_export_that_differs_is_refused(place: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="no format 'coreml'"):
+    with pytest.raises(UsageError, match="no format 'coreml'"):
         m3b.export_model(place / "model", "coreml", tmp_path / "x")
-    with pytest.raises(WrongUse, match="exists already"):
+    with pytest.raises(UsageError, match="exists already"):
         m3b.export_model(place / "model", "onnx", place)
     with pytest.raises(ModelError, match=r"no predict\.py"):
         m3b.export_model(tmp_path, "onnx", tmp_path / "x")
@@ -178,7 +178,7 @@ def test_what_cannot_be_exported(place: Path, tmp_path: Path) -> None:
     shown = CliRunner().invoke(
         app, ["export", str(place / "model"), "--to", "onnx", "-o", str(tmp_path / "y"), "--verify", "gone.png"]
     )
-    assert isinstance(shown.exception, WrongUse)
+    assert isinstance(shown.exception, UsageError)
 
 
 def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ def test_outputs_are_compared_where_only_their_own_folders_are_seen(tmp_path: Pa
         Image.fromarray(np.zeros((4, 4), np.uint8)).save(folder / "mask.png")
         (folder / "predictions.json").write_text(json.dumps([{"image": "a.png", "mask": "mask.png"}]))
         outputs.append(folder / "predictions.json")
-    with reading(outputs) as reader:
-        assert reader.ask(COMPARE, OutputsToCompare(*outputs)) == 0.0
+    with open_reader(outputs) as reader:
+        assert reader.run_job(COMPARE, OutputsToCompare(*outputs)) == 0.0
         secret = tmp_path / "secret.png"
         Image.fromarray(np.ones((4, 4), np.uint8)).save(secret)
         for output in outputs:
             output.write_text(json.dumps([{"image": "a.png", "mask": str(secret)}]))
         with pytest.raises((DataError, ModelError)):
-            reader.ask(COMPARE, OutputsToCompare(*outputs))
+            reader.run_job(COMPARE, OutputsToCompare(*outputs))

@@ -35,7 +35,7 @@ def test_a_plain_folder_is_copied_with_hashes(made: Path, tmp_path: Path) -> Non
     (made / "__pycache__").mkdir()
     (made / "__pycache__" / "net.pyc").write_bytes(b"x")
     frozen = freeze(made, tmp_path / "locked" / "model")
-    assert frozen.refused == ()
+    assert frozen.refusals == ()
     assert list(frozen.hashes) == ["config.json", "predict.py", "sub/net.py"]
     assert frozen.hashes["predict.py"] == hashlib.sha256(b"print('hello')\n").hexdigest()
     assert (frozen.folder / "sub" / "net.py").read_text() == "x = 1\n"
@@ -89,9 +89,9 @@ def test_what_is_not_plain_is_refused_and_never_opened(made: Path, tmp_path: Pat
     (tmp_path / "secret.txt").write_text("the-secret-key")
     plant(made)
     frozen = freeze(made, tmp_path / "locked" / "model")
-    assert len(frozen.refused) == 1
-    assert words in frozen.refused[0]
-    assert frozen.refused[0].isprintable()
+    assert len(frozen.refusals) == 1
+    assert words in frozen.refusals[0]
+    assert frozen.refusals[0].isprintable()
     copied = [file.read_text() for file in frozen.folder.rglob("*") if file.is_file()]
     assert not any("the-secret-key" in text for text in copied)
 
@@ -102,14 +102,14 @@ def test_too_much_is_refused_before_it_is_copied(made: Path, tmp_path: Path, mon
         for name in range(number):
             (made / f"{name}.txt").write_text("x")
         frozen = freeze(made, tmp_path / "model")
-        assert words in frozen.refused[0]
+        assert words in frozen.refusals[0]
         assert len(frozen.hashes) <= 5
     with (made / "0.txt").open("wb") as file:
         file.truncate(2**40)  # sparse: nothing on the disk, all of it to copy
     monkeypatch.setattr(module, "MAX_FILES", 500)
     monkeypatch.setattr(module, "MAX_BYTES", 2**21)
     frozen = freeze(made, tmp_path / "model")
-    assert "GiB" in frozen.refused[0]
+    assert "GiB" in frozen.refusals[0]
     assert sum(p.stat().st_size for p in frozen.folder.rglob("*") if p.is_file()) < 2**23
 
 

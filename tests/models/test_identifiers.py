@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from m3b.models.identifiers import names_patients
+from m3b.models.identifiers import find_patient_identifiers
 
 PATIENTS = ["PAT-00417", "4711983", "12", "left", "Doe^Jane", "pneumonia"]
 
@@ -31,7 +31,7 @@ def weights(file: Path, name: str = "w", notes: dict[str, str] | None = None) ->
 def test_identifiers_are_found(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
-    found = names_patients(tmp_path, PATIENTS)
+    found = find_patient_identifiers(tmp_path, PATIENTS)
     assert found
     assert not any(patient.lower() in "".join(found).lower() for patient in PATIENTS[:2]) or name in found[0]
 
@@ -40,12 +40,12 @@ def test_identifiers_in_weights(tmp_path: Path) -> None:
     weights(tmp_path / "a.safetensors", notes={"cases": "PAT-00417,PAT-2"})
     weights(tmp_path / "b.safetensors", name="hash.4711983")
     weights(tmp_path / "c.safetensors", name="layer.12.left")
-    found = names_patients(tmp_path, PATIENTS)
+    found = find_patient_identifiers(tmp_path, PATIENTS)
     assert [text.split()[0] for text in found] == ["a.safetensors", "b.safetensors"]
 
 
 def test_what_any_model_holds_is_no_identifier(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"size": [12, 12], "classes": ["left", "pneumonia"], "seed": 47119830}')
     (tmp_path / "predict.py").write_text("PAT = 417  # PAT-004170 is longer")
-    assert names_patients(tmp_path, PATIENTS) == []
-    assert names_patients(tmp_path, []) == []
+    assert find_patient_identifiers(tmp_path, PATIENTS) == []
+    assert find_patient_identifiers(tmp_path, []) == []

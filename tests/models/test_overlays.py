@@ -11,9 +11,9 @@ from PIL import Image
 
 from m3b.errors import DataError
 from m3b.models.overlays.drawing import draw_overlay
-from m3b.models.overlays.paint import COLOURS, edge, extent, font, paint, wrap
-from m3b.models.overlays.planes import DrawnBox, panels, shown
-from m3b.models.predictions import BoxAnswer, Prediction, Promise
+from m3b.models.overlays.paint import COLOURS, load_font, mask_outline, paint_panel, physical_extent, wrap_text
+from m3b.models.overlays.planes import DrawnBox, make_panels, to_display_rgb
+from m3b.models.predictions import DetectedBox, ModelInfo, Prediction
 
 
 def marked(file: Path, number: int, left: int = 0, right: int | None = None) -> np.ndarray:
@@ -34,8 +34,8 @@ def test_boxes_and_contours_of_a_picture(tmp_path: Path, picture: str) -> None:
     mask = np.zeros((40, 80), np.uint8)
     mask[20:30, 50:70] = 6
     np.save(tmp_path / "m.npy", mask)
-    promise = Promise("detection", ("a", "b"), labels={"a": 2, "b": 6})
-    boxes = (BoxAnswer("a", (8, 4, 24, 12), 0.9), BoxAnswer("a", (60, 2, 79, 8), 0.1))
+    promise = ModelInfo("detection", ("a", "b"), labels={"a": 2, "b": 6})
+    boxes = (DetectedBox("a", (8, 4, 24, 12), 0.9), DetectedBox("a", (60, 2, 79, 8), 0.1))
     made = draw_overlay(
         Prediction(picture, mask=tmp_path / "m.npy", boxes=boxes, anomaly_score=0.5), promise, tmp_path / "o.png"
     )
@@ -61,29 +61,31 @@ def test_three_planes_through_the_centre_of_mass(tmp_path: Path) -> None:
 
     image = read_image(str(tmp_path / "i.nii.gz"))
     masks = read_masks(str(tmp_path / "m.nii.gz"), {"a": 1})
-    found = panels(shown(image.array, ""), masks, [], image.spacing, True)
+    found = make_panels(to_display_rgb(image.array, ""), masks, [], image.spacing, True)
     assert [panel.title.split(",")[0] for panel in found] == ["axial", "coronal", "sagittal"]
     assert [panel.picture.shape[:2] for panel in found] == [(20, 30), (10, 30), (10, 20)]
-    assert [panel.pixel for panel in found] == [(2, 1), (3, 1), (3, 2)]
+    assert [panel.pixel_size for panel in found] == [(2, 1), (3, 1), (3, 2)]
     assert [int(panel.masks.sum()) for panel in found] == [24, 12, 8]
     rows = np.argwhere(found[1].masks[0])[:, 0]
     assert (rows.min(), rows.max()) == (2, 3)  # z 6 and 7 of 10, counted from the head
     columns = np.argwhere(found[1].masks[0])[:, 1]
     assert columns.min() == 30 - 11  # right is on the left
-    assert [extent(panel) for panel in found] == [40, 30, 40]
-    drawn = [paint(panel, 10) for panel in found]
+    assert [physical_extent(panel) for panel in found] == [40, 30, 40]
+    drawn = [paint_panel(panel, 10) for panel in found]
     assert [one.size for one in drawn] == [(300, 400), (300, 300), (400, 300)]
 
 
 def test_planes_without_a_mask() -> None:
     volume, none = np.zeros((8, 9, 10, 3), np.uint8), np.zeros((0, 8, 9, 10), bool)
-    middle = panels(volume, none, [], None, False)
+    middle = make_panels(volume, none, [], None, False)
     assert [panel.title for panel in middle] == ["slice 6 of 10", "row 5 of 8", "column 5 of 9"]
-    true = panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1)], None, False)
-    scored = panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 1.0)], None, False)
-    assert paint(true[0], 30.0).tobytes() != paint(scored[0], 30.0).tobytes(), "a true box has no score to be written"
+    true = make_panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1)], None, False)
+    scored = make_panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 1.0)], None, False)
+    assert paint_panel(true[0], 30.0).tobytes() != paint_panel(scored[0], 30.0).tobytes(), (
+        "a true box has no score to be written"
+    )
     assert [one.title for one in true] == [one.title for one in scored]
-    boxed = panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 0.9)], None, False)
+    boxed = make_panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 0.9)], None, False)
     assert [panel.title for panel in boxed] == ["slice 5 of 10", "row 3 of 8", "column 4 of 9"]
     assert boxed[0].boxes == ((1, 2, 3, 4, 1, 0.9),)
     assert boxed[1].boxes == ((5, 2, 7, 4, 1, 0.9),)  # slices 3 to 5 of 10, counted from the top
@@ -93,33 +95,33 @@ def test_planes_without_a_mask() -> None:
 def test_two_lesions_and_nothing_between_them() -> None:
     masks = np.zeros((1, 20, 20, 20), bool)
     masks[0, 1:3, 1:3, 1:3] = masks[0, 15:19, 15:19, 15:19] = True
-    found = panels(np.zeros((20, 20, 20, 3), np.uint8), masks, [], (1, 1, 1), True)
+    found = make_panels(np.zeros((20, 20, 20, 3), np.uint8), masks, [], (1, 1, 1), True)
     assert all(panel.masks.any() for panel in found)
 
 
 def test_every_task_gives_a_picture(tmp_path: Path, picture: str) -> None:
     diagnosis = Prediction(picture, probabilities={"a": 0.2, "b": 0.8}, prediction=("b",))
-    made = draw_overlay(diagnosis, Promise("diagnosis", ("a", "b")), tmp_path / "x" / "d.png")
+    made = draw_overlay(diagnosis, ModelInfo("diagnosis", ("a", "b")), tmp_path / "x" / "d.png")
     assert len(marked(made, 1, left=726)) > 2 * len(marked(made, 0, left=726)) > 0  # bars by probability
     report = Prediction((picture, picture), findings="Clear. " * 60, impression="Nothing\x00 odd.")
-    assert Image.open(draw_overlay(report, Promise("report", ()), tmp_path / "r.png")).width > 900
+    assert Image.open(draw_overlay(report, ModelInfo("report", ()), tmp_path / "r.png")).width > 900
     np.save(tmp_path / "wrong.npy", np.zeros((5, 5), np.uint8))
     wrong = Prediction(picture, mask=tmp_path / "wrong.npy")
     with pytest.raises(DataError, match="its mask"):
-        draw_overlay(wrong, Promise("segmentation", ("a",)), tmp_path / "e.png")
+        draw_overlay(wrong, ModelInfo("segmentation", ("a",)), tmp_path / "e.png")
 
 
 def test_parts() -> None:
     mask = np.zeros((9, 9), bool)
     mask[1:8, 1:8] = True
-    assert edge(mask).sum() == 49 - 9
-    assert edge(np.ones((6, 6), bool)).sum() == 36 - 4
-    lines = wrap("word " * 30 + "\n" + "x" * 200, 200)
-    assert all(font().getlength(line) <= 200 for line in lines)
+    assert mask_outline(mask).sum() == 49 - 9
+    assert mask_outline(np.ones((6, 6), bool)).sum() == 36 - 4
+    lines = wrap_text("word " * 30 + "\n" + "x" * 200, 200)
+    assert all(load_font().getlength(line) <= 200 for line in lines)
     assert "".join(lines).replace(" ", "") == "word" * 30 + "x" * 200
     window = {"mode": "window", "low": 0, "high": 100}
-    grey = shown(np.array([[[0.0, 50, 100, np.nan]]]), "ct", window)
+    grey = to_display_rgb(np.array([[[0.0, 50, 100, np.nan]]]), "ct", window)
     assert grey[0, :, 0].tolist() == [0, 127, 255, 0]
-    assert shown(np.array([[[-1000.0, 40, 1000]]]), "ct")[0, :, 0].tolist() == [0, 127, 255]
+    assert to_display_rgb(np.array([[[-1000.0, 40, 1000]]]), "ct")[0, :, 0].tolist() == [0, 127, 255]
     colour = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
-    assert shown(colour, "")[1, 1].tolist() == [3, 7, 11]
+    assert to_display_rgb(colour, "")[1, 1].tolist() == [3, 7, 11]

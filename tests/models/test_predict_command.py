@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from m3b.cli.app import app
 from m3b.data.reading import read_mask
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 PREDICT = """
 import json, sys
@@ -129,7 +129,7 @@ def test_wrong_use(tmp_path: Path, volumes: Path) -> None:
         ([boxes, tmp_path / "gone"], "There is no"),
     ):
         shown = run("predict", *words)
-        assert isinstance(shown.exception, WrongUse), shown.output
+        assert isinstance(shown.exception, UsageError), shown.output
         assert message in str(shown.exception)
 
 
@@ -153,7 +153,7 @@ def test_score_measures_masks(tmp_path: Path, volumes: Path) -> None:
     assert found["n_patients"] == 2
     (tmp_path / "label_dict.json").write_text('{"ball": 7}')
     wrong = run("score", model, tmp_path / "test.json")
-    assert isinstance(wrong.exception, WrongUse)
+    assert isinstance(wrong.exception, UsageError)
     assert "{'ball': 3}" in str(wrong.exception)
     assert "{'ball': 7}" in str(wrong.exception)
 

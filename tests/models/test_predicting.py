@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from m3b.errors import ModelError
-from m3b.models import check_output, load_model, run_plain, run_predict, stage_cases
+from m3b.models import load_model, parse_predictions, run_predict, run_unconfined, stage_cases
 
 PREDICT = """
 import argparse, json, os, sys
@@ -92,9 +92,9 @@ def test_staged_predictions_come_back_in_order(model: Path, images: list[str], t
     def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
         seen.append(argv)
         assert cwd == staged.folder.resolve()
-        return run_plain(argv, cwd, out)
+        return run_unconfined(argv, cwd, out)
 
-    got = staged.restore(run_predict(model, staged.folder, staged.paths, run))
+    got = staged.restore_order(run_predict(model, staged.folder, staged.paths, run))
     assert [round(item.probabilities["light"] * 255) for item in got] == [0, 50, 100, 150, 200]
     assert seen[0][0] == sys.executable
     assert "--list" in seen[0]
@@ -103,14 +103,14 @@ def test_staged_predictions_come_back_in_order(model: Path, images: list[str], t
 def test_no_keys_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     code = "import os; print([k for k in os.environ if 'KEY' in k], os.environ['HF_HUB_OFFLINE'])"
-    assert run_plain([sys.executable, "-c", code], tmp_path, tmp_path / "o") == (0, "[] 1\n")
+    assert run_unconfined([sys.executable, "-c", code], tmp_path, tmp_path / "o") == (0, "[] 1\n")
 
 
 def test_a_slow_model_is_ended_with_its_children(tmp_path: Path) -> None:
     code = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
     code += "open('pid', 'w').write(str(p.pid)); time.sleep(60)"
     with pytest.raises(ModelError, match=r"still running after 3 s"):
-        run_plain([sys.executable, "-c", code], tmp_path, tmp_path / "o", timeout_s=3)
+        run_unconfined([sys.executable, "-c", code], tmp_path, tmp_path / "o", timeout_s=3)
     child = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
     until = time.monotonic() + 120  # the kill is sent; on a busy machine the death takes a moment
     while _lives(child) and time.monotonic() < until:
@@ -163,17 +163,17 @@ GOOD: dict[str, Any] = {"image": "a.png", "probabilities": {"x": 0.25, "y": 0.75
 )
 def test_nonsense_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        check_output([GOOD | change], ["a.png"], ["x", "y"], False)
+        parse_predictions([GOOD | change], ["a.png"], ["x", "y"], False)
 
 
 def test_decisions() -> None:
-    assert check_output([GOOD], ["a.png"], ["x", "y"], False)[0].prediction == ("y",)
+    assert parse_predictions([GOOD], ["a.png"], ["x", "y"], False)[0].prediction == ("y",)
     several = {"image": "a.png", "probabilities": {"x": 0.6, "y": 0.75}}
-    assert check_output([several], ["a.png"], ["x", "y"], True)[0].prediction == ("x", "y")
+    assert parse_predictions([several], ["a.png"], ["x", "y"], True)[0].prediction == ("x", "y")
     none = several | {"prediction": []}
-    assert check_output([none], ["a.png"], ["x", "y"], True)[0].prediction == ()
+    assert parse_predictions([none], ["a.png"], ["x", "y"], True)[0].prediction == ()
     joined = GOOD | {"image": "s1.png|s2.png"}
-    assert check_output([joined], [["s1.png", "s2.png"]], ["x", "y"], False)[0].image == ("s1.png", "s2.png")
+    assert parse_predictions([joined], [["s1.png", "s2.png"]], ["x", "y"], False)[0].image == ("s1.png", "s2.png")
 
 
 @pytest.mark.parametrize(

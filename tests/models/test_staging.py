@@ -12,7 +12,7 @@ from PIL import Image
 
 from m3b.data.reading import read_image
 from m3b.errors import ModelError
-from m3b.models import Staged, stage_cases, staging
+from m3b.models import StagedCases, stage_cases, staging
 
 
 def picture(file: Path, value: int) -> str:
@@ -21,7 +21,7 @@ def picture(file: Path, value: int) -> str:
     return file.name
 
 
-def value_of(staged: Staged, position: int) -> float:
+def value_of(staged: StagedCases, position: int) -> float:
     path = staged.paths[position]
     return float(read_image(path, str(staged.folder)).array.mean())
 
@@ -32,7 +32,7 @@ def test_names_say_nothing_and_order_comes_back(tmp_path: Path) -> None:
     assert sorted(map(str, staged.paths)) == [f"case_{n:04d}.png" for n in range(1, 41)]
     assert staged.order != tuple(range(40))
     values = [value_of(staged, i) for i in range(40)]
-    assert staged.restore(values) == list(range(40))
+    assert staged.restore_order(values) == list(range(40))
     assert {file.stat().st_mtime for file in (tmp_path / "staged").iterdir()} == {0.0}
     again = stage_cases([f"raw/{name}" for name in names], tmp_path / "again", False, base=tmp_path)
     assert again.order != staged.order
@@ -75,7 +75,7 @@ def test_every_kind_of_case(tmp_path: Path) -> None:
         "IM.1.2.840",
     ]
     staged = stage_cases(cases, tmp_path / "staged", True, base=tmp_path)
-    paths = staged.restore(staged.paths)
+    paths = staged.restore_order(staged.paths)
     volume = read_image(str(paths[0]), str(staged.folder)).array
     assert volume[0, 0, 0].tolist() == list(range(12))  # natural order, not s0 s1 s10
     slices = read_image(paths[1], str(staged.folder)).array
@@ -100,7 +100,7 @@ def test_a_header_keeps_its_data_file(tmp_path: Path) -> None:
 
 
 def test_unconfined_is_never_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "LINK_FROM_BYTES", 1)
+    monkeypatch.setattr(staging, "MIN_LINK_BYTES", 1)
     raw = tmp_path / "a.png"
     picture(raw, 1)
     (tmp_path / "link.png").symlink_to(raw)
@@ -117,11 +117,11 @@ def test_large_files_are_copies_unless_copying_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, same: bool
 ) -> None:
     """Files from 64 MiB on were links, with the number and time of the raw file, however few they were."""
-    monkeypatch.setattr(staging, "COPY_BYTES", most)
+    monkeypatch.setattr(staging, "MAX_COPY_BYTES", most)
     monkeypatch.setattr(staging, "clone", lambda real, target: False)
     raw = tmp_path / "a.png"
     picture(raw, 1)
-    staged = stage_cases(["a.png"], tmp_path / "staged", True, base=tmp_path, later=True, link_from=1)
+    staged = stage_cases(["a.png"], tmp_path / "staged", True, base=tmp_path, defer_links=True, min_link_bytes=1)
     target = staged.folder / str(staged.paths[0])
     assert not target.exists()
     staging.place_links(staged, tmp_path)
@@ -148,7 +148,7 @@ def test_folder_must_be_empty(tmp_path: Path) -> None:
 @settings(deadline=None)
 @given(st.permutations(range(9)))
 def test_restore_inverts_any_order(order: list[int]) -> None:
-    staged = Staged(Path("x"), tuple(map(str, order)), tuple(order))
-    assert staged.restore([f"result {i}" for i in order]) == [f"result {i}" for i in range(9)]
+    staged = StagedCases(Path("x"), tuple(map(str, order)), tuple(order))
+    assert staged.restore_order([f"result {i}" for i in order]) == [f"result {i}" for i in range(9)]
     with pytest.raises(ModelError, match="8 results for 9"):
-        staged.restore(order[:-1])
+        staged.restore_order(order[:-1])

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from loopback_kit import LoopbackServer
 from m3b.cli.app import app
-from m3b.errors import ModelError, WrongUse
-from m3b.models.starts import stored
+from m3b.errors import ModelError, UsageError
+from m3b.models.starts import find_stored_weights
 from m3b.models.starts.converting import convert
 from m3b.models.starts.fetching import fetch
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 
 
 def _state() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def test_pickled_arrays_modules_and_checkpoints_become_the_same_tensors(tmp_path
     import torch
     from safetensors.torch import load_file
 
-    state, sandbox = _state(), choose("auto")
+    state, sandbox = _state(), choose_sandbox("auto")
     torch.save(state, tmp_path / "plain.pth")
     torch.save({"epoch": 3, "state_dict": state, "optimizer": {"lr": torch.ones(1)}}, tmp_path / "wrapped.pt")
     torch.save(state, tmp_path / "old.bin", _use_new_zipfile_serialization=False)
@@ -51,7 +51,7 @@ def test_pickled_arrays_modules_and_checkpoints_become_the_same_tensors(tmp_path
     hows = {}
     for name in ("plain.pth", "wrapped.pt", "old.bin", "arrays.npz", "module.ckpt"):
         made = convert(tmp_path / name, tmp_path / f"{name}.out", sandbox)
-        hows[name] = made.how
+        hows[name] = made.method
         found = load_file(str(made.file))
         expected = layer.state_dict() if name == "module.ckpt" else state
         assert set(found) == set(expected), name
@@ -65,10 +65,10 @@ def test_pickled_arrays_modules_and_checkpoints_become_the_same_tensors(tmp_path
 def test_code_in_a_pickle_is_not_run_and_no_weights_are_an_error(tmp_path: Path) -> None:
     import torch
 
-    sandbox = choose("auto")
+    sandbox = choose_sandbox("auto")
     torch.save({"x": torch.ones(2), "y": Evil()}, tmp_path / "evil.pt")
     made = convert(tmp_path / "evil.pt", tmp_path / "out", sandbox)
-    assert (made.tensors, made.how) == (1, "inert records")
+    assert (made.tensors, made.method) == (1, "inert records")
     assert not Path("/tmp/evil-was-run").exists()
     (tmp_path / "text.pt").write_text("no weights")
     with pytest.raises(ModelError, match="could not be converted"):
@@ -76,7 +76,7 @@ def test_code_in_a_pickle_is_not_run_and_no_weights_are_an_error(tmp_path: Path)
     torch.save({"epoch": 3}, tmp_path / "empty.pt")
     with pytest.raises(ModelError, match="no tensors"):
         convert(tmp_path / "empty.pt", tmp_path / "out3", sandbox)
-    with pytest.raises(WrongUse, match="no file of weights"):
+    with pytest.raises(UsageError, match="no file of weights"):
         convert(tmp_path / "absent.pt", tmp_path / "out4", sandbox)
 
 
@@ -87,9 +87,9 @@ def test_fetched_from_a_folder_or_an_address_and_compared_with_the_digest(
 
     monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
     monkeypatch.delenv("M3B_OFFLINE", raising=False)
-    sandbox, source = choose("auto"), tmp_path / "source"
+    sandbox, source = choose_sandbox("auto"), tmp_path / "source"
     source.mkdir()
-    with pytest.raises(WrongUse, match=r"holds none of open_clip_model.safetensors.*huggingface.co"):
+    with pytest.raises(UsageError, match=r"holds none of open_clip_model.safetensors.*huggingface.co"):
         fetch("biomedclip", str(source), sandbox)
     torch.save({"visual.trunk.norm.weight": torch.ones(2)}, source / "open_clip_pytorch_model.bin")
     folder, made = fetch("biomedclip", str(source), sandbox)
@@ -101,8 +101,8 @@ def test_fetched_from_a_folder_or_an_address_and_compared_with_the_digest(
         "a folder",
         "weights_only",
     )
-    assert stored("biomedclip") is not None
-    with pytest.raises(WrongUse, match="--force"):
+    assert find_stored_weights("biomedclip") is not None
+    with pytest.raises(UsageError, match="--force"):
         fetch("biomedclip", str(source), sandbox)
     server = LoopbackServer(("127.0.0.1", 0), functools.partial(SimpleHTTPRequestHandler, directory=str(source)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -112,17 +112,17 @@ def test_fetched_from_a_folder_or_an_address_and_compared_with_the_digest(
         with pytest.raises(ModelError, match="has none of small_ep4k"):
             fetch("stunet/small", base, sandbox)
         monkeypatch.setenv("M3B_OFFLINE", "1")
-        with pytest.raises(WrongUse, match="m3b is offline"):
+        with pytest.raises(UsageError, match="m3b is offline"):
             fetch("biomedclip", base, sandbox, force=True)
     finally:
         server.shutdown()
         server.server_close()
     torch.save({"x": torch.ones(1)}, source / "resnet18-f37072fd.pth")
-    with pytest.raises(WrongUse, match="begins with f37072fd"):
+    with pytest.raises(UsageError, match="begins with f37072fd"):
         fetch("torchvision/resnet18", str(source), sandbox)
     (source / "fold_0").mkdir()
     torch.save({"network_weights": _state()}, source / "fold_0" / "checkpoint_final.pth")
-    with pytest.raises(WrongUse, match=r"lacks plans\.json"):
+    with pytest.raises(UsageError, match=r"lacks plans\.json"):
         fetch("totalsegmentator/total-3mm", str(source), sandbox)
 
 
@@ -146,7 +146,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 tensors" in CliRunner().invoke(app, wanted).output
     assert json.loads((tmp_path / "mine" / "m3b-start.json").read_text())["entry"] == "stunet/small"
     again = CliRunner().invoke(app, wanted)
-    assert isinstance(again.exception, WrongUse)
+    assert isinstance(again.exception, UsageError)
 
 
 @pytest.mark.parametrize("listed", ["[]", "{", '{"weight_map": {}}', '{"weight_map": ["a"]}', '{"metadata": {}}'])
@@ -156,8 +156,8 @@ def test_a_list_of_parts_that_names_none_is_refused(
     monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
     (tmp_path / "here").mkdir()
     (tmp_path / "here/model.safetensors.index.json").write_text(listed)
-    with pytest.raises(WrongUse, match="names no parts of the weights"):
-        fetch("torchvision/resnet18", str(tmp_path / "here"), choose("auto"))
+    with pytest.raises(UsageError, match="names no parts of the weights"):
+        fetch("torchvision/resnet18", str(tmp_path / "here"), choose_sandbox("auto"))
     assert not (tmp_path / "store/torchvision/resnet18").exists()
 
 
@@ -171,9 +171,9 @@ def test_weights_in_parts_are_taken_together_or_not_at_all(tmp_path: Path, monke
     (here / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
     (first, tensor), (second, other) = _state().items()
     save_file({first: tensor}, str(here / parts[first]))
-    with pytest.raises(WrongUse, match="one of 2 parts"):
-        fetch("torchvision/resnet18", str(here), choose("auto"))
+    with pytest.raises(UsageError, match="one of 2 parts"):
+        fetch("torchvision/resnet18", str(here), choose_sandbox("auto"))
     save_file({second: other}, str(here / parts[second]))
-    folder, made = fetch("torchvision/resnet18", str(here), choose("auto"))
+    folder, made = fetch("torchvision/resnet18", str(here), choose_sandbox("auto"))
     assert made.tensors == 2
     assert all((folder / name).is_file() for name in parts.values())

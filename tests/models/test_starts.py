@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from m3b.cli.app import app
-from m3b.errors import WrongUse
-from m3b.models.starts import entries, entry, stored
-from m3b.models.starts.registry import StartEntry, read_family
+from m3b.errors import UsageError
+from m3b.models.starts import find_pretrained, find_stored_weights, list_pretrained
+from m3b.models.starts.registry import PretrainedModel, read_family
 
 FAMILIES = {
     "timm", "torchvision", "torchxrayvision", "dino", "clip", "medsam", "swinunetr", "suprem", "stunet",
@@ -22,11 +22,11 @@ FAMILIES = {
 
 
 def test_each_family_says_all_that_a_user_has_to_know() -> None:
-    assert {one.family for one in entries()} == FAMILIES
-    assert len({one.name for one in entries()}) == len(entries())
-    for one in entries():
+    assert {one.family for one in list_pretrained()} == FAMILIES
+    assert len({one.name for one in list_pretrained()}) == len(list_pretrained())
+    for one in list_pretrained():
         assert one.source.startswith("https://"), one.name
-        assert one.weights, one.name
+        assert one.weight_files, one.name
         assert one.licence, one.name
         assert one.citation, one.name
         assert one.arch or one.builder in ("transformers", "nnunet", "writer"), one.name
@@ -50,9 +50,9 @@ def test_a_family_with_an_unknown_word_is_no_registry(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_answered_with_near_ones() -> None:
-    with pytest.raises(WrongUse, match=r"Did you mean.*rad-dino"):
-        entry("raddino")
-    assert isinstance(entry("rad-dino"), StartEntry)
+    with pytest.raises(UsageError, match=r"Did you mean.*rad-dino"):
+        find_pretrained("raddino")
+    assert isinstance(find_pretrained("rad-dino"), PretrainedModel)
 
 
 def test_the_list_says_which_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_the_list_says_which_are_here(tmp_path: Path, monkeypatch: pytest.Monkey
     folder = tmp_path / "torchvision" / "resnet18"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"\0" * 2**20)
-    assert stored("torchvision/resnet18") is None  # without its description nobody knows what it is
+    assert find_stored_weights("torchvision/resnet18") is None  # without its description nobody knows what it is
     (folder / "m3b-start.json").write_text("{}")
     shown = CliRunner().invoke(app, ["models", "list", "--here"])
     assert shown.exit_code == 0, shown.output
@@ -74,4 +74,4 @@ def test_the_list_says_which_are_here(tmp_path: Path, monkeypatch: pytest.Monkey
     only = json.loads(CliRunner().invoke(app, ["models", "list", "--task", "diagnosis", "--json"]).stdout)
     assert "medgemma/4b-it" not in {one["name"] for one in only["models"]}
     wrong = CliRunner().invoke(app, ["models", "list", "--task", "cooking"])
-    assert isinstance(wrong.exception, WrongUse)
+    assert isinstance(wrong.exception, UsageError)

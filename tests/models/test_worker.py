@@ -223,8 +223,8 @@ def test_the_process_ends_with_python(tmp_path: Path, image: str) -> None:
 def test_a_machine_without_sandbox_refuses_and_names_the_way_out(
     tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("m3b.sandbox.bubblewrap.executables", list)
-    monkeypatch.setattr("m3b.sandbox.guard.rules.abi", lambda: 0)
+    monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", list)
+    monkeypatch.setattr("m3b.sandbox.guard.rules.landlock_abi", lambda: 0)
     model = make(tmp_path / "m")
     with pytest.raises(SandboxError, match=r"(?s)no sandbox works.*--unconfined.*unconfined=True"):
         load_model(model).predict(image)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.events import Briefed, Called, Replied, RoleStarted, RunEnded
+from m3b.events import PromptSent, ReplyReceived, RoleStarted, RunEnded, ToolCalled
 from m3b.measure import Measure
 from m3b.messages import Usage
-from m3b.models import BoxAnswer, Model, Prediction
-from m3b.notebook import as_html, file_name, short
-from m3b.progress import NotebookLine, in_notebook, watcher
+from m3b.models import DetectedBox, Model, Prediction
+from m3b.notebook import format_file_name, make_html_table, shorten
+from m3b.progress import NotebookProgress, is_in_notebook, make_progress_watcher
 from m3b.run.result import Result
 
 FIGURE = Measure("auroc", 0.8667, 0.625, 1.0, 16, 0.5)
@@ -49,7 +49,9 @@ def test_a_result_in_one_line() -> None:
         (Prediction("x.png", error="It is no image."), "<Prediction x.png: error: It is no image.>"),
         (Prediction(("s/1.dcm", "s/2.dcm"), mask=Path("o/m.nii.gz")), "<Prediction 1.dcm and 1 more: mask o/m.nii.gz>"),
         (
-            Prediction("x.png", boxes=(BoxAnswer("nodule", (1, 2, 3, 4), 0.5), BoxAnswer("mass", (1, 2, 3, 4), 0.9))),
+            Prediction(
+                "x.png", boxes=(DetectedBox("nodule", (1, 2, 3, 4), 0.5), DetectedBox("mass", (1, 2, 3, 4), 0.9))
+            ),
             "<Prediction x.png: 2 boxes, the surest mass 0.900>",
         ),
         (Prediction("x.png", boxes=(), anomaly_score=0.25), "<Prediction x.png: 0 boxes; anomaly score 0.250>"),
@@ -106,9 +108,9 @@ def test_a_result_in_a_notebook() -> None:
 
 @given(st.text(), st.text())
 def test_nothing_breaks_out_of_the_table(title: str, value: str) -> None:
-    strictly(as_html(title, [("name", value)]))
-    assert "\n" not in short(value)
-    assert len(file_name(value)) <= 60
+    strictly(make_html_table(title, [("name", value)]))
+    assert "\n" not in shorten(value)
+    assert len(format_file_name(value)) <= 60
 
 
 # --- the line of a run -------------------------------------------------------------------------------------------
@@ -146,12 +148,12 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Page:
 
 
 def test_a_notebook_has_a_line_that_is_overwritten(page: Page) -> None:
-    line = watcher()
-    assert isinstance(line, NotebookLine)
+    line = make_progress_watcher()
+    assert isinstance(line, NotebookProgress)
     line(RoleStarted("Model Trainer", "rules"))
-    line(Replied("", usage=Usage(input_tokens=1200, output_tokens=34)))
-    line(Called("a", "run_script", {"command": "python train.py"}))
-    line(Briefed("", ""))
+    line(ReplyReceived("", usage=Usage(input_tokens=1200, output_tokens=34)))
+    line(ToolCalled("a", "run_script", {"command": "python train.py"}))
+    line(PromptSent("", ""))
     line(RunEnded({"status": "completed", "reason": "auroc is good"}))
     assert len(page.states) == 4, "a prompt moves nothing"
     assert page.states[2].endswith("Model Trainer · 1 action · 1,234 tokens · run_script python train.py")
@@ -160,9 +162,9 @@ def test_a_notebook_has_a_line_that_is_overwritten(page: Page) -> None:
 
 def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert not in_notebook()
-    watcher()(Called("a", "run_script", {}))
+    assert not is_in_notebook()
+    make_progress_watcher()(ToolCalled("a", "run_script", {}))
     terminal = ModuleType("IPython")
     terminal.get_ipython = lambda: type("TerminalInteractiveShell", (), {})()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", terminal)
-    assert not in_notebook()
+    assert not is_in_notebook()

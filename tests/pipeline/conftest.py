@@ -10,7 +10,7 @@ from pipeline_kit import REQUEST, actor, copy_run, make_spots, play
 from m3b import Pipeline, resume
 from m3b.errors import Authentication
 from m3b.run.result import Result
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def build(tmp_path: Path, spots: Path) -> Callable[..., Result]:
 @pytest.fixture(scope="session")
 def halfway_run(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Path:
     """A run whose first three roles are done and whose model then lost its key."""
-    acts = play(model=[fault(Authentication, "The key is refused.")])
+    acts = play(model=[llm_error(Authentication, "The key is refused.")])
     result = Pipeline(actor(acts), data=[spots], out=tmp_path_factory.mktemp("halfway") / "run").run(REQUEST)
     assert result.status == "failed"
     assert "The key is refused." in result.reason

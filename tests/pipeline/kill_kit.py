@@ -23,7 +23,7 @@ from pipeline_kit import REQUEST, journal, left_running, place, play, wait_until
 
 from m3b.messages import Message, Reply, ToolSpec  # noqa: E402 - sorted behind those
 from m3b.run.registry import TOKEN_NAME  # noqa: E402 - sorted behind those
-from m3b.testing import Scripted  # noqa: E402 - sorted behind those
+from m3b.testing import ScriptedModel  # noqa: E402 - sorted behind those
 
 ASKED = "asked.txt"
 """Beside the run: one line each time that a model is asked."""
@@ -44,7 +44,7 @@ def again(messages: Sequence[Message]) -> Reply | None:
     return None
 
 
-def survivor(asked: Path) -> Scripted:
+def survivor(asked: Path) -> ScriptedModel:
     """The scripted model of most tests, which repeats what was interrupted and counts how often it is asked."""
     acts = play()
 
@@ -60,7 +60,7 @@ def survivor(asked: Path) -> Scripted:
         )
         return acts[stage][min(replies - repeats, len(acts[stage]) - 1)]
 
-    return Scripted([step], repeat=True)
+    return ScriptedModel([step], repeat=True)
 
 
 def main() -> None:
@@ -76,8 +76,8 @@ def main() -> None:
         left = [int(sys.argv[3])]
 
     def count(event: Event) -> None:
-        left[0] -= event.kept
-        if event.kept and left[0] == 0:
+        left[0] -= event.is_journaled
+        if event.is_journaled and left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     model = survivor(run.with_name(ASKED))

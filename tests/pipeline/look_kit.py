@@ -11,10 +11,10 @@ from pipeline_kit import of_kind
 
 from m3b import Pipeline, Role, Stage
 from m3b.agents.artifacts import DataIndex
-from m3b.agents.verdict import Verdict, rejected
+from m3b.agents.verdict import CheckResult, reject
 from m3b.data.index import LABELS, TEST, TRAIN
 from m3b.run.context import RunContext
-from m3b.run.looking import FolderLook, look
+from m3b.run.looking import DatasetPreview, preview_dataset
 from m3b.run.result import Result
 
 STOPPED = "The index is accepted, and this run ends here."
@@ -30,10 +30,10 @@ class EndAfterIndex(Stage[Nothing]):
 
     role = Role("end_after_index", "End After Index")
     artifact = Nothing
-    needs = (DataIndex,)
+    required_artifacts = (DataIndex,)
 
-    def check(self, run: RunContext, said: str) -> Verdict:
-        return rejected(STOPPED, fatal=True)
+    def check(self, run: RunContext, said: str) -> CheckResult:
+        return reject(STOPPED, is_fatal=True)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Compared:
         origin: how the run's index came about.
     """
 
-    seen: FolderLook
+    seen: DatasetPreview
     result: Result
     look_index: dict[str, Any]
     run_index: dict[str, Any]
@@ -63,7 +63,7 @@ class Compared:
             return f"the run ended before the index: {self.result.status}: {self.result.reason}"
         if self.brief["task"] != self.seen.task:
             return f"look reads for {self.seen.task}, the run for {self.brief['task']}"
-        shown, offered = ([one["spec"] for one in some[:1]] for some in (self.seen.readings, self.brief["readings"]))
+        shown, offered = ([one["spec"] for one in some[:1]] for some in (self.seen.proposals, self.brief["readings"]))
         if shown != offered:
             return f"look shows {shown}, the run is offered {offered}"
         executed = "The best reading cannot be executed" not in self.seen.insufficient
@@ -81,7 +81,7 @@ def compare(data: Path, request: str, top: Path) -> Compared:
     """Look at a folder that is called `data`, and let the rules index it in a run of the real pipeline."""
     place, out = top / "place", top / "run"
     place.mkdir()
-    seen = look(data, request, place)
+    seen = preview_dataset(data, request, place)
     stages = ["task_manager", "data_engineer", EndAfterIndex(), "module_architect", "model_trainer"]
     result = Pipeline("rules", data=[data], out=out, stages=stages).run(request)
     briefs = [fact for told in of_kind(out, "prompt") for fact in told["facts"] if fact["kind"] == "index"]
@@ -89,7 +89,7 @@ def compare(data: Path, request: str, top: Path) -> Compared:
     return Compared(
         seen,
         result,
-        _index(place / "work") if seen.counted else {},
+        _index(place / "work") if seen.counts else {},
         _index(out / "locked") if made else {},
         briefs[0] if briefs else {},
         made[-1]["origin"] if made else "",

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from m3b.events import KINDS
+from m3b.events import EVENT_KINDS
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.run.result import Result
-from m3b.testing import Scripted
-from m3b.testing.scripted import both, say
+from m3b.testing import ScriptedModel
 from m3b.testing.scripted import call as call  # the tests take it from here
+from m3b.testing.scripted import combine_calls, say
 from project_kit import project, script, write
 
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"
@@ -172,14 +172,14 @@ def play(card: str = "spots", **changes: Sequence[Any]) -> dict[str, Sequence[An
     """What the model does in each stage, step by step; the last step of a stage is repeated. `changes` replace stages."""
     acts: dict[str, Sequence[Any]] = {
         "selection": [choice(card)],
-        "index": [both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")],
-        "module": [both(write(PROJECT), script("python plan.py")), say("The project is in place.")],
+        "index": [combine_calls(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")],
+        "module": [combine_calls(write(PROJECT), script("python plan.py")), say("The project is in place.")],
         "model": [script(TRAIN), say("Trained and exported.")],
     }
     return {**acts, **changes}
 
 
-def actor(acts: Mapping[str, Sequence[Any]] | None = None, **more: Any) -> Scripted:
+def actor(acts: Mapping[str, Sequence[Any]] | None = None, **more: Any) -> ScriptedModel:
     """A model that plays `acts`; it finds its place by the stage's message and its own replies since."""
     chosen = acts or play()
 
@@ -189,7 +189,7 @@ def actor(acts: Mapping[str, Sequence[Any]] | None = None, **more: Any) -> Scrip
         what = act[min(replies, len(act) - 1)]
         return what(messages, tools) if inspect.isfunction(what) else what
 
-    return Scripted([step], repeat=True, **more)
+    return ScriptedModel([step], repeat=True, **more)
 
 
 def place(messages: Sequence[Message]) -> tuple[str, int]:
@@ -213,7 +213,7 @@ def journal(run: Path) -> list[dict[str, Any]]:
     events = [json.loads(line) for line in raw.splitlines()]
     for event in events:
         assert set(event) - {"n", "prev"} == {"kind", "role", "at", "data"}
-        assert event["kind"] in KINDS
+        assert event["kind"] in EVENT_KINDS
     return events
 
 

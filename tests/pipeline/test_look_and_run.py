@@ -15,8 +15,8 @@ from look_kit import compare
 from PIL import Image
 from wrong_kit import WRONG, polyps
 
-from m3b.bench.datasets import NAMES, dataset
-from m3b.bench.tasks import all_tasks
+from m3b.bench.datasets import DATASET_NAMES, get_dataset
+from m3b.bench.tasks import load_tasks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "spec"))
 import layout_kit
@@ -88,10 +88,10 @@ def of_layout(layout: layout_kit.Layout) -> Make:
 
 def of_stand_in(name: str, layout: str) -> Make:
     def make(root: Path) -> str:
-        spec = dataset(name)
-        spec.make(root, patients=max(spec.stand_in.least, min(20, spec.stand_in.patients)), layout=layout)
+        spec = get_dataset(name)
+        spec.make(root, patients=max(spec.stand_in.min_patients, min(20, spec.stand_in.patients)), layout=layout)
         (root / "card.json").unlink(missing_ok=True)
-        return next(task.request for task in all_tasks() if task.dataset == name)
+        return next(task.request for task in load_tasks() if task.dataset == name)
 
     return make
 
@@ -127,7 +127,9 @@ TARGETS = {
     "two_views": of_target(target_kit.two_views, "Tell healthy from ill on chest films, from both views"),
     "reports": of_target(target_kit.reports, "Write the report of a chest X-ray"),
 }  # fmt: skip
-STAND_INS = {f"{name}-{layout}": of_stand_in(name, layout) for name in NAMES for layout in dataset(name).layouts}
+STAND_INS = {
+    f"{name}-{layout}": of_stand_in(name, layout) for name in DATASET_NAMES for layout in get_dataset(name).layouts
+}
 DECLINED = ("other_data", "wrong_modality")
 """Folders whose words contradict the request."""
 EARLY = ("empty", "unreadable", "no_permission", "dicom_without_pixels", "broken_tiff", "texts_only")
@@ -165,7 +167,7 @@ def test_what_look_asks_ends_a_run_with_the_same_question(tmp_path: Path, name: 
     assert found.difference() == ""
     assert found.seen.insufficient
     assert found.result.status == "failed"
-    assert str(found.seen.readings[0]["unclear"]) in found.result.reason
+    assert str(found.seen.proposals[0]["unclear"]) in found.result.reason
 
 
 @pytest.mark.parametrize("name", shortened(DECLINED))

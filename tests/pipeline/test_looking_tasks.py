@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from wrong_kit import picture, polyps
 
 from m3b.cli.app import app
-from m3b.errors import WrongUse
-from m3b.run.looking import look
+from m3b.errors import UsageError
+from m3b.run.looking import preview_dataset
 from m3b.run.proposal_choice import other_tasks
 
 
@@ -20,9 +20,9 @@ from m3b.run.proposal_choice import other_tasks
 def test_masks_are_read_where_no_class_is(tmp_path: Path, request_: str, task: str) -> None:
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
-    seen = look(tmp_path / "data", request_, tmp_path / "place")
+    seen = preview_dataset(tmp_path / "data", request_, tmp_path / "place")
     assert seen.task == task
-    assert seen.counted["train"] + seen.counted["test"] == 16
+    assert seen.counts["train"] + seen.counts["test"] == 16
 
 
 def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
@@ -31,15 +31,15 @@ def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
     assert other_tasks("Tell adenomas from hyperplastic polyps") == ()
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
-    seen = look(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")
+    seen = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")
     assert seen.task == "diagnosis"
-    assert not seen.readings
+    assert not seen.proposals
 
 
 def test_masks_are_read_though_the_request_speaks_of_boxes(tmp_path: Path) -> None:
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
-    seen = look(tmp_path / "data", "Segment polyps; no boxing is wanted", tmp_path / "place")
+    seen = preview_dataset(tmp_path / "data", "Segment polyps; no boxing is wanted", tmp_path / "place")
     assert (seen.task, seen.insufficient) == ("segmentation", "")
 
 
@@ -47,11 +47,11 @@ def test_nothing_that_fits_is_told_of_the_task_first_thought_of(tmp_path: Path) 
     for number in range(8):
         picture(tmp_path / "data" / f"s{number}.png", number)
     (tmp_path / "place").mkdir()
-    seen = look(tmp_path / "data", "Find polyps", tmp_path / "place")
+    seen = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place")
     assert seen.task == "diagnosis"
     assert "8 pictures" in seen.insufficient
-    with pytest.raises(WrongUse, match="empty"):
-        look(tmp_path / "data", " ", tmp_path / "place")
+    with pytest.raises(UsageError, match="empty"):
+        preview_dataset(tmp_path / "data", " ", tmp_path / "place")
 
 
 def objects(root: Path) -> None:
@@ -68,13 +68,13 @@ def test_a_table_of_objects_labels_no_images(tmp_path: Path) -> None:
     """Read as a diagnosis by the column of the objects' kinds, four of thirty images were left, and it passed."""
     objects(tmp_path / "raw")
     (tmp_path / "place").mkdir()
-    seen = look(tmp_path / "raw", "Detect blood cells in these smears", tmp_path / "place")
+    seen = preview_dataset(tmp_path / "raw", "Detect blood cells in these smears", tmp_path / "place")
     assert (seen.task, seen.insufficient) == ("detection", "")
-    assert seen.counted["train"] + seen.counted["test"] == 30
+    assert seen.counts["train"] + seen.counts["test"] == 30
     (tmp_path / "other").mkdir()
-    seen = look(tmp_path / "raw", "Tell red from white blood cells", tmp_path / "other", task="diagnosis")
+    seen = preview_dataset(tmp_path / "raw", "Tell red from white blood cells", tmp_path / "other", task="diagnosis")
     assert seen.insufficient
-    assert any("27 of 30 images have several labels" in one for one in seen.readings[0]["doubts"])
+    assert any("27 of 30 images have several labels" in one for one in seen.proposals[0]["doubts"])
 
 
 def test_without_a_request_it_is_told_what_is_there(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_time_is_kept_for_measuring(build, wall_s: float | None, minutes: float)
 
 def test_seconds_left() -> None:
     now = [50.0]
-    budget = Budget(wall_s=20.0, clock=lambda: now[0])
+    budget = Budget(max_wall_s=20.0, clock=lambda: now[0])
     now[0] = 55.0
     assert budget.seconds_left() == 15.0
     assert Budget().seconds_left() is None
-    assert (Budget().training_minutes(5), budget.training_minutes(5)) == (5, 0.15)
+    assert (Budget().cap_training_minutes(5), budget.cap_training_minutes(5)) == (5, 0.15)

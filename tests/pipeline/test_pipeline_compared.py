@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_kit import actor, both, choice, of_kind, play, say, script, write
+from pipeline_kit import actor, choice, combine_calls, of_kind, play, say, script, write
 
 from m3b import Pipeline
-from m3b.errors import LLMError, WrongUse
-from m3b.run.accepted_reading import accepted_reading
-from m3b.run.folder import Run
-from m3b.testing import fault
+from m3b.errors import LLMError, UsageError
+from m3b.run.accepted_reading import load_accepted_manifest
+from m3b.run.folder import RunFolder
+from m3b.testing import llm_error
 
 STOP = "Far enough for this test."
 REQUEST = "Tell pneumonia from normal on chest X-rays"
@@ -65,9 +65,9 @@ def xrays(tmp_path: Path) -> Path:
 
 def hand_over(tmp_path: Path, data: Path, body: str, *words: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The checks of an index that a script made, and the notes."""
-    making = both(write({"make.py": HEAD + body + TAIL}), script("python make.py"))
-    acts = play("xrays", index=[making, *(say(one) for one in words or ("Indexed.",)), fault(LLMError, STOP)],
-                module=[fault(LLMError, STOP)])  # fmt: skip
+    making = combine_calls(write({"make.py": HEAD + body + TAIL}), script("python make.py"))
+    acts = play("xrays", index=[making, *(say(one) for one in words or ("Indexed.",)), llm_error(LLMError, STOP)],
+                module=[llm_error(LLMError, STOP)])  # fmt: skip
     Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run(REQUEST)
     checks = [one for one in of_kind(tmp_path / "run", "check") if one.get("role", "data_engineer") == "data_engineer"]
     return checks[1:] if len(checks) > 1 else checks, [one["text"] for one in of_kind(tmp_path / "run", "note")]
@@ -86,9 +86,9 @@ def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: 
     assert "made by a script of the Data Engineer" in report
     assert "1 file is left out: a document." in report
     with pytest.raises(
-        WrongUse, match="made by a script of the Data Engineer's: no reading of the folder says the same"
+        UsageError, match="made by a script of the Data Engineer's: no reading of the folder says the same"
     ):
-        accepted_reading(Run.open(tmp_path / "run"))
+        load_accepted_manifest(RunFolder.open(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("body", [BRIGHT, SWAPPED], ids=["brightness", "swapped"])
@@ -163,10 +163,10 @@ def test_masks_that_a_script_wrote_are_held_against_the_archives(tmp_path: Path,
         picture = rng.integers(60, 120, marked.shape).astype(np.uint8)
         Image.fromarray(picture).save(data / "images" / f"case_{at:02d}.png")
         Image.fromarray(marked.astype(np.uint8) * 255).save(data / "masks" / f"case_{at:02d}.png")
-    making = both(write({"make.py": MASKS.replace("DRAW", draw)}), script("python make.py"))
+    making = combine_calls(write({"make.py": MASKS.replace("DRAW", draw)}), script("python make.py"))
     chosen = choice("polyps", task="segmentation", metric="dice")
-    acts = play("polyps", selection=[chosen], index=[making, say("Indexed."), fault(LLMError, STOP)],
-                module=[fault(LLMError, STOP)])  # fmt: skip
+    acts = play("polyps", selection=[chosen], index=[making, say("Indexed."), llm_error(LLMError, STOP)],
+                module=[llm_error(LLMError, STOP)])  # fmt: skip
     Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run("Segment polyps in colonoscopy images")
     check = [one for one in of_kind(tmp_path / "run", "check")][1]
     assert check["accepted"] == accepted, check

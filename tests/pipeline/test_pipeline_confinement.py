@@ -11,14 +11,14 @@ from pipeline_kit import REQUEST, actor, copy_run, journal, play
 
 from m3b import Pipeline, resume
 from m3b.errors import Authentication, SandboxError
-from m3b.run.folder import Run, list_runs
+from m3b.run.folder import RunFolder, list_runs
 from m3b.run.registry import is_registered, read_registry, register
 from m3b.run.result import Result
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.sandbox.guard import rules
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
-STOPPED = play(model=[fault(Authentication, "The key is refused.")])
+STOPPED = play(model=[llm_error(Authentication, "The key is refused.")])
 
 
 def record_of(run: Path) -> dict[str, object]:
@@ -43,7 +43,7 @@ def floor(run: Path) -> str:
 @pytest.fixture
 def stopped(halfway_run: Path, tmp_path: Path) -> Path:
     """A run of this user's, confined by bubblewrap, whose trainer has not begun."""
-    if choose("auto").name != "bubblewrap" or rules.abi() < 6:
+    if choose_sandbox("auto").name != "bubblewrap" or rules.landlock_abi() < 6:
         pytest.skip("takes both backends")
     run = copy_run(halfway_run, tmp_path / "copy")
     assert register(run, "bubblewrap") == ""
@@ -52,7 +52,7 @@ def stopped(halfway_run: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def only_landlock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr("m3b.sandbox.bubblewrap.executables", list)
+    return lambda: monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", list)
 
 
 def test_less_than_before_takes_a_word_of_the_user(stopped: Path, only_landlock: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ def test_less_than_before_takes_a_word_of_the_user(stopped: Path, only_landlock:
     assert result.status == "completed", result.reason
     assert sessions(stopped) == ["bubblewrap", "landlock"]
     record = record_of(stopped)
-    assert record["sandbox"] == {"name": "landlock", "level": choose("landlock").level}
+    assert record["sandbox"] == {"name": "landlock", "level": choose_sandbox("landlock").level}
     assert record["sandboxes"] == ["bubblewrap", "landlock"]
     assert record["options"]["sandbox"] == "landlock"  # type: ignore[index]
     provenance = json.loads((stopped / "model" / "provenance.json").read_text())
@@ -95,16 +95,16 @@ def test_a_run_that_the_user_began_unconfined_goes_on_so(spots: Path, tmp_path: 
     assert sessions(run) == ["off", "off"]
     moved = run.rename(tmp_path / "moved")
     resume(moved, actor(STOPPED))
-    assert sessions(moved)[-1] == choose("auto").name, "elsewhere it is not in the list"
+    assert sessions(moved)[-1] == choose_sandbox("auto").name, "elsewhere it is not in the list"
     assert is_registered(moved)
-    assert Run.open("last").folder == moved
+    assert RunFolder.open("last").path == moved
 
 
 def test_a_stronger_sandbox_is_taken_where_it_works(
     stopped: Path, only_landlock: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("m3b.sandbox.bubblewrap.executables", list)
+        patch.setattr("m3b.sandbox.bubblewrap.find_executables", list)
         resume(stopped, actor(STOPPED), sandbox="auto")
     assert floor(stopped) == "landlock"
     resume(stopped, actor(STOPPED))
@@ -119,7 +119,7 @@ def test_a_new_run_is_in_the_list_with_its_data(spots: Path, tmp_path: Path) -> 
     (entry,) = read_registry().existing()
     assert (entry.folder, entry.data) == (Path(result.run_dir), (spots,))
     assert entry.sandbox == record_of(entry.folder)["sandbox"]["name"]  # type: ignore[index]
-    assert Run.open("last").folder == entry.folder
+    assert RunFolder.open("last").path == entry.folder
 
 
 def test_a_run_that_is_not_to_be_in_the_list(spots: Path, tmp_path: Path) -> None:

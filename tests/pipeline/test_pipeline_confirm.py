@@ -23,9 +23,9 @@ from pipeline_kit import (
 from terminal_kit import terminal
 
 from m3b import Pipeline
-from m3b.errors import LLMError, WrongUse
+from m3b.errors import LLMError, UsageError
 from m3b.run.pipeline import resume
-from m3b.testing import fault
+from m3b.testing import llm_error
 
 STOP = "Far enough for this test."
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"
@@ -50,12 +50,16 @@ class Person:
 
 
 def begin(tmp_path: Path, data: Path, person: Person | None, index: Any = "rules", **more: Any) -> Any:
-    llm = {"default": "rules", "data_engineer": index, "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+    llm = {
+        "default": "rules",
+        "data_engineer": index,
+        "module_architect": actor(play(module=[llm_error(LLMError, STOP)])),
+    }
     return Pipeline(llm, data=[data], out=tmp_path / "run", ask=person, **more).run(REQUEST)
 
 
 def again(tmp_path: Path, person: Person | None) -> Any:
-    module = actor(play(module=[fault(LLMError, STOP)]))
+    module = actor(play(module=[llm_error(LLMError, STOP)]))
     return resume(tmp_path / "run", {"default": "rules", "module_architect": module}, ask=person)
 
 
@@ -88,7 +92,7 @@ def test_no_ends_the_run_and_a_resumed_one_asks_again(tmp_path: Path, scans: Pat
     result = begin(tmp_path, scans, Person("no"), confirm=True)
     check_end(result, "cancelled", "declined", "reading.json", "m3b resume")
     assert not of_kind(tmp_path / "run", "prompt", "module_architect")
-    with pytest.raises(WrongUse, match="nobody to ask"):
+    with pytest.raises(UsageError, match="nobody to ask"):
         again(tmp_path, None)
     person = Person("yes")
     assert again(tmp_path, person).reason == STOP
@@ -122,7 +126,7 @@ def test_nobody_who_answers_is_a_no(tmp_path: Path, scans: Path) -> None:
 
 
 def test_without_anybody_to_ask_confirm_is_refused_before_anything_is_made(tmp_path: Path, scans: Path) -> None:
-    with pytest.raises(WrongUse, match="nobody to ask"):
+    with pytest.raises(UsageError, match="nobody to ask"):
         begin(tmp_path, scans, None, confirm=True)
     assert not (tmp_path / "run").exists()
 
@@ -146,7 +150,7 @@ def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: 
     acts = play(index=[write({"make.py": OWN}), script("python make.py"), say("Done."), say("Done.")])
     person = Person("yes")
     data = {"default": "rules", "task_manager": actor(play("scans")), "data_engineer": actor(acts),
-            "module_architect": actor(play(module=[fault(LLMError, STOP)]))}  # fmt: skip
+            "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}  # fmt: skip
     result = Pipeline(data, data=[scans], out=tmp_path / "run", ask=person, confirm="weak").run(REQUEST)
     assert result.reason == STOP
     assert len(person.asked) == asked
@@ -175,7 +179,7 @@ def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, 
 
     person = Person(given, agreed)
     data = {"default": "rules", "task_manager": actor(play("scans")), "data_engineer": actor(acts),
-            "module_architect": actor(play(module=[fault(LLMError, STOP)]))}  # fmt: skip
+            "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}  # fmt: skip
     assert Pipeline(data, data=[scans], out=tmp_path / "run", ask=person, confirm=True).run(REQUEST).reason == STOP
     assert not person.answers
 

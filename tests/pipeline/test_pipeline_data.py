@@ -13,12 +13,12 @@ from pipeline_kit import (
     MAKE_INDEX,
     REQUEST,
     actor,
-    both,
     call,
     check_end,
     check_left,
     choice,
     clean_environment,
+    combine_calls,
     m3b_command,
     make_spots,
     make_table,
@@ -30,8 +30,8 @@ from pipeline_kit import (
 )  # fmt: skip
 
 from m3b import Pipeline
-from m3b.errors import DataError, LLMError, WrongUse
-from m3b.testing.scripted import fault
+from m3b.errors import DataError, LLMError, UsageError
+from m3b.testing.scripted import llm_error
 
 STOP = "Far enough for this test."
 XRAYS = "Build a model that detects opacities on chest X-rays"
@@ -42,7 +42,7 @@ def by_rules(tmp_path: Path):
     """The embedded rules do the selection and the index; the run then ends on purpose."""
 
     def run(data: Path | list[Path], request: str = REQUEST, **more):
-        llm = {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+        llm = {"default": "rules", "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}
         sources = data if isinstance(data, list) else [data]
         return Pipeline(llm, data=sources, out=tmp_path / "run", **more).run(request)
 
@@ -63,7 +63,7 @@ def test_no_data_at_all(tmp_path: Path) -> None:
     model = actor()
     result = Pipeline(model, out=tmp_path / "run").run(REQUEST)
     check_end(result, "no_dataset", "--data", "folder")
-    assert model.seen == [], "not a token is spent on it"
+    assert model.requests == [], "not a token is spent on it"
 
 
 def test_a_folder_that_is_empty(tmp_path: Path, build) -> None:
@@ -72,7 +72,7 @@ def test_a_folder_that_is_empty(tmp_path: Path, build) -> None:
     model = actor()
     result = build(llm=model, data=tmp_path / "nothing")
     check_end(result, "rejected_data", str(tmp_path / "nothing"), "no files", "--data")
-    assert model.seen == []
+    assert model.requests == []
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
 
 
 def test_the_run_folder_inside_the_data(spots: Path) -> None:
-    with pytest.raises(WrongUse, match="lie inside the data"):
+    with pytest.raises(UsageError, match="lie inside the data"):
         Pipeline(actor(), data=[spots], out=spots / "run").run(REQUEST)
     shutil.rmtree(spots / "run", ignore_errors=True)
 
 
 def test_an_empty_request(build) -> None:
-    with pytest.raises(WrongUse, match="empty"):
+    with pytest.raises(UsageError, match="empty"):
         build(request="  \n")
 
 
@@ -259,7 +259,9 @@ def test_a_table_that_names_absent_images(tmp_path: Path, by_rules) -> None:
 
 def test_an_index_that_names_absent_images(build) -> None:
     bad = MAKE_INDEX.replace("for split, rows in cases.items():", _PLUS_ONE + "for split, rows in cases.items():", 1)
-    result = build(index=[both(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=1)
+    result = build(
+        index=[combine_calls(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=1
+    )
     check_end(result, "failed", "1 of 61 cases name files that are not there", "lost.png")
 
 
@@ -270,7 +272,9 @@ _PLUS_ONE = (
 
 def test_labels_outside_the_vocabulary(build) -> None:
     bad = MAKE_INDEX.replace('"labels": [label]', '"labels": [label if n else "mystery"]')
-    result = build(index=[both(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=1)
+    result = build(
+        index=[combine_calls(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=1
+    )
     check_end(result, "failed", "'mystery'", "label_dict.json", "Map or drop")
 
 
@@ -296,7 +300,9 @@ def test_the_same_image_in_two_classes_by_rules(tmp_path: Path, by_rules) -> Non
 
 def test_a_patient_on_both_sides(build) -> None:
     bad = MAKE_INDEX.replace('"patient": file.stem', '"patient": file.stem[:3]')
-    result = build(index=[both(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=0)
+    result = build(
+        index=[combine_calls(write({"m.py": bad}), script("python m.py")), say("Indexed.")], max_iterations=0
+    )
     check_end(result, "failed", "in train and in test", "Split by patient")
 
 
@@ -312,7 +318,7 @@ def test_a_patient_on_both_sides(build) -> None:
 def test_a_path_outside_the_roots(build, path: str, words: str) -> None:
     """Refused, with the roots that are allowed; the agent can go on."""
     result = build(
-        selection=[call("read_files", paths=[path]), choice("spots")], index=[fault(LLMError, STOP)]
+        selection=[call("read_files", paths=[path]), choice("spots")], index=[llm_error(LLMError, STOP)]
     )  # fmt: skip
     check_end(result, "failed", STOP)
     (answer,) = of_kind(Path(result.run_dir), "result", "task_manager")
@@ -330,7 +336,7 @@ def test_raw_data_cannot_be_written(build, spots: Path) -> None:
         index=[
             write({"data/spots/new.txt": "x"}),
             script("echo x > data/spots/new.txt; rm -f data/spots/plain/p000.png; ls data/spots/plain | wc -l"),
-            fault(LLMError, STOP),
+            llm_error(LLMError, STOP),
         ]
     )
     check_end(result, "failed", STOP)
@@ -353,10 +359,10 @@ def test_scripts_cannot_make_m3b_write_elsewhere(build, tmp_path: Path) -> None:
     victim.write_text("untouched")
     result = build(
         index=[
-            both(write({"m.py": MAKE_INDEX}), script(f"python m.py; ln -s {victim} data_audit.json")),
+            combine_calls(write({"m.py": MAKE_INDEX}), script(f"python m.py; ln -s {victim} data_audit.json")),
             say("Indexed."),
         ],
-        module=[fault(LLMError, STOP)],
+        module=[llm_error(LLMError, STOP)],
     )
     check_end(result, "failed", STOP)
     assert victim.read_text() == "untouched"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pipeline_kit import REQUEST, actor, copy_run, make_spots, of_kind, play
 
-from m3b import Pipeline, Result, WrongUse, resume, verify
-from m3b.cli.show import result_lines
-from m3b.run.external import told_apart
+from m3b import Pipeline, Result, UsageError, resume, verify
+from m3b.cli.show import format_result
+from m3b.run.external import parse_external_arguments
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> dict[str, P
 def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path, places: dict[str, Path]) -> Result:
     top = tmp_path_factory.mktemp("external")
     sets: dict[str, Any] = dict(places)
-    return Pipeline(actor(play()), data=[spots], out=top / "run", external=sets).run(REQUEST)
+    return Pipeline(actor(play()), data=[spots], out=top / "run", external_sources=sets).run(REQUEST)
 
 
 def test_the_status_is_that_of_the_run_alone(whole: Result) -> None:
@@ -46,7 +46,7 @@ def test_the_status_is_that_of_the_run_alone(whole: Result) -> None:
 
 def test_a_second_place_gets_figures_with_intervals(whole: Result) -> None:
     north = whole.external["north"]
-    assert north.measured, north.reason
+    assert north.is_measured, north.reason
     assert north.primary is not None
     assert north.primary.name == "auroc"
     assert north.cases == north.primary.n
@@ -59,7 +59,7 @@ def test_a_second_place_gets_figures_with_intervals(whole: Result) -> None:
 def test_what_cannot_be_measured_says_why(whole: Result) -> None:
     for name, words in (("foreign", "plain"), ("empty", "read")):
         made = whole.external[name]
-        assert not made.measured
+        assert not made.is_measured
         assert words in made.reason, made.reason
     assert "Give a reading" in whole.external["foreign"].reason
 
@@ -78,7 +78,7 @@ def test_it_stands_wherever_the_figure_stands(whole: Result) -> None:
     north = whole.external["north"]
     assert north.primary is not None
     shown = f"{north.primary.value:.3f}"
-    assert any(line.startswith("external north: auroc") and shown in line for line in result_lines(whole))
+    assert any(line.startswith("external north: auroc") and shown in line for line in format_result(whole))
     assert Result.from_json(json.loads(json.dumps(whole.to_json()))).external == whole.external
     model = Path(str(whole.model_dir))
     stored = {one["name"]: one for one in json.loads((model / "metrics.json").read_text())["external"]}
@@ -90,7 +90,7 @@ def test_it_stands_wherever_the_figure_stands(whole: Result) -> None:
     page = (Path(whole.run_dir) / "report.html").read_text()
     assert "External test sets" in page
     assert shown in page
-    assert str(whole.external["north"].line.partition(": ")[2])[:20] in whole._repr_html_()
+    assert str(whole.external["north"].summary.partition(": ")[2])[:20] in whole._repr_html_()
 
 
 def test_no_agent_and_no_training_saw_it(whole: Result, places: dict[str, Path]) -> None:
@@ -102,14 +102,14 @@ def test_no_agent_and_no_training_saw_it(whole: Result, places: dict[str, Path])
 
 def test_the_figures_are_computed_once_more_by_verify(whole: Result, tmp_path: Path) -> None:
     run = copy_run(Path(whole.run_dir), tmp_path / "copy")
-    found = {one.what: one.state for one in verify(run).findings}
+    found = {one.subject: one.state for one in verify(run).comparisons}
     assert found["the figures on the external set north, computed once more"] == "same"
     answers = run / "locked/external/north/predictions.json"
     kept = json.loads(answers.read_text())
     for row in kept["rows"]:
         row["probabilities"] = {"plain": 0.5, "spot": 0.5}
     answers.write_text(json.dumps(kept))
-    changed = [one.what for one in verify(run).findings if one.state == "changed"]
+    changed = [one.subject for one in verify(run).comparisons if one.state == "changed"]
     assert changed == ["the figures on the external set north, computed once more"]
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dic
     (copied / "run.json").write_text(json.dumps(record))
     result = resume(copied, actor(play()))
     assert result.status == "completed"
-    assert result.external["north"].measured, result.external["north"].reason
+    assert result.external["north"].is_measured, result.external["north"].reason
     assert "not there any more" in result.external["gone"].reason
 
 
@@ -136,15 +136,18 @@ def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dic
     ],
 )
 def test_what_is_refused_before_a_run(given: Callable[[Path], Any], words: str, spots: Path, tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match=words):
-        Pipeline(actor(), data=[spots], external=given(spots)).run(REQUEST, out=tmp_path / "run")
+    with pytest.raises(UsageError, match=words):
+        Pipeline(actor(), data=[spots], external_sources=given(spots)).run(REQUEST, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_names_on_the_command_line(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text("{}")
-    assert told_apart([f"a={tmp_path}", f"a={spec}", "b=/x"]) == {"a": (str(tmp_path), str(spec)), "b": ("/x", None)}
+    assert parse_external_arguments([f"a={tmp_path}", f"a={spec}", "b=/x"]) == {
+        "a": (str(tmp_path), str(spec)),
+        "b": ("/x", None),
+    }
     for given, words in ((["a"], "NAME=DIR"), ([f"a={spec}"], "is a reading"), (["a=/x", "a=/y"], "twice")):
-        with pytest.raises(WrongUse, match=words):
-            told_apart(given)
+        with pytest.raises(UsageError, match=words):
+            parse_external_arguments(given)

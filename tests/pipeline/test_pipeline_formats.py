@@ -25,7 +25,7 @@ def test_a_run_of_format_1_is_resumed(tmp_path: Path, spots: Path) -> None:
     check_end(result, "failed", "Enough.")
     assert result.request == REQUEST
     assert list(result.roles) == ["task_manager", "data_engineer", "module_architect"]
-    told = [message.text for message in model.seen[0][0]]
+    told = [message.text for message in model.requests[0][0]]
     assert any("first" in text for text in told)
     assert any("second" in text for text in told)
     lines = journal(run)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import PROJECT, TRAIN, both, check_end, of_kind, say, script, write
+from pipeline_kit import PROJECT, TRAIN, check_end, combine_calls, of_kind, say, script, write
 
 from m3b import load_model
 from m3b.events import Event
@@ -40,7 +40,7 @@ def test_a_rejected_hand_over_says_which_script_was_stopped(build) -> None:
     acts = [
         script("sleep 1000", wait_s=0),
         say("The project is in place."),
-        both(write(PROJECT), script("python plan.py")),
+        combine_calls(write(PROJECT), script("python plan.py")),
         say("Now."),
     ]
     result: Result = build(module=acts)

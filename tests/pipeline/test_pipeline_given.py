@@ -13,9 +13,9 @@ from PIL import Image
 from pipeline_kit import actor, m3b_command, of_kind, play, say, write
 
 from m3b import Pipeline
-from m3b.errors import LLMError, WrongUse
+from m3b.errors import LLMError, UsageError
 from m3b.run.pipeline import resume
-from m3b.testing import fault
+from m3b.testing import llm_error
 
 STOP = "Far enough for this test."
 REQUEST = "Tell pneumonia from normal on chest X-rays"
@@ -55,7 +55,7 @@ def indexed(run: Path) -> dict[str, tuple[str, str, str]]:
 
 
 def by_rules(tmp_path: Path, data: Path, **given: Any) -> Any:
-    llm = {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+    llm = {"default": "rules", "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}
     return Pipeline(llm, data=[data], out=tmp_path / "run", **given).run(REQUEST)
 
 
@@ -70,17 +70,17 @@ def test_a_whole_reading_is_executed_by_m3b_for_the_rules(tmp_path: Path, xrays:
 
 
 def test_what_an_agent_writes_does_not_replace_a_given_reading(tmp_path: Path, xrays: Path) -> None:
-    acts = play("xrays", index=[write({SPEC: json.dumps(spec("dx"))}), say("I chose another column."), fault(LLMError, STOP)],
-                module=[fault(LLMError, STOP)])  # fmt: skip
-    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", index=spec("second")).run(REQUEST)
+    acts = play("xrays", index=[write({SPEC: json.dumps(spec("dx"))}), say("I chose another column."), llm_error(LLMError, STOP)],
+                module=[llm_error(LLMError, STOP)])  # fmt: skip
+    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", manifest=spec("second")).run(REQUEST)
     assert indexed(tmp_path / "run")["s000.png"][0] == "normal"
 
 
 def test_a_selection_keeps_to_the_task_of_a_given_reading(tmp_path: Path, xrays: Path) -> None:
     chosen = {"data_card": "xrays", "task": "report", "metric": "bleu_4", "plan": "Write a text for every image in the folder.",
               "classes": [], "reason": ""}  # fmt: skip
-    acts = play(selection=[say(json.dumps(chosen)), fault(LLMError, STOP)])
-    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", index=spec()).run(REQUEST)
+    acts = play(selection=[say(json.dumps(chosen)), llm_error(LLMError, STOP)])
+    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", manifest=spec()).run(REQUEST)
     (check,) = of_kind(tmp_path / "run", "check")
     assert "The user gave a reading of the data for diagnosis" in check["faults"][0]
 
@@ -99,9 +99,9 @@ def test_parts_of_a_reading_narrow_what_is_proposed(tmp_path: Path, xrays: Path)
 
 
 def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) -> None:
-    llm = {"default": "rules", "data_engineer": actor(play(index=[fault(LLMError, STOP)]))}
-    Pipeline(llm, data=[xrays], out=tmp_path / "run", index=spec("second")).run(REQUEST)
-    resume(tmp_path / "run", {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))})
+    llm = {"default": "rules", "data_engineer": actor(play(index=[llm_error(LLMError, STOP)]))}
+    Pipeline(llm, data=[xrays], out=tmp_path / "run", manifest=spec("second")).run(REQUEST)
+    resume(tmp_path / "run", {"default": "rules", "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))})
     assert indexed(tmp_path / "run")["s000.png"][0] == "normal"
 
 
@@ -133,7 +133,7 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
 def test_what_is_not_there_is_refused_before_anything_is_made(
     tmp_path: Path, xrays: Path, given: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(WrongUse) as refused:
+    with pytest.raises(UsageError) as refused:
         by_rules(tmp_path, xrays, **given)
     assert said in str(refused.value)
     assert not (tmp_path / "run").exists()
@@ -141,8 +141,8 @@ def test_what_is_not_there_is_refused_before_anything_is_made(
 
 def test_a_reading_is_of_one_folder(tmp_path: Path, xrays: Path) -> None:
     (tmp_path / "other").mkdir()
-    with pytest.raises(WrongUse, match="one data folder; --data names 2"):
-        Pipeline("rules", data=[xrays, tmp_path / "other"], out=tmp_path / "run", index=spec()).run(REQUEST)
+    with pytest.raises(UsageError, match="one data folder; --data names 2"):
+        Pipeline("rules", data=[xrays, tmp_path / "other"], out=tmp_path / "run", manifest=spec()).run(REQUEST)
 
 
 def test_classes_that_no_reading_has_end_the_run_with_what_there_is(tmp_path: Path, xrays: Path) -> None:

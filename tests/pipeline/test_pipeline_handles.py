@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pipeline_kit import REQUEST, actor, check_end, check_left, left_running, play, say, script, wait_until
 
-from m3b import Pipeline, WrongUse, resume
+from m3b import Pipeline, UsageError, resume
 from m3b.agents.artifacts import Selection
 from m3b.errors import LLMError
-from m3b.events import Called, RunEnded, RunStarted
-from m3b.resources import resources_dir
-from m3b.testing import fault
+from m3b.events import RunEnded, RunStarted, ToolCalled
+from m3b.resources import get_resources_folder
+from m3b.testing import llm_error
 from m3b.workspace import Workspace
 
 STOP = say('{"given_up": "Enough."}')
@@ -30,11 +30,11 @@ def test_two_runs_of_one_pipeline_end_by_themselves(tmp_path: Path, spots: Path)
     events = pipeline.iter(REQUEST, out=tmp_path / "closed")
     other = pipeline.start(REQUEST, out=tmp_path / "goes_on")
     for place, told in (("closed", events), ("goes_on", other.events())):
-        assert any(isinstance(event, Called) for event in told), place
+        assert any(isinstance(event, ToolCalled) for event in told), place
     wait_until(lambda: left_running(tmp_path / "goes_on"), what="the script runs")
     events.close()
     check_left(tmp_path / "closed", "cancelled")
-    assert not other.done
+    assert not other.is_done
     with pytest.raises(TimeoutError):
         other.result(timeout=0.01)
     other.cancel()
@@ -50,7 +50,7 @@ def test_a_cancel_before_a_run_is_not_lost(tmp_path: Path, spots: Path) -> None:
     pipeline = Pipeline(model, data=[spots], out=tmp_path / "run")
     pipeline.cancel()
     check_end(pipeline.run(REQUEST), "cancelled")
-    assert not model.seen
+    assert not model.requests
 
 
 def test_events_can_be_read_by_anybody_and_afterwards(tmp_path: Path, spots: Path) -> None:
@@ -63,9 +63,9 @@ def test_events_can_be_read_by_anybody_and_afterwards(tmp_path: Path, spots: Pat
     result = handle.result()
     check_end(result, "failed", "Enough.")
     assert live[-1].result == result.to_json()
-    assert list(handle.events()) == [event for event in live if event.kept]
+    assert list(handle.events()) == [event for event in live if event.is_journaled]
     assert seen == [event.kind for event in live]
-    with pytest.raises(WrongUse, match="not an empty folder"):
+    with pytest.raises(UsageError, match="not an empty folder"):
         pipeline.start(REQUEST, out=tmp_path / "run")
 
 
@@ -127,9 +127,9 @@ def keep(selection: Selection, work: Path) -> list[str]:
 
 
 def test_what_no_file_can_hold_is_named_before_anything(build: Any) -> None:
-    first = build(index=[fault(LLMError, "Gone.")], checks={"task_manager": keep})
+    first = build(index=[llm_error(LLMError, "Gone.")], checks={"task_manager": keep})
     before = (Path(first.run_dir) / "journal.jsonl").read_bytes()
-    with pytest.raises(WrongUse, match=r"started with checks task_manager.*checks=\.\.\."):
+    with pytest.raises(UsageError, match=r"started with checks task_manager.*checks=\.\.\."):
         resume(first.run_dir, actor(play()))
     assert (Path(first.run_dir) / "journal.jsonl").read_bytes() == before
     again = Pipeline.resume(first.run_dir, actor(play(index=[STOP])), checks={"task_manager": keep})
@@ -139,22 +139,22 @@ def test_what_no_file_can_hold_is_named_before_anything(build: Any) -> None:
 def test_the_workspace_of_a_run_is_found_again(tmp_path: Path, spots: Path) -> None:
     """A resume went back to the shipped prompts and cards in silence, and could end as `no_dataset`."""
     root, prompts = tmp_path / "root", tmp_path / "prompts"
-    shutil.copytree(resources_dir(), root, ignore=shutil.ignore_patterns("datacards"))
+    shutil.copytree(get_resources_folder(), root, ignore=shutil.ignore_patterns("datacards"))
     (root / "datacards").mkdir()
     card = {"name": "spots", "description": "Drawn scans, plain or with a bright spot.", "path": str(spots)}
     (root / "datacards" / "spots.json").write_text(json.dumps(card))
     prompts.mkdir()
     (prompts / "data_engineer.md").write_text("Be brief.")
     workspace = Workspace(root, prompts=prompts)
-    first = Pipeline(actor(play(selection=[fault(LLMError, "Gone.")])), workspace=workspace, out=tmp_path / "run").run(
-        REQUEST
-    )
+    first = Pipeline(
+        actor(play(selection=[llm_error(LLMError, "Gone.")])), workspace=workspace, out=tmp_path / "run"
+    ).run(REQUEST)
     check_end(first, "failed", "Gone.")
     model = actor(play(index=[STOP]))
     second = resume(first.run_dir, model)
     check_end(second, "failed", "Enough.")
     assert second.data_card == "spots"
-    assert model.seen[-1][0][0].text.endswith("Be brief.")
+    assert model.requests[-1][0][0].text.endswith("Be brief.")
     shutil.rmtree(root)
-    with pytest.raises(WrongUse, match="workspace that is not there any more"):
+    with pytest.raises(UsageError, match="workspace that is not there any more"):
         resume(first.run_dir, actor(play()))

@@ -15,10 +15,10 @@ from pipeline_kit import REQUEST, actor, check_end, draw, of_kind, play, texts
 from m3b import Pipeline, load_model
 from m3b.errors import LLMError
 from m3b.models import check_deliverable
-from m3b.run.folder import Run
+from m3b.run.folder import RunFolder
 from m3b.run.result import STATUSES, Result
-from m3b.run.state import History
-from m3b.testing.scripted import fault
+from m3b.run.state import RunState
+from m3b.testing.scripted import llm_error
 
 CANARIES = {
     "ANTHROPIC_API_KEY": "sk-canary-one-9f3a",
@@ -155,8 +155,10 @@ def test_closing_words_reach_the_roles_that_follow(whole: Result) -> None:
     assert "The Data Engineer said: Indexed." in told["module_architect"]
     assert "The Data Engineer said: Indexed." in told["model_trainer"]
     assert "The Module Architect said: The project is in place." in told["model_trainer"]
-    history = History.of(Run(Path(whole.run_dir)).events())
-    assert history.closing["data_engineer"] == ["Indexed."], "the same from the journal, for a run that is resumed"
+    history = RunState.from_events(RunFolder(Path(whole.run_dir)).read_events())
+    assert history.closing_remarks["data_engineer"] == ["Indexed."], (
+        "the same from the journal, for a run that is resumed"
+    )
 
 
 def test_run_json(whole: Result) -> None:
@@ -181,7 +183,7 @@ def test_the_report(whole: Result) -> None:
 
 def test_models_by_role_and_a_plain_function(build) -> None:
     """Any Python function is a model, and each role can have its own."""
-    played = actor(play(module=[fault(LLMError, "Far enough.")]))
+    played = actor(play(module=[llm_error(LLMError, "Far enough.")]))
 
     def somebody(messages, tools):
         return played.ask(messages, tools)
@@ -192,8 +194,8 @@ def test_models_by_role_and_a_plain_function(build) -> None:
     named = {e["title"]: e["llm"] for e in of_kind(Path(result.run_dir), "role_started")}
     assert named["Data Engineer"] == "special"
     assert "somebody" in named["Task Manager"]
-    assert len(special.seen) == 2
-    assert len(played.seen) == 2
+    assert len(special.requests) == 2
+    assert len(played.requests) == 2
 
 
 def test_statuses_are_the_documented_ones() -> None:

@@ -13,12 +13,12 @@ from pipeline_kit import actor, call, check_end, choice, of_kind, play, say, scr
 from test_pipeline_masks import REQUEST, TOY
 
 from m3b import Pipeline
-from m3b.errors import LLMError, WrongUse
+from m3b.errors import LLMError, UsageError
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, MaskProposal
-from m3b.llm.base import Facts
+from m3b.interactive.segmenter import ByteImage, MaskProposal
+from m3b.llm.base import ModelFacts
 from m3b.messages import Message, ToolSpec
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
 SPEC = {
     "task": "segmentation",
@@ -26,7 +26,7 @@ SPEC = {
     "masks": {"files": {"pattern": "{case}_drawn.png"}, "case": "{case}", "classes": {"square": 200}},
 }
 BARE = [f"data/squares/p{number:02d}_scan.png" for number in range(15, 24)]
-SEEING = Facts(price_in=0.0, price_out=0.0, vision=True)
+SEEING = ModelFacts(price_in=0.0, price_out=0.0, vision=True)
 EPISODE = ""
 """The conversation of an episode belongs to no stage."""
 
@@ -37,9 +37,9 @@ class Bright:
     name = "bright"
 
     def __init__(self) -> None:
-        self.image: Bytes | None = None
+        self.image: ByteImage | None = None
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         self.image = image
 
     def predict(self, boxes: Any, points: Any, previous: MaskProposal | None = None) -> MaskProposal:
@@ -138,7 +138,7 @@ Path("Datapath/label_dict.json").write_text(json.dumps({"square": 200}))
 """
     index = [call("label_images", images=BARE[:4], target="square"), write({"make.py": cheat}), script("python make.py"),
              say("Indexed. The masks are where they are.")]  # fmt: skip
-    llm = acts(index=index, module=[fault(LLMError, "Far enough.")])
+    llm = acts(index=index, module=[llm_error(LLMError, "Far enough.")])
     out = tmp_path / "run"
     Pipeline(llm, data=[squares], out=out, label_with=str(segmenter), max_iterations=1).run(REQUEST)
     refused = [event for event in of_kind(out, "check") if not event["accepted"]]
@@ -157,7 +157,7 @@ def test_without_the_users_word_there_is_no_such_tool(squares: Path, tmp_path: P
     Pipeline(acts(index=[look]), data=[squares], out=tmp_path / "run").run(REQUEST)
     assert offered
     assert "label_images" not in offered
-    with pytest.raises(WrongUse, match="There is no segmenter folder"):
+    with pytest.raises(UsageError, match="There is no segmenter folder"):
         Pipeline(acts(), data=[squares], out=tmp_path / "other", label_with=str(tmp_path / "none")).run(REQUEST)
 
 

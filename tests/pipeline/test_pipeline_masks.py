@@ -13,7 +13,7 @@ from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, w
 
 from m3b import Pipeline, load_model, verify
 from m3b.data.index import read_index
-from m3b.run.packaging import without_names
+from m3b.run.packaging import remove_file_names
 from m3b.run.result import Result
 
 REQUEST = "Outline the bright square on these drawn scans"
@@ -177,13 +177,13 @@ def acts(**changes: Any) -> Any:
 
 def run(squares: Path, out: Path, **changes: Any) -> Result:
     external = changes.pop("external", None)
-    return Pipeline(acts(**changes), data=[squares], out=out, external=external).run(REQUEST)
+    return Pipeline(acts(**changes), data=[squares], out=out, external_sources=external).run(REQUEST)
 
 
 def test_masks_of_other_numbers_are_brought_to_the_models_classes_by_name(squares: Path, tmp_path: Path) -> None:
     result = run(squares, tmp_path / "run", external={"south": elsewhere(tmp_path / "south")})
     south = result.external["south"]
-    assert south.measured, south.reason
+    assert south.is_measured, south.reason
     assert south.primary is not None
     assert south.primary.name == "dice"
     assert south.primary.value > 0.85
@@ -192,7 +192,7 @@ def test_masks_of_other_numbers_are_brought_to_the_models_classes_by_name(square
     assert any("does not know (ruler)" in note for note in south.notes)
     numbered = sorted((tmp_path / "run/locked/external/south/Datapath/numbered").iterdir())
     assert set(np.unique(np.asarray(Image.open(numbered[0])))) == {0, 3}
-    assert {one.state for one in verify(tmp_path / "run").findings} == {"same"}
+    assert {one.state for one in verify(tmp_path / "run").comparisons} == {"same"}
 
 
 def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_the_model_card_names_no_file(note: str, kept: str) -> None:
-    assert without_names(note) == kept
+    assert remove_file_names(note) == kept
 
 
 def test_masks_of_test_cases_are_out_of_reach_after_the_lock(squares: Path, tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import pytest
 import target_kit as kit
 
 from m3b import Pipeline, load_model
-from m3b.llm.rules import Rules
+from m3b.llm.rules import RulesLLM
 from m3b.messages import ToolCall
 from m3b.run.result import Result
 
 STEPS = "max_steps=40"
 
 
-class Asking(Rules):
+class Asking(RulesLLM):
     """The rules, which make their plan with settings besides."""
 
     def __init__(self, *settings: str) -> None:

@@ -9,11 +9,11 @@ from pipeline_kit import (
     PROJECT,
     REQUEST,
     actor,
-    both,
     call,
     check_end,
     check_left,
     choice,
+    combine_calls,
     of_kind,
     play,
     say,
@@ -22,15 +22,24 @@ from pipeline_kit import (
 )
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
-from m3b.testing import Scripted
-from m3b.testing.scripted import broken_json, cut, fault, nonsense, overflow, refusal, transient, unknown_tool
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted import (
+    llm_error,
+    malformed_call,
+    nonsense_reply,
+    overflow_error,
+    refusal_reply,
+    transient_error,
+    truncated_reply,
+    unknown_tool,
+)
 
 STOP = "Far enough for this test."
-HALT = [fault(LLMError, STOP)]
+HALT = [llm_error(LLMError, STOP)]
 
 
 def test_nonsense_and_nothing_else(build) -> None:
-    result = build(llm=Scripted([nonsense()], repeat=True), max_iterations=3)
+    result = build(llm=ScriptedModel([nonsense_reply()], repeat=True), max_iterations=3)
     check_end(result, "failed", "No data set was chosen", "did not answer in the form")
     assert "data_card" not in result.reason
     assert result.usage["iterations"] == 3
@@ -38,7 +47,7 @@ def test_nonsense_and_nothing_else(build) -> None:
 
 
 def test_nonsense_once_does_no_harm(build) -> None:
-    result = build(selection=[nonsense(), choice("spots")], index=HALT)
+    result = build(selection=[nonsense_reply(), choice("spots")], index=HALT)
     check_end(result, "failed", STOP)
     assert result.data_card == "spots"
     assert result.usage["iterations"] == 1
@@ -69,14 +78,14 @@ def test_unknown_tools_for_ever(build) -> None:
 
 
 def test_broken_json_for_ever(build) -> None:
-    result = build(index=[broken_json("write_files")])
+    result = build(index=[malformed_call("write_files")])
     check_end(result, "failed", "round in circles", "write_files")
     assert result.usage["actions"] <= 6, "one warning after three, the end soon after"
     assert not (Path(result.run_dir) / "work" / "train.py").exists()
 
 
 def test_broken_json_once_does_no_harm(build) -> None:
-    result = build(selection=[broken_json("preview_dirs"), choice("spots")], index=HALT)
+    result = build(selection=[malformed_call("preview_dirs"), choice("spots")], index=HALT)
     check_end(result, "failed", STOP)
     (answer,) = of_kind(Path(result.run_dir), "result", "task_manager")
     assert answer["is_error"]
@@ -93,11 +102,11 @@ def test_wrong_arguments(build) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "words"),
-    [(say(""), "empty"), (refusal(), "refused"), (cut(), "cut off")],
+    [(say(""), "empty"), (refusal_reply(), "refused"), (truncated_reply(), "cut off")],
     ids=["empty", "refusal", "cut"],
 )
 def test_unusable_replies(build, reply, words: str) -> None:
-    check_end(build(llm=Scripted([reply], repeat=True)), "failed", words)
+    check_end(build(llm=ScriptedModel([reply], repeat=True)), "failed", words)
 
 
 def test_one_that_never_finishes(build) -> None:
@@ -131,7 +140,7 @@ def test_a_deliverable_that_predicts_nonsense(finish) -> None:
     bad = PROJECT["deliver/predict.py"].replace('"probabilities": {names[0]: 1 - p, names[1]: p}', '"probabilities": 1')
     assert bad != PROJECT["deliver/predict.py"]
     result = finish(
-        [both(write({"deliver/predict.py": bad}), script("python train.py && python export.py")), say("Done.")]
+        [combine_calls(write({"deliver/predict.py": bad}), script("python train.py && python export.py")), say("Done.")]
     )
     check_end(result, "failed", "predict.py", "probabilities")
     assert result.model_dir is None
@@ -140,7 +149,7 @@ def test_a_deliverable_that_predicts_nonsense(finish) -> None:
 def test_a_deliverable_that_crashes(finish) -> None:
     bad = "import torchvision_that_is_not_there\n"
     result = finish(
-        [both(write({"deliver/predict.py": bad}), script("python train.py && python export.py")), say("Done.")]
+        [combine_calls(write({"deliver/predict.py": bad}), script("python train.py && python export.py")), say("Done.")]
     )
     check_end(result, "failed", "torchvision_that_is_not_there", "clean process")
 
@@ -151,7 +160,7 @@ def test_a_deliverable_that_wants_the_raw_data(finish, spots: Path) -> None:
         "def predict(paths):", f"import os\nos.listdir({str(spots)!r})\ndef predict(paths):"
     )
     result = finish(
-        [both(write({"deliver/predict.py": spy}), script("python train.py && python export.py")), say("Done.")]
+        [combine_calls(write({"deliver/predict.py": spy}), script("python train.py && python export.py")), say("Done.")]
     )
     check_end(result, "failed")
     assert result.model_dir is None
@@ -183,11 +192,11 @@ def test_no_second_try_without_debugging(build) -> None:
 
 @pytest.mark.parametrize("error", [LLMError, Authentication, BadRequest])
 def test_a_provider_that_fails(build, error: type[LLMError]) -> None:
-    check_end(build(selection=[fault(error, "The provider said no.")]), "failed", "The provider said no.")
+    check_end(build(selection=[llm_error(error, "The provider said no.")]), "failed", "The provider said no.")
 
 
 def test_trouble_that_passes_costs_no_action(build) -> None:
-    moods = iter([transient(7.0), transient(), choice("spots")])
+    moods = iter([transient_error(7.0), transient_error(), choice("spots")])
     model = actor(play(selection=[lambda m, t: next(moods)], index=HALT))
     result = build(llm=model)
     check_end(result, "failed", STOP)
@@ -197,7 +206,7 @@ def test_trouble_that_passes_costs_no_action(build) -> None:
 
 
 def test_a_window_that_is_too_small(build) -> None:
-    check_end(build(selection=[overflow()]), "failed", "too long")
+    check_end(build(selection=[overflow_error()]), "failed", "too long")
     assert issubclass(ContextOverflow, LLMError)
 
 

@@ -11,11 +11,11 @@ from pipeline_kit import (
     MAKE_INDEX,
     REQUEST,
     actor,
-    both,
     call,
     check_end,
     check_left,
     choice,
+    combine_calls,
     copy_run,
     left_running,
     make_table,
@@ -29,13 +29,13 @@ from pipeline_kit import (
 )  # fmt: skip
 
 from m3b import Pipeline
-from m3b.errors import LLMError, WrongOption, WrongUse
-from m3b.llm.base import Facts
+from m3b.errors import LLMError, OptionError, UsageError
+from m3b.llm.base import ModelFacts
 from m3b.run.result import Result
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
 STOP = "Far enough for this test."
-HALT = [fault(LLMError, STOP)]
+HALT = [llm_error(LLMError, STOP)]
 LOOK = call("preview_dirs", path="data/spots")
 
 
@@ -44,7 +44,7 @@ LOOK = call("preview_dirs", path="data/spots")
 
 def test_actions(build) -> None:
     """Reserved before they run: a reply with more calls than are left runs only as many."""
-    calls = both(*[script(f"echo {n} >> ran.txt") for n in range(5)])
+    calls = combine_calls(*[script(f"echo {n} >> ran.txt") for n in range(5)])
     result = build(index=[calls, say("I wrote three lines; the index is missing.")], max_actions=3)
     check_end(result, "out_of_budget", "3 actions", "the index is missing")
     assert (Path(result.run_dir) / "work" / "ran.txt").read_text() == "0\n1\n2\n"
@@ -67,7 +67,7 @@ def test_tokens(build) -> None:
 
 
 def test_money(build) -> None:
-    priced = actor(play(), facts=Facts(price_in=5.0, price_out=20.0))
+    priced = actor(play(), facts=ModelFacts(price_in=5.0, price_out=20.0))
     result = build(llm=priced, max_cost=0.02)
     check_end(result, "out_of_budget", "$0.02", "max_cost")
     assert 0 < result.usage["cost_usd"] <= 0.02
@@ -108,7 +108,7 @@ def test_time(build) -> None:
 )
 def test_options_out_of_range(wrong: dict) -> None:
     (name,) = wrong
-    with pytest.raises(WrongOption, match=rf"^{name} must be ") as caught:
+    with pytest.raises(OptionError, match=rf"^{name} must be ") as caught:
         Pipeline(actor(), **wrong)
     assert "--" not in str(caught.value), "Python's messages keep Python's names"
     flag = name if name in ("roles", "max_iterations") else f"--{name.replace('_', '-')}"
@@ -117,14 +117,14 @@ def test_options_out_of_range(wrong: dict) -> None:
 
 
 def test_the_command_line_counts_minutes() -> None:
-    with pytest.raises(WrongOption, match=r"at most 5,184,000 seconds; it is -90 seconds") as caught:
+    with pytest.raises(OptionError, match=r"at most 5,184,000 seconds; it is -90 seconds") as caught:
         Pipeline(actor(), max_wall=-90.0)
     assert caught.value.on_command_line.endswith("at most 86,400 minutes; it is -1.5 minutes.")
 
 
 def test_a_run_that_is_shorter_than_its_training() -> None:
     """Such a run cannot end with a model, which one would learn after minutes only."""
-    with pytest.raises(WrongUse, match=r"5 minutes \(train_minutes\).*only 3 \(max_wall, 180 seconds\)"):
+    with pytest.raises(UsageError, match=r"5 minutes \(train_minutes\).*only 3 \(max_wall, 180 seconds\)"):
         Pipeline(actor(), max_wall=180.0)
     assert Pipeline(actor(), max_wall=180.0, train_minutes=1).options.max_wall == 180.0
 
@@ -135,12 +135,12 @@ def test_no_limit_is_none_and_whole_numbers_are_minutes() -> None:
 
 
 def test_an_option_that_does_not_exist() -> None:
-    with pytest.raises(WrongUse, match=r"max_action\b.*max_actions"):
+    with pytest.raises(UsageError, match=r"max_action\b.*max_actions"):
         Pipeline(actor(), max_action=3)
 
 
 def test_a_role_that_does_not_exist() -> None:
-    with pytest.raises(WrongUse, match=r"task_master.*task_manager"):
+    with pytest.raises(UsageError, match=r"task_master.*task_manager"):
         Pipeline({"task_master": actor()})
 
 
@@ -161,7 +161,11 @@ NOTED = MAKE_INDEX.replace("% 3", "% 9")  # a ninth for testing: the audit notes
 
 @pytest.mark.parametrize("reflect", [True, False])
 def test_reflection(build, reflect: bool) -> None:
-    acts = [both(write({"m.py": NOTED}), script("python m.py")), say("Indexed."), say("Nothing would fix that.")]
+    acts = [
+        combine_calls(write({"m.py": NOTED}), script("python m.py")),
+        say("Indexed."),
+        say("Nothing would fix that."),
+    ]
     result = build(index=acts, module=HALT, reflect=reflect)
     check_end(result, "failed", STOP)
     told = of_kind(Path(result.run_dir), "message", "data_engineer")
@@ -189,7 +193,7 @@ def test_approve_can_veto(build) -> None:
         asked.append(command)
         return "forbidden" not in command
 
-    acts = [both(script("touch forbidden"), script("touch allowed")), *HALT]
+    acts = [combine_calls(script("touch forbidden"), script("touch allowed")), *HALT]
     result = build(index=acts, approve=approve)
     check_end(result, "failed", STOP)
     assert asked == ["touch forbidden", "touch allowed"]
@@ -259,7 +263,7 @@ def test_iter(tmp_path: Path, spots: Path) -> None:
 
 
 def test_iter_raises_wrong_use(tmp_path: Path, spots: Path) -> None:
-    with pytest.raises(WrongUse, match="empty"):
+    with pytest.raises(UsageError, match="empty"):
         list(Pipeline(actor(), data=[spots], out=tmp_path / "run").iter(" "))
 
 
@@ -296,7 +300,7 @@ def test_as_a_tool(tmp_path: Path, spots: Path) -> None:
 def test_the_run_folder_must_be_new(build, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("keep me")
-    with pytest.raises(WrongUse, match="not an empty folder"):
+    with pytest.raises(UsageError, match="not an empty folder"):
         build()
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["mine.txt"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import MAKE_INDEX, TRAIN, both, call, check_end, choice, of_kind, say, script, write
+from pipeline_kit import MAKE_INDEX, TRAIN, call, check_end, choice, combine_calls, of_kind, say, script, write
 
-from m3b import Metric, Pipeline, WrongUse
+from m3b import Metric, Pipeline, UsageError
 from m3b.agents.artifacts import DataIndex
 
 asked: list[str] = []
@@ -29,8 +29,12 @@ def scanner(patient: str) -> str:
 
 def test_agents_call_a_tool_of_the_users(build: Any) -> None:
     asked.clear()
-    looks = both(call("scanner", patient="p007"), call("scanner", patient="7"), call("scanner", who="p007"))
-    steps = [looks, both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")), say("Indexed.")]
+    looks = combine_calls(call("scanner", patient="p007"), call("scanner", patient="7"), call("scanner", who="p007"))
+    steps = [
+        looks,
+        combine_calls(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")),
+        say("Indexed."),
+    ]
     result = build(index=steps, model=[say('{"given_up": "enough seen"}')], tools=[scanner])
     check_end(result, "failed", "enough seen")
     assert asked == ["p007"]
@@ -49,7 +53,7 @@ def test_a_check_of_the_users_sends_a_hand_over_back(build: Any) -> None:
         return [] if (work / "NOTES.md").is_file() else ["Write NOTES.md: how were patients told apart?"]
 
     steps = [
-        both(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")),
+        combine_calls(write({"make_index.py": MAKE_INDEX}), script("python make_index.py")),
         say("Indexed."),
         write({"NOTES.md": "by their files"}),
         say("Noted."),
@@ -103,18 +107,18 @@ def run_script(command: str) -> str:
     ],
 )
 def test_a_tool_that_agents_cannot_be_told_of_is_refused(tool: Any, words: str) -> None:
-    with pytest.raises(WrongUse, match=words):
+    with pytest.raises(UsageError, match=words):
         Pipeline("rules", tools=[tool])
 
 
 def test_a_check_of_an_unknown_role_is_refused() -> None:
-    with pytest.raises(WrongUse, match="names the roles trainer; known are task_manager"):
+    with pytest.raises(UsageError, match="names the roles trainer; known are task_manager"):
         Pipeline("rules", checks={"trainer": lambda model, work: []})
 
 
 def test_the_option_of_the_same_name_stays() -> None:
     assert Pipeline("rules", tools="text").options.tools == "text"
-    with pytest.raises(WrongUse, match="tools must be one of"):
+    with pytest.raises(UsageError, match="tools must be one of"):
         Pipeline("rules", tools="loud")  # type: ignore[arg-type]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline_kit import MAKE_INDEX, REQUEST, actor, both, play, say, script, write
+from pipeline_kit import MAKE_INDEX, REQUEST, actor, combine_calls, play, say, script, write
 
 from m3b import Pipeline
-from m3b.cli.show import result_lines
+from m3b.cli.show import format_result
 from m3b.run.result import Result
 
 UNKNOWN = "patients unknown, so images of one person may be on both sides of the split"
@@ -16,14 +16,14 @@ UNKNOWN = "patients unknown, so images of one person may be on both sides of the
 
 def run(tmp_path: Path, spots: Path, patient: str) -> Result:
     make = MAKE_INDEX.replace("file.stem})", f"{patient}}})")
-    index = [both(write({"make_index.py": make}), script("python make_index.py")), say("Indexed.")]
+    index = [combine_calls(write({"make_index.py": make}), script("python make_index.py")), say("Indexed.")]
     return Pipeline(actor(play(index=index)), data=[spots], out=tmp_path / "run").run(REQUEST)
 
 
 def everything(result: Result) -> str:
     """What people read of a run."""
     card = Path(str(result.model_dir), "README.md").read_text(encoding="utf-8")
-    return "\n".join([*result_lines(result), card, Path(str(result.report)).read_text(encoding="utf-8")])
+    return "\n".join([*format_result(result), card, Path(str(result.report)).read_text(encoding="utf-8")])
 
 
 def test_of_unknown_patients_no_number_is_given_out(tmp_path: Path, spots: Path) -> None:

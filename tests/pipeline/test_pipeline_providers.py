@@ -14,9 +14,9 @@ import pytest
 from pipeline_kit import REQUEST, actor, call, choice, m3b_command, play, say, script
 
 from m3b import Pipeline, resume
-from m3b.llm import Facts, ledger
+from m3b.llm import ModelFacts, ledger
 from m3b.llm.presets import PROVIDERS
-from m3b.testing import Scripted
+from m3b.testing import ScriptedModel
 from m3b.testing.conformance import DIALECTS, Server, ServerAnswer
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_no_byte_of_a_run_holds_a_key(server: Server, canaries: dict[str, str], 
     )
     result = pipeline.run(REQUEST)
     assert result.status == "completed", result.reason
-    sent = [heard.headers["authorization"] for heard in server.heard]
+    sent = [heard.headers["authorization"] for heard in server.requests]
     assert set(sent) == {f"Bearer {canaries['M3B_API_KEY']}"}
     assert any("Bad key [key]" in event for event in seen), "the trouble was not told"
     searched = 0
@@ -96,9 +96,9 @@ def test_no_byte_of_a_run_holds_a_key(server: Server, canaries: dict[str, str], 
 def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = Pipeline(f"openai:m@{server.url}/v1", data=[spots], out=out).run(REQUEST)
-    lines = ledger.read(out / ledger.FILE)
+    lines = ledger.read_ledger(out / ledger.LEDGER_FILE)
     sent = [line for line in lines if line["what"] == "sent"]
-    assert [line["bytes"] for line in sent] == [len(heard.raw) for heard in server.heard]
+    assert [line["bytes"] for line in sent] == [len(heard.raw) for heard in server.requests]
     assert {line["host"] for line in sent} == {server.url.removeprefix("http://")}
     assert {line["role"] for line in lines} == {
         "task_manager",
@@ -106,7 +106,7 @@ def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> Non
         "module_architect",
         "model_trainer",
     } or (len({line["role"] for line in lines}) == 4)
-    (total,) = ledger.summary(out / ledger.FILE).values()
+    (total,) = ledger.summarize_by_model(out / ledger.LEDGER_FILE).values()
     for name in ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cached_share"):
         assert total[name] == pytest.approx(result.usage[name])
     assert result.usage["cached_share"] == pytest.approx(0.6)
@@ -128,7 +128,7 @@ def test_a_resumed_run_asks_the_same_server(canaries: dict[str, str], spots: Pat
         assert result.status == "failed"
         ill[0] = False
         assert resume(tmp_path / "run").status == "no_dataset"
-        assert len(server.heard) == 3
+        assert len(server.requests) == 3
 
 
 def test_a_second_model_takes_over(spots: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_second_model_takes_over(spots: Path, tmp_path: Path) -> None:
             on_event=lambda event: waits.append(event.data["reason"]) if event.kind == "waiting" else None,
         ).run(REQUEST)
         assert result.status == "no_dataset", result.reason
-        assert len(locked.heard) == 1
+        assert len(locked.requests) == 1
     assert any("takes over" in reason for reason in waits)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["llm"]["default"] == spec
     assert Pipeline(dead, fallback=actor(acts), data=[spots]).llms["default"].name.endswith("|scripted")
@@ -162,11 +162,11 @@ def _closed() -> str:
     ("limit", "said"), [({"max_tokens": 500}, "needs about"), ({"max_cost": 0.001}, "the next request costs")]
 )
 def test_a_request_that_would_pass_the_limit_is_not_sent(limit: Any, said: str, spots: Path, tmp_path: Path) -> None:
-    llm = Scripted([choice(None)], facts=Facts(price_in=10.0, price_out=10.0))
+    llm = ScriptedModel([choice(None)], facts=ModelFacts(price_in=10.0, price_out=10.0))
     result = Pipeline(llm, data=[spots], out=tmp_path / "run", **limit).run(REQUEST)
     assert result.status == "out_of_budget"
     assert said in result.reason
-    assert llm.seen == []
+    assert llm.requests == []
     assert result.usage["input_tokens"] == 0
 
 
@@ -178,7 +178,7 @@ def test_time_ends_a_wait(spots: Path, tmp_path: Path) -> None:
         result = pipeline.run(REQUEST)
     assert result.status == "out_of_budget", result.reason
     assert "Raise max_wall" in result.reason
-    assert len(server.heard) == 1, "nobody waits out the five minutes to ask again"
+    assert len(server.requests) == 1, "nobody waits out the five minutes to ask again"
 
 
 # --- a few of the simulated runs ---------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from pipeline_kit import REQUEST, actor, call, m3b_command, make_spots, of_kind,
 from m3b import Pipeline
 from m3b.data.spec.croissant import given_by, load
 from m3b.errors import LLMError
-from m3b.run.accepted_reading import accepted_reading
-from m3b.run.folder import Run
-from m3b.testing.scripted import fault
+from m3b.run.accepted_reading import load_accepted_manifest
+from m3b.run.folder import RunFolder
+from m3b.testing.scripted import llm_error
 
 STOP = "Far enough for this test."
 SPEC = "Datapath/index_spec.json"
@@ -25,7 +25,7 @@ SPEC = "Datapath/index_spec.json"
 
 def by_rules(tmp_path: Path, data: Path, request: str) -> Any:
     """The rules select and index; the run then ends on purpose."""
-    llm = {"default": "rules", "module_architect": actor(play(module=[fault(LLMError, STOP)]))}
+    llm = {"default": "rules", "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}
     return Pipeline(llm, data=[data], out=tmp_path / "run").run(request)
 
 
@@ -61,7 +61,7 @@ def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path
     assert set(np.unique(mask)) == {0, 1}
     assert abs(int(mask.sum()) - 18 * 20) < 60
     assert any("were cut: above 127.5 is polyps" in note for note in notes), notes
-    spec, root = accepted_reading(Run.open(tmp_path / "run"))
+    spec, root = load_accepted_manifest(RunFolder.open(tmp_path / "run"))
     assert (root, spec.masks and spec.masks.cut) == (data, 127.5)
     written = tmp_path / "croissant.json"
     asked = m3b_command("data", "croissant", tmp_path / "run", "-o", written)
@@ -103,7 +103,7 @@ def _made(folder: Path) -> Path:
 )  # fmt: skip
 def test_a_reading_that_cannot_be_executed_goes_back_with_what_is_wrong(tmp_path: Path, spec: Any, said: str) -> None:
     text = spec if isinstance(spec, str) else json.dumps(spec)
-    acts = play(index=[write({SPEC: text}), say("Done."), fault(LLMError, STOP)])
+    acts = play(index=[write({SPEC: text}), say("Done."), llm_error(LLMError, STOP)])
     Pipeline(actor(acts), data=[make_spots(tmp_path / "spots", patients=24)], out=tmp_path / "run").run(REQUEST)
     (fault_of,) = [check["faults"] for check in of_kind(tmp_path / "run", "check") if not check["accepted"]]
     assert said in fault_of[0]
@@ -112,7 +112,9 @@ def test_a_reading_that_cannot_be_executed_goes_back_with_what_is_wrong(tmp_path
 
 def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> None:
     copy = call("copy_files", source="Datapath/readings/1.json", destination=SPEC)
-    acts = play(index=[copy, say("The first reading fits."), fault(LLMError, STOP)], module=[fault(LLMError, STOP)])
+    acts = play(
+        index=[copy, say("The first reading fits."), llm_error(LLMError, STOP)], module=[llm_error(LLMError, STOP)]
+    )
     data = make_spots(tmp_path / "spots", patients=24)
     Pipeline(actor(acts), data=[data], out=tmp_path / "run").run(REQUEST)
     assert [check["accepted"] for check in of_kind(tmp_path / "run", "check")][:2] == [True, True]

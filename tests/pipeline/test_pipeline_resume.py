@@ -27,9 +27,9 @@ from pipeline_kit import (
 )  # fmt: skip
 
 from m3b import Pipeline, resume
-from m3b.errors import LLMError, WrongUse
+from m3b.errors import LLMError, UsageError
 from m3b.run.result import Result
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
 
 def test_accepted_work_is_not_done_again(finish) -> None:
@@ -39,20 +39,20 @@ def test_accepted_work_is_not_done_again(finish) -> None:
     artifacts = [e["data"]["artifact"] for e in events if e["kind"] == "artifact"]
     assert artifacts == ["selection", "index", "module", "model"], "each once"
     assert [e["kind"] for e in events].count("run_started") == 2
-    assert len(model.seen) == 2, "only the last role was asked"
+    assert len(model.requests) == 2, "only the last role was asked"
     assert result.usage["actions"] == 5
     assert result.roles["task_manager"]["status"] == "done"
 
 
 def test_the_conversation_goes_on_where_it_stopped(build) -> None:
     """The model fails in the middle of a role; after that the model sees what it had done."""
-    acts = [script("echo first"), script("echo second"), fault(LLMError, "The line is dead.")]
+    acts = [script("echo first"), script("echo second"), llm_error(LLMError, "The line is dead.")]
     first = build(index=acts)
     check_end(first, "failed", "The line is dead.")
-    model = actor(play(index=[*acts[:2], *play()["index"]], module=[fault(LLMError, "Enough.")]))
+    model = actor(play(index=[*acts[:2], *play()["index"]], module=[llm_error(LLMError, "Enough.")]))
     second = resume(first.run_dir, model)
     check_end(second, "failed", "Enough.")
-    seen = [message.text for message in model.seen[0][0]]
+    seen = [message.text for message in model.requests[0][0]]
     assert any("first" in text for text in seen)
     assert any("second" in text for text in seen)
     prompts = of_kind(Path(first.run_dir), "prompt", "data_engineer")
@@ -76,7 +76,7 @@ def test_a_moved_run_knows_where_it_is(finish, tmp_path: Path) -> None:
 
 
 def test_one_agent_goes_on_too(build) -> None:
-    first = build(roles="single", module=[fault(LLMError, "Gone.")])
+    first = build(roles="single", module=[llm_error(LLMError, "Gone.")])
     prompts = of_kind(Path(first.run_dir), "prompt")
     assert [bool(p["system"]) for p in prompts] == [True, False, False]
     sizes = [e["usage"]["input_tokens"] for e in of_kind(Path(first.run_dir), "reply")]
@@ -85,14 +85,14 @@ def test_one_agent_goes_on_too(build) -> None:
     model = actor(play())
     second = resume(first.run_dir, model)
     check_end(second, "completed")
-    starts = [m.text for m in model.seen[-1][0] if m.role == "user" and m.text.startswith("Stage: ")]
+    starts = [m.text for m in model.requests[-1][0] if m.role == "user" and m.text.startswith("Stage: ")]
     assert [text.splitlines()[0] for text in starts] == [
         "Stage: selection", "Stage: index", "Stage: module", "Stage: model",
     ]  # fmt: skip
 
 
 def test_the_budget_goes_on_too(build) -> None:
-    first = build(index=[script("echo 1"), script("echo 2"), fault(LLMError, "Gone.")], max_actions=3)
+    first = build(index=[script("echo 1"), script("echo 2"), llm_error(LLMError, "Gone.")], max_actions=3)
     second = resume(first.run_dir, actor(play(index=[script(f"echo {n}") for n in range(3, 9)])))
     check_end(second, "out_of_budget", "3 actions")
     assert second.usage["actions"] == 3
@@ -100,16 +100,16 @@ def test_the_budget_goes_on_too(build) -> None:
 
 def test_a_model_that_was_an_object_has_to_be_given_again(halfway_run: Path, tmp_path: Path) -> None:
     place = copy_run(halfway_run, tmp_path / "copy")
-    with pytest.raises(WrongUse, match="scripted"):
+    with pytest.raises(UsageError, match="scripted"):
         resume(place)
     assert json.loads((place / "run.json").read_text())["status"] == "failed", "nothing is changed by the attempt"
 
 
 def test_there_is_no_such_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
-    with pytest.raises(WrongUse, match="no run nowhere"):
+    with pytest.raises(UsageError, match="no run nowhere"):
         resume("nowhere")
-    with pytest.raises(WrongUse, match="no runs"):
+    with pytest.raises(UsageError, match="no runs"):
         resume("last")
 
 
@@ -118,7 +118,7 @@ def test_a_run_that_another_process_works_on(spots: Path, tmp_path: Path) -> Non
     events = pipeline.iter(REQUEST)
     try:
         next(event for event in events if event.kind == "call")
-        with pytest.raises(WrongUse, match="at work in another process"):
+        with pytest.raises(UsageError, match="at work in another process"):
             resume(tmp_path / "run", actor())
     finally:
         events.close()
@@ -180,13 +180,13 @@ def test_kill_and_resume(tmp_path: Path, spots: Path, halfway_run: Path, stage: 
 
 def test_a_kill_between_run_json_and_the_first_event(tmp_path: Path, spots: Path) -> None:
     """A run folder without a journal is a run that has not begun: it can be resumed."""
-    first = Pipeline(actor(play(index=[fault(LLMError, "Gone.")])), data=[spots], out=tmp_path / "run").run(REQUEST)
+    first = Pipeline(actor(play(index=[llm_error(LLMError, "Gone.")])), data=[spots], out=tmp_path / "run").run(REQUEST)
     run = Path(first.run_dir)
     (run / "journal.jsonl").unlink()
     record = json.loads((run / "run.json").read_text())
     record.update(status="working", reason="", result=None)
     (run / "run.json").write_text(json.dumps(record))
-    second = resume(run, actor(play(selection=[choice("spots")], module=[fault(LLMError, "Enough.")])))
+    second = resume(run, actor(play(selection=[choice("spots")], module=[llm_error(LLMError, "Enough.")])))
     check_end(second, "failed", "Enough.")
     assert os.listdir(run / "work" / "Datapath")
 

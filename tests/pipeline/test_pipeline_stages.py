@@ -9,18 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import PROJECT, REQUEST, TRAIN, actor, both, call, check_end, journal, of_kind, play, say, script
+from pipeline_kit import (
+    PROJECT,
+    REQUEST,
+    TRAIN,
+    actor,
+    call,
+    check_end,
+    combine_calls,
+    journal,
+    of_kind,
+    play,
+    say,
+    script,
+)
 from typer.testing import CliRunner
 
-from m3b import DataError, Pipeline, Role, Stage, Workspace, WrongUse
+from m3b import DataError, Pipeline, Role, Stage, UsageError, Workspace
 from m3b.agents.artifacts import DataIndex, TrainingModule
-from m3b.agents.verdict import Verdict, accepted, rejected
+from m3b.agents.verdict import CheckResult, accept, reject
 from m3b.cli.app import app
 from m3b.errors import LLMError
-from m3b.llm.ledger import read
+from m3b.llm.ledger import read_ledger
 from m3b.run.context import RunContext
 from m3b.run.stages import ModelStage, ModuleStage
-from m3b.testing.scripted import fault
+from m3b.testing.scripted import llm_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 from docs_kit import blocks
@@ -46,14 +59,14 @@ class Unlucky(Stage[Luck]):
     artifact = Luck
     required = False
 
-    def check(self, run: RunContext, said: str) -> Verdict:
-        return rejected("No luck today.")
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+        return reject("No luck today.")
 
 
 FOUR = ("task_manager", "data_engineer", "module_architect", "model_trainer")
 NAMES = ("task_manager", "data_engineer", "index_reviewer", "own_project", "model_trainer", "unlucky", "sheet_writer")
 REVIEW = [
-    both(call("read_files", paths=["Datapath/test.json"]), call("read_files", paths=["Datapath/train.json"])),
+    combine_calls(call("read_files", paths=["Datapath/test.json"]), call("read_files", paths=["Datapath/train.json"])),
     say("\n".join("abcdefghijkl")),
     say("One picture a patient.\nNothing else."),
 ]
@@ -75,24 +88,24 @@ def test_stages_of_the_users_in_a_run_that_is_taken_up_again(
         "checks": {"index_reviewer": lambda made, work: heard.append(made.remarks)},
     }
 
-    acts = play(index_reviewer=REVIEW, model=[script(TRAIN), fault(LLMError, "The line is dead.")])
+    acts = play(index_reviewer=REVIEW, model=[script(TRAIN), llm_error(LLMError, "The line is dead.")])
     first = Pipeline(actor(acts), data=[spots], out=tmp_path / "run", **given).run(REQUEST)
     check_end(first, "failed", "The line is dead.")
     run = Path(first.run_dir)
     _check_agents(run)
     assert heard == [("One picture a patient.", "Nothing else.")]
 
-    with pytest.raises(WrongUse, match=r"index_reviewer.*; given are task_manager, data_engineer, module.*stages=\["):
+    with pytest.raises(UsageError, match=r"index_reviewer.*; given are task_manager, data_engineer, module.*stages=\["):
         Pipeline.resume(run, actor(play()), checks=given["checks"])
     other = (*order[:2], order[3], order[2], *order[4:])
-    with pytest.raises(WrongUse, match="with the stages task_manager, data_engineer, index_reviewer, own_project"):
+    with pytest.raises(UsageError, match="with the stages task_manager, data_engineer, index_reviewer, own_project"):
         Pipeline.resume(run, actor(play()), **{**given, "stages": other})
     assert json.loads((run / "run.json").read_text())["status"] == "failed", "nothing is changed by the attempts"
 
     model = actor(play())
     result = Pipeline.resume(run, model, **given)
     check_end(result, "completed")
-    assert len(model.seen) == 1, "only the Model Trainer was asked"
+    assert len(model.requests) == 1, "only the Model Trainer was asked"
     made = [one["artifact"] for one in of_kind(run, "artifact")]
     assert made == ["selection", "index", "review", "module", "model", "sheet"]
     assert {name: one["status"] for name, one in result.roles.items()} == {
@@ -113,7 +126,9 @@ def _check_agents(run: Path) -> None:
     (briefed,) = of_kind(run, "prompt", "model_trainer")
     assert "The Index Reviewer said: One picture a patient." in briefed["text"]
     assert not of_kind(run, "prompt", "own_project")
-    assert {line["role"] for line in read(run / "ledger.jsonl")} == {*FOUR, "index_reviewer"} - {"module_architect"}
+    assert {line["role"] for line in read_ledger(run / "ledger.jsonl")} == {*FOUR, "index_reviewer"} - {
+        "module_architect"
+    }
 
 
 def _check_shown(run: Path) -> None:
@@ -134,11 +149,11 @@ def test_what_a_stage_of_the_users_raises_ends_the_run_in_a_result(build: Any) -
         role = Role("broken", "Broken")
         artifact = Luck
 
-        def check(self, run: RunContext, closing_text: str) -> Verdict:
-            return accepted(run.made(DataIndex))
+        def check(self, run: RunContext, closing_text: str) -> CheckResult:
+            return accept(run.get_artifact(DataIndex))
 
     class Odd(Broken):
-        def check(self, run: RunContext, closing_text: str) -> Verdict:
+        def check(self, run: RunContext, closing_text: str) -> CheckResult:
             return "fine"  # type: ignore[return-value]
 
     for stage, words in ((Broken(), "`stages: broken.check`"), (Odd(), "gave 'fine'; let it give accepted")):
@@ -206,7 +221,7 @@ class Unheld:
     ],
 )  # fmt: skip
 def test_stages_that_do_not_fit_are_refused(stages: Any, words: str) -> None:
-    with pytest.raises(WrongUse, match=words):
+    with pytest.raises(UsageError, match=words):
         Pipeline(actor({}), stages=stages)
 
 
@@ -219,10 +234,10 @@ def test_a_role_of_the_users_can_have_model_check_and_prompt(tmp_path: Path) -> 
     assert set(pipeline.llms) == {"default", "index_reviewer"}
     with pytest.raises(DataError, match=r"index_reviewer.md; prompts are added to common"):
         Pipeline("rules", workspace=workspace)
-    with pytest.raises(WrongUse, match="roles reviewer; known are data_engineer, default, index_reviewer"):
+    with pytest.raises(UsageError, match="roles reviewer; known are data_engineer, default, index_reviewer"):
         Pipeline({"default": "rules", "reviewer": mine}, stages=stages)
-    with pytest.raises(WrongUse, match=r"names the roles reviewer; known are .*index_reviewer"):
+    with pytest.raises(UsageError, match=r"names the roles reviewer; known are .*index_reviewer"):
         Pipeline("rules", checks={"reviewer": lambda made, work: []}, stages=stages)
-    with pytest.raises(WrongUse, match=r"rules play m3b's own roles only. Name a model for index_reviewer"):
+    with pytest.raises(UsageError, match=r"rules play m3b's own roles only. Name a model for index_reviewer"):
         Pipeline("rules", stages=stages)
     Pipeline("rules", stages=[*FOUR[:2], PatientArchitect(), FOUR[3]])  # makes what they know

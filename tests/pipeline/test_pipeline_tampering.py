@@ -94,12 +94,12 @@ def test_a_locked_copy_that_changes(tmp_path: Path, finish, halfway_run: Path) -
 
 def test_large_cases_are_staged_as_links_and_the_run_stays_clean(finish, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hard link changes the ctime of the raw file, which is no change of the data."""
-    monkeypatch.setattr(staging, "LINK_FROM_BYTES", 1)
-    monkeypatch.setattr(staging, "COPY_BYTES", 0)
+    monkeypatch.setattr(staging, "MIN_LINK_BYTES", 1)
+    monkeypatch.setattr(staging, "MAX_COPY_BYTES", 0)
     monkeypatch.setattr(staging, "clone", lambda real, target: False)
     linked = []
-    link = staging._linked
-    monkeypatch.setattr(staging, "_linked", lambda real, target: linked.append(real) or link(real, target))
+    link = staging._try_link
+    monkeypatch.setattr(staging, "_try_link", lambda real, target: linked.append(real) or link(real, target))
     result: Result = finish()
     check_end(result, "completed")
     assert linked

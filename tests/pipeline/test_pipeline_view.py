@@ -12,9 +12,9 @@ from pipeline_kit import (
     REQUEST,
     TRAIN,
     actor,
-    both,
     check_end,
     choice,
+    combine_calls,
     copy_run,
     make_spots,
     of_kind,
@@ -31,9 +31,9 @@ from m3b.data.index import TEST, read_index
 from m3b.data.index import TRAIN as TRAINING
 from m3b.errors import LLMError
 from m3b.run import training_view as training
-from m3b.run.folder import Run
+from m3b.run.folder import RunFolder
 from m3b.run.result import Result
-from m3b.testing.scripted import call, fault
+from m3b.testing.scripted import call, llm_error
 
 LOOK = "find -L . -type f -not -path './resources/*' | sort"
 
@@ -55,7 +55,7 @@ def seen_files(run: Path) -> list[set[str]]:
 @pytest.mark.parametrize("roles", ["four", pytest.param("single", marks=pytest.mark.slow)])
 def test_scripts_see_the_training_cases_alone(build, sandbox: str, roles: str) -> None:
     result: Result = build(
-        module=[both(script(LOOK), write(PROJECT), script("python plan.py")), say("In place.")],
+        module=[combine_calls(script(LOOK), write(PROJECT), script("python plan.py")), say("In place.")],
         model=[script(f"{LOOK}; {TRAIN}"), say("Done.")],
         sandbox=sandbox,
         roles=roles,
@@ -93,7 +93,10 @@ def test_tools_see_the_training_cases_alone(build, spots: Path) -> None:
 def test_other_data_sets_are_gone_too(tmp_path: Path, spots: Path) -> None:
     other = make_spots(tmp_path / "more", seed=3, patients=8)
     acts = play(model=[script(f"{LOOK}; ls data; ls {other} {spots} || true; {TRAIN}"), say("Done.")])
-    acts["index"] = [both(write({"make_index.py": MAKE_SPOTS}), script("python make_index.py")), say("Indexed.")]
+    acts["index"] = [
+        combine_calls(write({"make_index.py": MAKE_SPOTS}), script("python make_index.py")),
+        say("Indexed."),
+    ]
     result = Pipeline(actor(acts), data=[spots, other], out=tmp_path / "run").run(REQUEST)
     check_end(result, "completed")
     (text,) = [e["text"] for e in of_kind(Path(result.run_dir), "result", "model_trainer")]
@@ -128,7 +131,7 @@ def test_afterwards_people_find_the_test_cases_and_the_raw_data(finish, spots: P
 
 
 def test_a_resumed_run_takes_them_away_again(build) -> None:
-    first: Result = build(model=[fault(LLMError, "Gone.")])
+    first: Result = build(model=[llm_error(LLMError, "Gone.")])
     check_end(first, "failed", "Gone.")
     run = Path(first.run_dir)
     assert (run / "work" / TEST).is_file()
@@ -153,11 +156,11 @@ def test_a_crash_at_any_step_of_the_change_is_made_good(
     halfway_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """As if the machine had stopped between two steps: the next try ends in the same state."""
-    place = Run(copy_run(halfway_run, tmp_path / "run"))
+    place = RunFolder(copy_run(halfway_run, tmp_path / "run"))
     raw = {"spots": Path(os.readlink(place.work / "data/spots"))}
-    training.remove_tree(place.folder / "view")  # back to where the index was accepted
+    training.remove_tree(place.path / "view")  # back to where the index was accepted
     training.remove_tree(place.work)
-    (place.folder / "scratch").rename(place.work)
+    (place.path / "scratch").rename(place.work)
     count = 0
 
     def crashing(self: Path, target: Path, real=Path.rename) -> Path:
@@ -172,17 +175,17 @@ def test_a_crash_at_any_step_of_the_change_is_made_good(
 
     monkeypatch.setattr(Path, "rename", crashing)
     with pytest.raises(KeyboardInterrupt):
-        training.begin_training(place, raw, "spots", "diagnosis", link=True)
+        training.begin_training(place, raw, "spots", "diagnosis", allow_links=True)
     monkeypatch.undo()
     (place.work / "data").mkdir(parents=True, exist_ok=True)  # as laying out the run folder does
-    training.begin_training(place, raw, "spots", "diagnosis", link=True)
+    training.begin_training(place, raw, "spots", "diagnosis", allow_links=True)
     left = {p.relative_to(place.work) for p in place.work.rglob("*")}
     assert Path(TRAINING) in left
     assert Path(TEST) not in left
     assert Path("Datapath/label_dict.json") in left
-    assert (place.folder / "scratch/make_index.py").is_file()
-    assert sorted(os.listdir(place.folder / "view")) == ["spots"]
-    assert not [p.name for p in place.folder.iterdir() if p.name.endswith(".part")]
+    assert (place.path / "scratch/make_index.py").is_file()
+    assert sorted(os.listdir(place.path / "view")) == ["spots"]
+    assert not [p.name for p in place.path.iterdir() if p.name.endswith(".part")]
 
 
 def test_files_of_both_sides_are_refused(build, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 from pipeline_kit import REQUEST, actor, check_end, choice, journal, place, play
 
 from m3b import Pipeline
-from m3b.errors import WrongUse
-from m3b.llm.recording import Recorder
+from m3b.errors import UsageError
+from m3b.llm.recording import RecordingLLM
 from m3b.messages import Message
 from m3b.run.result import Result
 from m3b.testing.conformance.dialects import DIALECTS
-from m3b.testing.conformance.server import Heard, Server, ServerAnswer
+from m3b.testing.conformance.server import ReceivedRequest, Server, ServerAnswer
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "weak_model.py"
 
@@ -63,7 +63,7 @@ def test_the_same_model_fails_without_the_repairs(weak: Any, spots: Path, tmp_pa
 # --- streaming and recording -------------------------------------------------------------------------------------
 
 
-def served(heard: Heard) -> ServerAnswer:
+def served(heard: ReceivedRequest) -> ServerAnswer:
     """The first stage's closing words, by the chat protocol, as a stream or whole."""
     messages = [Message(turn["role"], turn.get("content") or "") for turn in heard.body["messages"]]
     assert place(messages)[0] == "selection"
@@ -77,7 +77,7 @@ def test_words_are_shown_as_they_come_and_not_kept(spots: Path, tmp_path: Path, 
     with Server(served) as server:
         llm = f"openai:m@{server.url}/v1"
         result = Pipeline(llm, data=[spots], out=tmp_path / "run", on_event=events.append, stream=stream).run(REQUEST)
-        assert [bool(heard.body.get("stream")) for heard in server.heard] == [stream] * len(server.heard)
+        assert [bool(heard.body.get("stream")) for heard in server.requests] == [stream] * len(server.requests)
     assert result.status == "no_dataset"
     told = "".join(event.data["text"] for event in events if event.kind == "delta")
     said = [event.data["text"] for event in events if event.kind == "reply"]
@@ -88,7 +88,7 @@ def test_words_are_shown_as_they_come_and_not_kept(spots: Path, tmp_path: Path, 
 @pytest.mark.slow
 def test_a_recorded_run_replays_elsewhere(spots: Path, tmp_path: Path, build: Callable[..., Result]) -> None:
     tape = tmp_path / "tape.jsonl"
-    first = build(llm=Recorder(actor(play()), tape), out="first")
+    first = build(llm=RecordingLLM(actor(play()), tape), out="first")
     check_end(first, "completed")
     again = build(llm=f"replay:{tape}", out="second")
     check_end(again, "completed")
@@ -98,24 +98,24 @@ def test_a_recorded_run_replays_elsewhere(spots: Path, tmp_path: Path, build: Ca
 
 def test_a_replay_that_departs_fails_with_a_diff(spots: Path, tmp_path: Path, build: Callable[..., Result]) -> None:
     tape = tmp_path / "tape.jsonl"
-    build(llm=Recorder(actor(play(selection=[choice(None)])), tape), out="first")  # type: ignore[arg-type]
+    build(llm=RecordingLLM(actor(play(selection=[choice(None)])), tape), out="first")  # type: ignore[arg-type]
     result = build(llm=f"replay:{tape}", request=f"{REQUEST}, please", out="second")
     check_end(result, "failed", "departs from the recording", f"-{REQUEST}", f"+{REQUEST}, please")
 
 
 def test_options_are_checked(spots: Path) -> None:
-    with pytest.raises(WrongUse, match="tools must be one of auto, native, text"):
+    with pytest.raises(UsageError, match="tools must be one of auto, native, text"):
         Pipeline("rules", data=[spots], tools="words")
 
 
 def test_a_log_file_is_spared_the_words(capsys: pytest.CaptureFixture[str]) -> None:
-    from m3b.cli.live import Live
-    from m3b.events import Delta
+    from m3b.cli.live import LiveView
+    from m3b.events import ReplyDelta
 
-    with Live() as live:
+    with LiveView() as live:
         for text in ("I look at", " the folder\nand th", "en I"):
-            live(Delta(text))
-        assert live.progress.doing == "and then I"
-        live(Delta(""))
-        assert live.progress.doing == ""
+            live(ReplyDelta(text))
+        assert live.progress.activity == "and then I"
+        live(ReplyDelta(""))
+        assert live.progress.activity == ""
     assert capsys.readouterr().err == ""

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pipeline_kit import REQUEST
 
 from m3b import Pipeline
-from m3b.errors import DataError, M3bError, WrongUse
+from m3b.errors import DataError, M3bError, UsageError
 from m3b.messages import Message, Reply, ToolSpec
-from m3b.run.precheck import check_request, ordered_tasks
+from m3b.run.precheck import check_request, find_ordered_tasks
 
 NO_ONE: list[Any] = []
 
@@ -34,7 +34,7 @@ class Deaf:
         return Reply("{}")
 
 
-def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, kind: type[M3bError] = WrongUse,
+def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, kind: type[M3bError] = UsageError,
             match: str = "", **more: Any) -> None:  # fmt: skip
     """The run is refused in words, and neither a file nor a question is left behind."""
     before = sorted(tmp_path.rglob("*"))
@@ -102,8 +102,8 @@ def test_requests_that_are_let_through(request_: str) -> None:
 
 @given(st.text())
 def test_any_text_is_let_through_or_refused_in_words(request_: str) -> None:
-    assert len(ordered_tasks(request_)) <= 3
-    with contextlib.suppress(WrongUse):
+    assert len(find_ordered_tasks(request_)) <= 3
+    with contextlib.suppress(UsageError):
         check_request(request_, NO_ONE)
 
 
@@ -126,7 +126,7 @@ def test_the_usual_place_of_runs_inside_the_data(tmp_path: Path, spots: Path, mo
     data.mkdir()
     monkeypatch.chdir(data)
     monkeypatch.delenv("M3B_RUNS", raising=False)
-    with pytest.raises(WrongUse, match=r"inside the data.*--out"):
+    with pytest.raises(UsageError, match=r"inside the data.*--out"):
         Pipeline(Deaf(), data=".").run(REQUEST)
     assert os.listdir(data) == []
 

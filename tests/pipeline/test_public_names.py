@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import m3b
-from m3b import Measure, Options, Pipeline, Result, WrongUse
-from m3b.run.options import SingleOptions
+from m3b import Measure, Options, Pipeline, Result, UsageError
+from m3b.run.options import NamedOptions
 
 NUMBER = st.floats(-1e6, 1e6)
 BOUND = st.none() | NUMBER
@@ -33,11 +33,11 @@ def test_every_exported_name_is_there_and_on_the_page() -> None:
 def test_options_by_name_are_those_that_there_are() -> None:
     hints = typing.get_type_hints(Options)
     del hints["tools"]  # a parameter of Pipeline's own, which takes functions too
-    assert typing.get_type_hints(SingleOptions) == hints
+    assert typing.get_type_hints(NamedOptions) == hints
 
 
 def test_a_misspelt_option_is_named_with_what_was_meant() -> None:
-    with pytest.raises(WrongUse, match=r"no option train_minuts\. Did you mean train_minutes\?"):
+    with pytest.raises(UsageError, match=r"no option train_minuts\. Did you mean train_minutes\?"):
         Pipeline("rules", train_minuts=3)  # type: ignore[call-arg]
 
 

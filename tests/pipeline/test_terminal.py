@@ -16,21 +16,21 @@ from rich.console import Console
 from terminal_kit import ESCAPES, terminal
 from typer.testing import CliRunner
 
-from m3b.cli.bar import Bar
-from m3b.cli.live import Live
+from m3b.cli.bar import StatusLine
+from m3b.cli.live import LiveView
 from m3b.events import (
-    Audited,
-    Called,
-    Checked,
+    ArtifactChecked,
     Event,
-    Output,
-    Replied,
-    Returned,
+    IndexAudited,
+    ReplyReceived,
     RoleEnded,
     RoleStarted,
     RunStarted,
-    StageBegun,
-    Waiting,
+    ScriptOutput,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    WaitingForModel,
 )  # fmt: skip
 from m3b.messages import Usage
 from m3b.run.registry import register
@@ -97,11 +97,11 @@ def test_the_prompt_stands_still_while_somebody_types(tmp_path: Path, spots: Pat
 def test_a_bar_with_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds go on between two lines; counts say how long the rest takes once their pace is known."""
     screen = io.StringIO()
-    bar = Bar(Console(file=screen, force_terminal=True, width=100))
+    bar = StatusLine(Console(file=screen, force_terminal=True, width=100))
     now = [50.0]
     monkeypatch.setattr("m3b.cli.bar.time", SimpleNamespace(monotonic=lambda: now[0]))
     bar.describe("Model Trainer | training")
-    bar.told("fold0 epoch 4: loss 0.5, 20 of 80 s")
+    bar.update_from_output("fold0 epoch 4: loss 0.5, 20 of 80 s")
     now[0] += 15
     bar.start()
     bar.stop()
@@ -112,11 +112,11 @@ def test_a_bar_with_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> No
 @given(st.text(max_size=40) | st.from_regex(r"\d{1,4} of \d{1,4} (s|images|cases|files)", fullmatch=True))
 def test_any_line_of_output_may_be_shown(line: str) -> None:
     screen = io.StringIO()
-    bar = Bar(Console(file=screen, force_terminal=True, width=80))
+    bar = StatusLine(Console(file=screen, force_terminal=True, width=80))
     bar.start()
     bar.describe(line)
-    bar.told(line)
-    bar.unknown()
+    bar.update_from_output(line)
+    bar.reset_progress()
     bar.stop()
     assert screen.getvalue()
 
@@ -163,15 +163,15 @@ def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) 
 
 def long_run() -> list[Event]:
     """A role at work for ten minutes: two calls, a fault, an audit, a rejected and an accepted hand-over, a training."""
-    said = [Output(0, f"fold0 epoch {n}: loss 0.5\n") for n in range(60)]
+    said = [ScriptOutput(0, f"fold0 epoch {n}: loss 0.5\n") for n in range(60)]
     return [
         RunStarted("tell spots", "a-run", {"name": "bubblewrap"}),
         RoleStarted("Data Engineer", "rules"),
-        Called("a", "run_script", {"command": "python build_index.py"}),
-        Returned("a", "run_script", "no such column", True),
-        StageBegun("auditing the data"),
-        Audited("train: clear 142"),
-        Checked(
+        ToolCalled("a", "run_script", {"command": "python build_index.py"}),
+        ToolReturned("a", "run_script", "no such column", True),
+        StepStarted("auditing the data"),
+        IndexAudited("train: clear 142"),
+        ArtifactChecked(
             False,
             ("Datapath/train.json is missing. Write it.",),
             ("few cases",),
@@ -179,7 +179,7 @@ def long_run() -> list[Event]:
         ),
         RoleEnded("done"),
         RoleStarted("Model Trainer", "rules"),
-        Called("b", "run_script", {"command": "python train.py"}),
+        ToolCalled("b", "run_script", {"command": "python train.py"}),
         *said,
     ]
 
@@ -194,7 +194,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     """Ten seconds pass between two events: of the ten minutes of training a log file hears four times."""
-    with Live() as live:
+    with LiveView() as live:
         for event in long_run():
             live(event)
             clock[0] += 10
@@ -211,12 +211,12 @@ def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock
 
 
 def test_a_log_file_hears_once_that_a_server_is_away(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
-    with Live() as live:
+    with LiveView() as live:
         for _ in range(20):
-            live(Waiting("unreachable", 10.0))
+            live(WaitingForModel("unreachable", 10.0))
             clock[0] += 10
-        live(Replied("", usage=Usage(input_tokens=1, output_tokens=1)))
-        live(Waiting("overloaded", 2.0))
+        live(ReplyReceived("", usage=Usage(input_tokens=1, output_tokens=1)))
+        live(WaitingForModel("overloaded", 2.0))
     assert [line[5:].strip() for line in capsys.readouterr().err.splitlines()] == [
         "waiting 10 s: unreachable",
         "waiting 10 s: unreachable",
@@ -229,8 +229,8 @@ def test_a_terminal_hears_in_the_users_voice_what_was_not_accepted(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    with Live() as live:
-        assert live.moving
+    with LiveView() as live:
+        assert live.is_interactive
         for event in long_run():
             live(event)
     shown = ESCAPES.sub("", capsys.readouterr().err)

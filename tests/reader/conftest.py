@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from m3b.reader.client import LIMITS, Reader
+from m3b.reader.client import READER_LIMITS, Reader
 from m3b.sandbox import Mounts
 from sandbox_kit import backend
 
 Make = Callable[..., Reader]
-SMALL = replace(LIMITS, memory_mib=512)
+SMALL = replace(READER_LIMITS, memory_mib=512)
 
 
 @pytest.fixture

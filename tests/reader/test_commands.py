@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from m3b.errors import DataError
-from m3b.models import Prediction, Promise
-from m3b.models.opened import PAINT, ToPaint, found_in
+from m3b.models import ModelInfo, Prediction
+from m3b.models.opened import PAINT_OVERLAY_JOB, PaintOverlayRequest, find_images_confined
 from m3b.reader import outside
-from m3b.reader.outside import Here, file_of, placed, reading
-from m3b.reader.trial import TRIAL, EscapeTrial
+from m3b.reader.outside import InProcessReader, file_of_reader_path, open_reader, to_reader_path
+from m3b.reader.trial import TRIAL_JOB, EscapeTrial
 
 INDEX = {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}
 """What m3b's own process may open: JSON in its own format, up to a size."""
@@ -125,10 +125,10 @@ def test_folders_are_told_as_they_were_given(tmp_path: Path, monkeypatch: pytest
         (tmp_path / "store" / name).write_bytes(b"x")
     (tmp_path / "led").symlink_to(tmp_path / "store")
     monkeypatch.chdir(tmp_path)
-    found = found_in(["led/", "x.npz#images[3]"], flat=True)
+    found = find_images_confined(["led/", "x.npz#images[3]"], is_2d=True)
     assert found.images == ["led/b/1.png", "led/b/2.png", "x.npz#images[3]"]
     assert found.notes == ["led: 1 file(s) passed over that are no images: notes.txt"]
-    assert found_in(["store"], flat=True, studies=True).images == [["store/b/1.png", "store/b/2.png"]]
+    assert find_images_confined(["store"], is_2d=True, group_views=True).images == [["store/b/1.png", "store/b/2.png"]]
 
 
 def test_paths_as_a_reader_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +137,9 @@ def test_paths_as_a_reader_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "store/odd#name.png").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "store")
     monkeypatch.chdir(tmp_path)
-    assert placed("link/a.npz#k/e[1]") == f"{tmp_path}/store/a.npz#k/e[1]"
-    assert file_of(placed("link/a.npz#k/e[1]")) == tmp_path / "store/a.npz"
-    assert file_of(placed("link/odd#name.png")) == tmp_path / "store/odd#name.png"
+    assert to_reader_path("link/a.npz#k/e[1]") == f"{tmp_path}/store/a.npz#k/e[1]"
+    assert file_of_reader_path(to_reader_path("link/a.npz#k/e[1]")) == tmp_path / "store/a.npz"
+    assert file_of_reader_path(to_reader_path("link/odd#name.png")) == tmp_path / "store/odd#name.png"
 
 
 def test_a_link_to_a_store_without_endings_is_seen(tmp_path: Path) -> None:
@@ -147,26 +147,29 @@ def test_a_link_to_a_store_without_endings_is_seen(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "store/0f3a").write_bytes(b"x")
     (tmp_path / "data/a.png").symlink_to(tmp_path / "store/0f3a")
-    with reading([tmp_path / "data/a.png"]) as reader:
-        found = reader.ask(TRIAL, EscapeTrial(files=(tmp_path / "data/a.png",)))
-    assert found.opened == (tmp_path / "data/a.png",)
+    with open_reader([tmp_path / "data/a.png"]) as reader:
+        found = reader.run_job(TRIAL_JOB, EscapeTrial(files=(tmp_path / "data/a.png",)))
+    assert found.readable_files == (tmp_path / "data/a.png",)
 
 
 def test_many_folders_are_seen_by_what_they_have_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "MAX_PLACES", 2)
+    monkeypatch.setattr(outside, "MAX_MOUNTED_FOLDERS", 2)
     files = [tmp_path / f"{n}/a.png" for n in range(4)]
     for file in files:
         file.parent.mkdir()
         file.write_bytes(b"x")
-    with reading(files) as reader:
-        assert reader.ask(TRIAL, EscapeTrial(files=tuple(files))).opened == tuple(files)
+    with open_reader(files) as reader:
+        assert reader.run_job(TRIAL_JOB, EscapeTrial(files=tuple(files))).readable_files == tuple(files)
 
 
 def test_elsewhere_than_on_linux_the_process_itself_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     (tmp_path / "a").write_bytes(b"bad")
-    with reading([tmp_path]) as reader:
-        assert isinstance(reader, Here)
-        assert reader.ask(TRIAL, EscapeTrial(files=(tmp_path / "a",))).opened == (tmp_path / "a",)
+    with open_reader([tmp_path]) as reader:
+        assert isinstance(reader, InProcessReader)
+        assert reader.run_job(TRIAL_JOB, EscapeTrial(files=(tmp_path / "a",))).readable_files == (tmp_path / "a",)
         with pytest.raises(DataError):
-            reader.ask(PAINT, ToPaint(Prediction(str(tmp_path / "a")), Promise("diagnosis", ("a", "b")), None))
+            reader.run_job(
+                PAINT_OVERLAY_JOB,
+                PaintOverlayRequest(Prediction(str(tmp_path / "a")), ModelInfo("diagnosis", ("a", "b")), None),
+            )

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from m3b.errors import Cancelled, DataError
-from m3b.reader import Request
-from m3b.reader.faults import ReaderFault, pack, unpack
-from m3b.reader.trial import TRIAL, EscapeTrial, TrialReport, probe
-from m3b.sandbox import choose
-from m3b.untrusted import Unsafe
+from m3b.errors import DataError, RunCancelled
+from m3b.reader import WorkerJob
+from m3b.reader.faults import ReaderError, error_from_json, error_to_json
+from m3b.reader.trial import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
+from m3b.sandbox import choose_sandbox
+from m3b.untrusted import UnsafePathError
 
 BACKENDS = ("bubblewrap", "landlock", "off")
 
@@ -32,7 +32,7 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
     monkeypatch.setenv("SOME_API_KEY", "secret")
     data, secret = files(tmp_path / "data", b"x"), files(tmp_path / "home", b"x")
     asked = EscapeTrial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
-    found = make_reader(backend).ask(TRIAL, asked)
+    found = make_reader(backend).ask(TRIAL_JOB, asked)
     assert "SOME_API_KEY" not in found.environment
     if backend == "off":
         return  # a process of its own with a clean environment is all that it is
@@ -50,43 +50,43 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
 def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, told: str) -> None:
     paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
     reader = make_reader(backend)
-    found = reader.ask(TRIAL, EscapeTrial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
+    found = reader.ask(TRIAL_JOB, EscapeTrial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
     assert found.opened == paths
     assert [str(path) in said for path, said in zip((paths[1], paths[3]), found.refused, strict=True)] == [True, True]
     assert all("ended m3b's reader" in said and "Leave this file out" in said for said in found.refused)
     assert all(told in said or "MemoryError" in said for said in found.refused), found.refused
     assert reader.starts == 3
-    assert reader.ask(TRIAL, EscapeTrial()).refused == ()
+    assert reader.ask(TRIAL_JOB, EscapeTrial()).refused == ()
 
 
 def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
     paths = files(tmp_path / "data", b"bad")
-    found = make_reader().ask(TRIAL, EscapeTrial("babble", paths))
+    found = make_reader().ask(TRIAL_JOB, EscapeTrial("babble", paths))
     assert "it sent a message of 4,294,967,295 bytes" in found.refused[0]
 
 
 def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("m3b.reader.client.MAX_LOST", 2)
+    monkeypatch.setattr("m3b.reader.client.MAX_BROKEN_FILES", 2)
     paths = files(tmp_path / "data", *[b"bad"] * 4)
-    with pytest.raises(ReaderFault, match=r"2\.bin: reading it ended m3b's reader"):
-        make_reader().ask(TRIAL, EscapeTrial("crash", paths))
+    with pytest.raises(ReaderError, match=r"2\.bin: reading it ended m3b's reader"):
+        make_reader().ask(TRIAL_JOB, EscapeTrial("crash", paths))
 
 
 def test_it_is_started_once_and_again_when_it_was_killed(make_reader) -> None:
     reader = make_reader()
     for _ in range(3):
-        assert reader.ask(TRIAL, EscapeTrial()).environment
+        assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
     assert reader.starts == 1
     reader.close()
-    assert reader.ask(TRIAL, EscapeTrial()).environment
+    assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
     assert reader.starts == 2
 
 
 def test_a_reader_that_was_killed_while_idle_is_replaced(make_reader) -> None:
     reader = make_reader()
-    reader.ask(TRIAL, EscapeTrial())
+    reader.ask(TRIAL_JOB, EscapeTrial())
     reader._live._process.stop()
-    assert reader.ask(TRIAL, EscapeTrial()).environment
+    assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
     assert reader.starts == 2
 
 
@@ -94,37 +94,37 @@ def test_waiting_ends_when_the_run_is_cancelled(make_reader, tmp_path: Path) -> 
     stop = threading.Event()
     paths = files(tmp_path / "data", b"bad")
     reader = make_reader(cancelled=stop.is_set)
-    with pytest.raises(Cancelled):
-        reader.ask(TRIAL, EscapeTrial("hang", paths), opening=lambda _: stop.set())
+    with pytest.raises(RunCancelled):
+        reader.ask(TRIAL_JOB, EscapeTrial("hang", paths), opening=lambda _: stop.set())
     stop.clear()
-    assert reader.ask(TRIAL, EscapeTrial()).environment
+    assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
 
 
 def test_an_answer_of_another_type_is_refused(make_reader) -> None:
-    wrong = Request(TRIAL.name, EscapeTrial, int)
-    with pytest.raises(ReaderFault, match="answer that cannot be right"):
+    wrong = WorkerJob(TRIAL_JOB.function_path, EscapeTrial, int)
+    with pytest.raises(ReaderError, match="answer that cannot be right"):
         make_reader().ask(wrong, EscapeTrial())
 
 
 @pytest.mark.parametrize("name", ["os:system", "m3b.reader.trial:nothing", "m3b.nowhere:x", "m3b.reader.trial:Path"])
 def test_only_functions_of_m3b_answer(make_reader, name: str) -> None:
-    with pytest.raises(ReaderFault, match="failed"):
-        make_reader().ask(Request(name, EscapeTrial, TrialReport), EscapeTrial())
+    with pytest.raises(ReaderError, match="failed"):
+        make_reader().ask(WorkerJob(name, EscapeTrial, TrialReport), EscapeTrial())
 
 
 def test_errors_cross_by_kind() -> None:
     for error in (
         DataError("no image"),
         FileNotFoundError(2, "No such file", "/x"),
-        Unsafe("/x", "a link"),
+        UnsafePathError("/x", "a link"),
         MemoryError(),
     ):
-        back = unpack(pack(error), "reading")
+        back = error_from_json(error_to_json(error), "reading")
         assert type(back) is type(error)
         assert str(back) == str(error)
-    assert isinstance(unpack(pack(ZeroDivisionError("x")), "reading"), ReaderFault)
+    assert isinstance(error_from_json(error_to_json(ZeroDivisionError("x")), "reading"), ReaderError)
     for content in (None, 3, {}, {"kind": "SystemExit", "text": "x"}, {"kind": "OSError", "text": "x", "parts": [[]]}):
-        assert isinstance(unpack(content, "reading"), ReaderFault | OSError)
+        assert isinstance(error_from_json(content, "reading"), ReaderError | OSError)
 
 
 def test_no_process_or_folder_stays(make_reader, tmp_path: Path) -> None:
@@ -141,23 +141,23 @@ def test_no_process_or_folder_stays(make_reader, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_row_of_doctor(backend: str) -> None:
-    row = probe(backend)
+    row = probe_reader(backend)
     assert row.works, row
     assert row.detail.startswith("started in" if backend == "off" else f"opens data under {backend}, without network")
 
 
 def test_a_reader_that_sees_too_much_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real `off` in the place of a sandbox that fails to confine."""
-    open_to_all = choose("off")
+    open_to_all = choose_sandbox("off")
     open_to_all.name = "landlock"  # type: ignore[misc]
     monkeypatch.setattr("m3b.sandbox.choose", lambda mode: open_to_all)
-    row = probe()
+    row = probe_reader()
     assert not row.works
     assert all(words in row.detail for words in ("it reads", "it writes to"))
 
 
 def test_no_reader_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    row = probe()
+    row = probe_reader()
     assert not row.works
     assert "Linux" in row.detail

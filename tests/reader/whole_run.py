@@ -22,12 +22,12 @@ if __name__ == "__main__":
 
     started: list[str] = []
 
-    class Counted(client._Live):
+    class Counted(client._ReaderProcess):
         def __init__(self, sandbox: Any, mounts: Any, limits: Any) -> None:
             started.append(" ".join(place.name for place in mounts.write))
             super().__init__(sandbox, mounts, limits)
 
-    client._Live = Counted  # type: ignore[misc]
+    client._ReaderProcess = Counted  # type: ignore[misc]
     with opens_below(data) as opened:
         next(one for one in data.rglob("*") if one.is_file()).read_bytes()
         noticed += ["opened"] * len(opened)

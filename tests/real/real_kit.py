@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from m3b.errors import DataError
-from m3b.run.looking import look
+from m3b.run.looking import preview_dataset
 
 FIELD = Path(os.environ.get("M3B_FIELD_DATA", ""))
 """A folder of sets with an EXPECTED.json, as above; `make test-real DATA=FOLDER` names it."""
@@ -260,7 +260,7 @@ def judge(tree: Tree, want: Mapping[str, Any], changes: tuple[str, ...] = ()) ->
         place.mkdir()
         tree.lay(folder)
         try:
-            seen = look(folder, str(want["request"]), place)
+            seen = preview_dataset(folder, str(want["request"]), place)
         except DataError as error:
             return Verdict("no reading", str(error), changes)
         parts = [place / "work" / "Datapath" / f"{name}.json" for name in ("train", "test", "label_dict")]

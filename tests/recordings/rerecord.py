@@ -19,7 +19,7 @@ from typing import Any
 
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
-from m3b.llm.recording import Recorder, Replay
+from m3b.llm.recording import RecordingLLM, ReplayLLM
 from m3b.run.result import Result
 
 FILE = Path(__file__).with_name("chest.jsonl")
@@ -44,12 +44,12 @@ def refresh(folder: Path) -> Result:
 
     How good the model is depends on how busy the machine is, and is no part of the conversation: a measured one will do.
     """
-    old = Replay(FILE, strict=False)
+    old = ReplayLLM(FILE, strict=False)
     old.name = old.model
     data = make_chest(folder / "chest")
     new = folder / FILE.name
-    result = build(Recorder(old, new), data, folder)
-    if result.status in MEASURED and not old.left:
+    result = build(RecordingLLM(old, new), data, folder)
+    if result.status in MEASURED and not old.remaining:
         FILE.write_bytes(new.read_bytes())
     return result
 

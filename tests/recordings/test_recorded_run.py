@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from rerecord import FILE, MEASURED, replay
 
-from m3b.llm.recording import Replay
+from m3b.llm.recording import ReplayLLM
 from m3b.run.result import Result
 
 
@@ -39,7 +39,7 @@ def test_the_run_goes_to_its_end_as_recorded(replayed: Result) -> None:
 def test_every_recorded_reply_was_given(replayed: Result) -> None:
     journal = Path(replayed.run_dir) / "journal.jsonl"
     replies = [line for line in map(json.loads, journal.read_text("utf-8").splitlines()) if line["kind"] == "reply"]
-    recorded = Replay(FILE).exchanges
+    recorded = ReplayLLM(FILE).exchanges
     assert [line["data"]["text"] for line in replies] == [exchange.reply.text for exchange in recorded]
     tokens = sum(exchange.reply.usage.input_tokens for exchange in recorded)
     assert replayed.usage["input_tokens"] == tokens
@@ -54,6 +54,6 @@ def test_the_recording_is_of_no_machine_and_holds_no_secret() -> None:
 
 def test_the_recorded_model_made_a_slip_that_was_mended() -> None:
     """The real exchange held arguments with Python's quotes; the recording holds the call that they meant."""
-    calls = [call for exchange in Replay(FILE).exchanges for call in exchange.reply.calls]
+    calls = [call for exchange in ReplayLLM(FILE).exchanges for call in exchange.reply.calls]
     assert len(calls) == 5
     assert not any(call.parse_error for call in calls)

@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from m3b.data.index import Index, Record, write_records
-from m3b.models.examples import chosen, draw
-from m3b.models.opened import Example, Examples, ToDraw
-from m3b.report.plan_page import is_png, plan_page
+from m3b.models.examples import choose_examples, draw_examples
+from m3b.models.opened import ExampleCase, ExampleCases, ExamplesRequest
+from m3b.report.plan_page import is_png, render_manifest_page
 
 PLAN = {
     "task": "segmentation",
@@ -44,10 +44,10 @@ def make(work: Path) -> Path:
 
 
 def test_examples_show_masks_of_both_parts_and_say_what_does_not_open(tmp_path: Path) -> None:
-    drawn = draw(ToDraw(make(tmp_path), "segmentation"))
+    drawn = draw_examples(ExamplesRequest(make(tmp_path), "segmentation"))
     cases = drawn.cases
     assert [(name, len(colour)) for name, colour in drawn.legend] == [("polyp", 7)]
-    assert {one.side for one in cases} == {"training", "testing"}
+    assert {one.split for one in cases} == {"training", "testing"}
     good = [one for one in cases if one.png]
     assert len(good) >= 5
     assert all(is_png(one.png) for one in good)
@@ -60,7 +60,7 @@ def test_examples_show_masks_of_both_parts_and_say_what_does_not_open(tmp_path: 
 
 def test_every_class_is_among_the_examples() -> None:
     records = [Record(f"{at}.png", (("a", "b", "c")[at % 3],), f"p{at}") for at in range(60)]
-    some = chosen(Index(tuple(records[:40]), tuple(records[40:]), ("a", "b", "c")))
+    some = choose_examples(Index(tuple(records[:40]), tuple(records[40:]), ("a", "b", "c")))
     assert {(side, record.labels[0]) for side, record in some} >= {
         (s, c) for s in ("training", "testing") for c in "abc"
     }
@@ -68,8 +68,8 @@ def test_every_class_is_among_the_examples() -> None:
 
 
 def test_the_page_tells_all_and_runs_nothing() -> None:
-    bad = Example("<i>x</i>", "training", "polyp", png='"><script>alert(1)</script>')
-    page = plan_page("Find <script>", PLAN, Examples((bad,), (("<b>polyp", "#ff0000"), ("x", "red;}"))))
+    bad = ExampleCase("<i>x</i>", "training", "polyp", png='"><script>alert(1)</script>')
+    page = render_manifest_page("Find <script>", PLAN, ExampleCases((bad,), (("<b>polyp", "#ff0000"), ("x", "red;}"))))
     assert "<script" not in page
     assert "<b>best" not in page
     assert 'fill="#ff0000"' in page

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from m3b.metrics import Case, score_diagnosis
+from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.report import write_report
-from m3b.report.words import brief, duration, head_tail, moment, size
+from m3b.report.words import cut_middle, format_duration, format_size, format_time, shorten
 
 Check = Callable[[str], Any]
 
@@ -24,7 +24,7 @@ def scored(multi: bool = False) -> dict[str, Any]:
     for i in range(120):
         p = float(np.clip(rng.normal(0.3 + 0.35 * (i % 2), 0.2), 0.01, 0.99))
         labels = ("normal", "pneumonia")[i % 2 : i % 2 + 1]
-        cases.append(Case(f"{i}.png", f"p{i // 2}", labels, {"normal": 1 - p, "pneumonia": p}))
+        cases.append(ClassificationCase(f"{i}.png", f"p{i // 2}", labels, {"normal": 1 - p, "pneumonia": p}))
     return score_diagnosis(cases, ("normal", "pneumonia"), multi, draws=200).to_dict()
 
 
@@ -229,15 +229,15 @@ def test_multi_label(check: Check, run_dir: Path) -> None:
 
 
 def test_words() -> None:
-    assert [duration(s) for s in (4.23, 192, 7500, None, float("nan"))] == [
+    assert [format_duration(s) for s in (4.23, 192, 7500, None, float("nan"))] == [
         "4.2 s",
         "3 min 12 s",
         "2 h 5 min",
         "–",
         "–",
     ]
-    assert [size(n) for n in (3, 1500, 2_500_000, 3_000_000_000)] == ["3 B", "1.5 kB", "2.5 MB", "3.0 GB"]
-    assert moment(0) == ""
-    assert moment(1_700_000_000) == "2023-11-14 22:13:20 UTC"
-    assert len(brief("a " * 500)) == 160
-    assert "8,000 characters left out" in head_tail("x" * 10_000)
+    assert [format_size(n) for n in (3, 1500, 2_500_000, 3_000_000_000)] == ["3 B", "1.5 kB", "2.5 MB", "3.0 GB"]
+    assert format_time(0) == ""
+    assert format_time(1_700_000_000) == "2023-11-14 22:13:20 UTC"
+    assert len(shorten("a " * 500)) == 160
+    assert "8,000 characters left out" in cut_middle("x" * 10_000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from m3b.report.gather import RunFiles
 from m3b.report.markup import escape, tag
-from m3b.report.page import render
+from m3b.report.page import render_report
 
 Check = Callable[[str], Any]
 KINDS = ("call", "result", "reply", "check", "note", "run_ended")
@@ -45,7 +45,7 @@ def test_hostile_text_stays_text(check: Check) -> None:
     log = [{"epoch": "1", f"loss {HOSTILE}": "0.5"}, {"epoch": "2", f"loss {HOSTILE}": "0.4"}]
     whole = poisoned({**run, "result": result})
     files = RunFiles(Path("r"), whole, events, poisoned(audit), poisoned(scores), log, [(HOSTILE, 3)])
-    page = check(render(files))
+    page = check(render_report(files))
     assert page.text.count("alert(1)") > 30
     assert "<script>alert(1)</script>" in page.text
     assert "\u202e" not in page.text
@@ -109,7 +109,7 @@ def test_any_json_makes_a_page(
     scores: dict[str, Any],
     log: list[dict[str, str]],
 ) -> None:
-    check(render(RunFiles(Path("r"), run, events, audit, scores, log)))
+    check(render_report(RunFiles(Path("r"), run, events, audit, scores, log)))
 
 
 @given(st.text())

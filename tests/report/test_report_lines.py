@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.report import write_report
-from m3b.report.charts import LABEL_GAP, SERIES, apart, line_chart, look
+from m3b.report.charts import MAX_SERIES, MIN_LABEL_GAP, draw_line_chart, line_classes_of, spread_labels
 from m3b.report.gather import RunFiles
-from m3b.report.title import page_title
-from m3b.report.words import metric_name, status_words
+from m3b.report.title import make_page_title
+from m3b.report.words import describe_status, format_metric_name
 from m3b.run.result import STATUSES
 
 Check = Callable[[str], Any]
@@ -67,7 +67,9 @@ def test_a_delivery_is_told_by_its_files_and_not_as_json(tmp_path: Path, check: 
 def files(task: str, names: list[str], delivered: bool = True) -> RunFiles:
     result = {"task": task, "data_card": "ours"} if delivered else {}
     run = {"request": "find it", "result": result}
-    return RunFiles(Path("r"), run=run, scores={"classes": names}, delivered=[("predict.py", 1)] if delivered else [])
+    return RunFiles(
+        Path("r"), record=run, scores={"classes": names}, delivered_files=[("predict.py", 1)] if delivered else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,38 +82,40 @@ def files(task: str, names: list[str], delivered: bool = True) -> RunFiles:
     ],
 )
 def test_the_title_says_what_was_built(task: str, names: list[str], title: str) -> None:
-    assert page_title(files(task, names)) == title
-    assert page_title(files(task, names, delivered=False)) == "Asked for: find it"
+    assert make_page_title(files(task, names)) == title
+    assert make_page_title(files(task, names, delivered=False)) == "Asked for: find it"
 
 
 def test_every_status_has_words_that_claim_no_range() -> None:
     """`below_range` is also a model that is no better than the baseline, or too good, where no range was given."""
-    shown = [status_words(status)[0] for status in STATUSES]
+    shown = [describe_status(status)[0] for status in STATUSES]
     assert len(set(shown)) == len(STATUSES)
     assert not [words for words in shown if "range" in words.lower() or "_" in words]
 
 
 def test_no_two_lines_look_alike() -> None:
-    assert len({look(place) for place in range(SERIES)}) == SERIES
-    for place in range(SERIES - 1):
-        assert not set(look(place).split()[1:]) & set(look(place + 1).split()[1:])
+    assert len({line_classes_of(place) for place in range(MAX_SERIES)}) == MAX_SERIES
+    for place in range(MAX_SERIES - 1):
+        assert not set(line_classes_of(place).split()[1:]) & set(line_classes_of(place + 1).split()[1:])
 
 
-@given(st.lists(st.floats(14, 236), min_size=1, max_size=SERIES))
+@given(st.lists(st.floats(14, 236), min_size=1, max_size=MAX_SERIES))
 def test_names_of_lines_do_not_overlap(heights: list[float]) -> None:
-    placed = apart([(str(n), (300.0, y)) for n, y in enumerate(heights)], 18, 236)
+    placed = spread_labels([(str(n), (300.0, y)) for n, y in enumerate(heights)], 18, 236)
     lows = [low for _, _, low in placed]
-    assert all(b - a >= LABEL_GAP - 1e-6 for a, b in itertools.pairwise(lows))
+    assert all(b - a >= MIN_LABEL_GAP - 1e-6 for a, b in itertools.pairwise(lows))
     assert sorted(place for place, _, _ in placed) == list(range(len(heights)))
     assert [y for _, (_, y), _ in placed] == sorted(heights)
 
 
 def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
     names = [f"organ {n}" for n in range(13)]
-    drawn = line_chart("validation", "epoch", {name: [[(1, 0.1 * n), (2, 0.05 * n)]] for n, name in enumerate(names)})
+    drawn = draw_line_chart(
+        "validation", "epoch", {name: [[(1, 0.1 * n), (2, 0.05 * n)]] for n, name in enumerate(names)}
+    )
     for n, name in enumerate(names):
         assert drawn.count(f">{name}<") == 2 or drawn.count(f"{name}</") == 2, name
-        assert drawn.count(f'class="{look(n)}"') == 2, "the line, and its sample in the legend"
+        assert drawn.count(f'class="{line_classes_of(n)}"') == 2, "the line, and its sample in the legend"
 
 
 @pytest.mark.parametrize(
@@ -125,5 +129,5 @@ def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
     ],
 )
 def test_millimetres_only_where_there_are_some(unit: Any, shown: str) -> None:
-    assert shown in metric_name("hd95", unit)
-    assert metric_name("dice", unit) == "Dice"
+    assert shown in format_metric_name("hd95", unit)
+    assert format_metric_name("dice", unit) == "Dice"

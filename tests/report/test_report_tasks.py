@@ -10,7 +10,7 @@ from typing import Any
 from m3b.metrics import (
     Box,
     DetectionCase,
-    LabelFigures,
+    LabelMetrics,
     LesionCounts,
     ReportCase,
     SegmentationCase,
@@ -23,8 +23,8 @@ from m3b.report import write_report
 Check = Callable[[str], Any]
 
 
-def figures(dice: float, reference: int = 100, prediction: int = 100) -> LabelFigures:
-    return LabelFigures(dice, dice, 4.0 * (1 - dice), reference, prediction, 60.0)
+def figures(dice: float, reference: int = 100, prediction: int = 100) -> LabelMetrics:
+    return LabelMetrics(dice, dice, 4.0 * (1 - dice), reference, prediction, 60.0)
 
 
 def page_of(folder: Path, scores: dict[str, Any], check: Check) -> str:

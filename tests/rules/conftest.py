@@ -15,18 +15,18 @@ from PIL import Image
 from m3b.agents import briefing
 from m3b.agents.artifacts import Selection
 from m3b.agents.checks.index import check_index
-from m3b.agents.replies import given_up
+from m3b.agents.replies import parse_give_up
 from m3b.briefs import IndexBrief
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
 from m3b.data.spec.inside import answer
-from m3b.llm.rules import Rules
+from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
-from m3b.resources import resources_dir
-from m3b.run.folder import Run
-from m3b.run.provisioning import lay_out
-from m3b.run.readings import Readings
-from m3b.sandbox import Limits, choose
+from m3b.resources import get_resources_folder
+from m3b.run.folder import RunFolder
+from m3b.run.provisioning import lay_out_run_folder
+from m3b.run.readings import RunManifests
+from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Toolbox, ToolResult
 
 PLAN = Selection("x", "diagnosis", "auroc", "Read the labels where the preview shows them.", (), "")
@@ -61,10 +61,10 @@ class Room:
     @property
     def box(self) -> Toolbox:
         if self._box is None:
-            self.run = Run.create(self.top / "run")
-            roots = lay_out(self.run, [self.card(), *self.others], resources_dir())
+            self.run = RunFolder.create(self.top / "run")
+            roots = lay_out_run_folder(self.run, [self.card(), *self.others], get_resources_folder())
             mounts = tuple(card.path for card in (self.card(), *self.others) if card.path)
-            self._box = Toolbox(roots, sandbox=choose("off"), limits=Limits(wall_s=60), mounts_read=mounts)
+            self._box = Toolbox(roots, sandbox=choose_sandbox("off"), limits=Limits(wall_s=60), mounts_read=mounts)
         return self._box
 
     def close(self) -> None:
@@ -76,31 +76,31 @@ class Room:
 
     def select(self, request: str, shipped: list[Card] | None = None) -> dict[str, Any]:
         """The closing JSON of the rules for a request."""
-        told = briefing.selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
-        reply = Rules().ask([said(told)], ())
+        told = briefing.build_selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
+        reply = RulesLLM().ask([said(told)], ())
         assert not reply.calls
         return dict(json.loads(reply.text))
 
     @property
-    def readings(self) -> Readings:
+    def readings(self) -> RunManifests:
         """As a run proposes and executes them, in this process."""
 
         self.box
-        return Readings(self.run, lambda job, root: answer(job), lambda event: None)
+        return RunManifests(self.run, lambda job, root: answer(job), lambda event: None)
 
     def brief(self, request: str, task: str = "diagnosis") -> briefing.Briefing:
         plan = replace(PLAN, task=task)
         found = self.readings.propose(request, plan, self.card())
-        card, resources = self.card(), resources_dir()
+        card, resources = self.card(), get_resources_folder()
         why = (found.insufficient, found.unusable)
-        return briefing.index_briefing(request, plan, card, self.look, resources, found.readings, *why)
+        return briefing.build_index_briefing(request, plan, card, self.look, resources, found.proposals, *why)
 
     def first(self, request: str, task: str = "diagnosis") -> str:
         """The title of the reading that is taken, or the words with which the rules give up."""
         told = self.brief(request, task)
-        reply = Rules().ask([said(told)], ())
+        reply = RulesLLM().ask([said(told)], ())
         if not reply.calls:
-            return given_up(reply.text)
+            return parse_give_up(reply.text)
         assert [call.name for call in reply.calls] == ["copy_files"]
         assert isinstance(told.facts, IndexBrief)
         source = reply.calls[0].arguments["source"]
@@ -111,13 +111,13 @@ class Room:
         plan = replace(PLAN, task=task)
         messages = [said(self.brief(request, task))]
         for _ in range(9):
-            reply = Rules().ask(messages, ())
+            reply = RulesLLM().ask(messages, ())
             messages.append(Message("assistant", reply.text, reply.calls))
             if not reply.calls:
-                verdict = self.readings.execute(plan, self.card()) or check_index(self.run.work, plan)
-                if verdict.accepted or len(messages) > 12:
+                verdict = self.readings.execute_manifest(plan, self.card()) or check_index(self.run.work, plan)
+                if verdict.is_accepted or len(messages) > 12:
                     break
-                messages.append(Message("user", "No.", facts=(verdict.rejection().plain(),)))
+                messages.append(Message("user", "No.", facts=(verdict.to_rejection().to_json(),)))
             for call in reply.calls:
                 result = self.box.call(call, tuple(TOOLS))
                 facts = (result.data,) if result.data else ()
@@ -128,7 +128,7 @@ class Room:
 
 def said(told: briefing.Briefing) -> Message:
     """A briefing as the rules get it. Its text is left away: they plan by the data alone."""
-    return Message("user", "", facts=(json.loads(json.dumps(told.facts.plain())),))
+    return Message("user", "", facts=(json.loads(json.dumps(told.facts.to_json())),))
 
 
 @pytest.fixture

@@ -13,21 +13,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from m3b.agents.replies import find_object, given_up
+from m3b.agents.replies import find_json_object, parse_give_up
 from m3b.briefs import (
     Answer,
     Brief,
     IndexBrief,
+    ManifestProposal,
     ModelBrief,
     ModuleBrief,
-    ProposedReading,
     Rejection,
     SelectionBrief,
     Summary,
-    TaskOffer,
-    known,
+    TaskOption,
+    parse_facts,
 )
-from m3b.llm.rules import Rules
+from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
 from m3b.summaries import AuditSummary, DocumentSummary, FolderSummary, ScriptOutcome, TableSummary
 from m3b.tools import TOOLS, schema
@@ -108,7 +108,7 @@ def conversation(brief: Summary, steps: Sequence[Any], said: Summary | None) -> 
 
 
 def _json(one: Summary) -> dict[str, Any]:
-    return dict(json.loads(json.dumps(one.plain())))
+    return dict(json.loads(json.dumps(one.to_json())))
 
 
 @pytest.mark.parametrize("kind", BRIEFS)
@@ -117,10 +117,10 @@ def _json(one: Summary) -> dict[str, Any]:
 def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], data: st.DataObject) -> None:
     brief = data.draw(facts(kind))
     steps, said = data.draw(st.lists(STEP, max_size=3)), data.draw(SAID)
-    reply = Rules().ask(conversation(brief, steps, said), ())
+    reply = RulesLLM().ask(conversation(brief, steps, said), ())
     assert bool(reply.calls) != bool(reply.text)
     for call in reply.calls:
-        assert schema.arguments_for(TOOLS[call.name], call.arguments) == call.arguments
+        assert schema.coerce_arguments(TOOLS[call.name], call.arguments) == call.arguments
     if reply.text:
         _check_closing(brief, reply.text, worked=bool(steps))
 
@@ -128,8 +128,8 @@ def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], 
 def _check_closing(brief: Brief, text: str, *, worked: bool) -> None:
     """What stands at the end of a stage: the choice, why there is none, or that the work is done, where any was."""
     if not isinstance(brief, SelectionBrief):
-        unusable = find_object(text, "unusable")
-        assert given_up(text) or (unusable and unusable["unusable"]) or (worked and not text.startswith("{"))
+        unusable = find_json_object(text, "unusable")
+        assert parse_give_up(text) or (unusable and unusable["unusable"]) or (worked and not text.startswith("{"))
         return
     chosen = json.loads(text)
     if chosen["data_card"] is None:
@@ -151,7 +151,7 @@ CODES = st.sampled_from(
         ("other",),
     )
 )
-TAKEN = facts(ProposedReading, sufficient=st.just(True), unclear=st.just(""))
+TAKEN = facts(ManifestProposal, sufficient=st.just(True), unclear=st.just(""))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -159,15 +159,15 @@ TAKEN = facts(ProposedReading, sufficient=st.just(True), unclear=st.just(""))
 def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, said: Rejection) -> None:
     """Whatever stands in a reading that a later version, or a person, wrote."""
     copied = [("cp", False, None)]
-    first = Rules().ask(conversation(brief, [], None), ())
+    first = RulesLLM().ask(conversation(brief, [], None), ())
     assert [call.name for call in first.calls] == ["copy_files"]
-    reply = Rules().ask(conversation(brief, copied, said), ())
+    reply = RulesLLM().ask(conversation(brief, copied, said), ())
     if not reply.calls:
-        assert given_up(reply.text)
+        assert parse_give_up(reply.text)
         return
     (call,) = reply.calls
     assert call.name == "write_files"
-    (file,) = schema.arguments_for(TOOLS[call.name], call.arguments)["files"]
+    (file,) = schema.coerce_arguments(TOOLS[call.name], call.arguments)["files"]
     assert file["path"] == brief.place
     assert json.loads(file["content"]) != brief.readings[0].spec
 
@@ -178,55 +178,55 @@ def test_classes_of_a_list_that_no_mask_holds_are_dropped() -> None:
         "masks": {"files": {"pattern": "m/{name}.png"}, "classes": {"T1": 1, "T2": 2, "T3": 3}},
         "task": "segmentation",
     }
-    reading = ProposedReading(file="1.json", sufficient=True, spec=spec)
+    reading = ManifestProposal(file="1.json", sufficient=True, spec=spec)
     brief = IndexBrief(request="Segment", task="segmentation", data="data/x", place="x.json", readings=(reading,))
     said = Rejection(faults=("No mask holds: T3 (3).",), codes=("class_nowhere",), absent=("T3",))
-    reply = Rules().ask(conversation(brief, [("cp", False, None)], said), ())
-    ((file,),) = (schema.arguments_for(TOOLS[call.name], call.arguments)["files"] for call in reply.calls)
+    reply = RulesLLM().ask(conversation(brief, [("cp", False, None)], said), ())
+    ((file,),) = (schema.coerce_arguments(TOOLS[call.name], call.arguments)["files"] for call in reply.calls)
     assert json.loads(file["content"]) == {**spec, "masks": {**spec["masks"], "classes": {"T1": 1, "T2": 2}}}  # type: ignore[dict-item]
     unsure = Rejection(faults=("No mask holds: T3 (3). The masks also hold 5.",), codes=("class_nowhere",))
-    assert not Rules().ask(conversation(brief, [("cp", False, None)], unsure), ()).calls
+    assert not RulesLLM().ask(conversation(brief, [("cp", False, None)], unsure), ()).calls
 
 
 def test_a_plan_that_fails_twice_is_no_project() -> None:
     brief = ModuleBrief(task="detection", template="resources/templates/detection", minutes=5)
     failed = ("python plan.py --minutes 5", True, ScriptOutcome(job=1, exit_code=1))
-    assert Rules().ask(conversation(brief, [failed], None), ()).calls, "once more"
-    said = Rules().ask(conversation(brief, [failed, failed], None), ()).text
-    assert "plan.py cannot plan" in given_up(said)
+    assert RulesLLM().ask(conversation(brief, [failed], None), ()).calls, "once more"
+    said = RulesLLM().ask(conversation(brief, [failed, failed], None), ()).text
+    assert "plan.py cannot plan" in parse_give_up(said)
 
 
 @given(data=st.lists(SPECS, max_size=3))
 def test_facts_of_no_known_kind_are_declined(data: list[Any]) -> None:
-    reply = Rules().ask([Message("user", "Stage: selection", facts=tuple(data))], ())
+    reply = RulesLLM().ask([Message("user", "Stage: selection", facts=tuple(data))], ())
     assert not reply.calls
-    assert "use a language model" in given_up(reply.text).lower()
+    assert "use a language model" in parse_give_up(reply.text).lower()
 
 
 @given(facts(SelectionBrief))
 def test_facts_survive_the_journal(brief: SelectionBrief) -> None:
-    assert known([_json(brief)]) == [brief]
+    assert parse_facts([_json(brief)]) == [brief]
 
 
 def test_no_planner_reads_a_text_that_m3b_wrote() -> None:
     """The words of a card's own fields and of its maker count; a message's text is never looked at."""
     brief = SelectionBrief(
-        request="Tell pneumonia on chest X-rays", tasks=(TaskOffer(name="diagnosis", metrics=("auroc",)),)
+        request="Tell pneumonia on chest X-rays", tasks=(TaskOption(name="diagnosis", metrics=("auroc",)),)
     )
-    quiet = Rules().ask([Message("user", "", facts=(_json(brief),))], ())
-    loud = Rules().ask(
+    quiet = RulesLLM().ask([Message("user", "", facts=(_json(brief),))], ())
+    loud = RulesLLM().ask(
         [Message("user", "## Data card\n# chest (x-ray; data at data/chest)", facts=(_json(brief),))], ()
     )
     assert quiet.text == loud.text
 
 
 def test_what_facts_must_hold() -> None:
-    assert not known([{"kind": "selection", "request": "x", "tasks": [{"name": "diagnosis", "metrics": []}]}])
-    assert not known([{"kind": "module", "task": "x", "template": "t", "minutes": math.nan}])
-    assert known([FolderSummary(path="data/x").plain()]) == []
-    assert known([ScriptOutcome(job=1, exit_code=2).plain()])[0].failed  # type: ignore[union-attr]
-    later = {**ProposedReading(file="x").plain(), "of_a_later_version": 1}
-    assert ProposedReading.model_validate(later) == ProposedReading(file="x")
+    assert not parse_facts([{"kind": "selection", "request": "x", "tasks": [{"name": "diagnosis", "metrics": []}]}])
+    assert not parse_facts([{"kind": "module", "task": "x", "template": "t", "minutes": math.nan}])
+    assert parse_facts([FolderSummary(path="data/x").to_json()]) == []
+    assert parse_facts([ScriptOutcome(job=1, exit_code=2).to_json()])[0].has_failed  # type: ignore[union-attr]
+    later = {**ManifestProposal(file="x").to_json(), "of_a_later_version": 1}
+    assert ManifestProposal.model_validate(later) == ManifestProposal(file="x")
     found = {"code": "no_label", "weight": "fix", "message": "m", "cases": ["a"], "told": "t"}
     audit = AuditSummary.model_validate({"cases": 3, "findings": [found], "seconds": 1.0})
     assert audit.findings[0].code == "no_label"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from m3b.agents.replies import given_up
+from m3b.agents.replies import parse_give_up
 from m3b.data.audit import audit_index
 from m3b.data.synthetic import make_chest, make_volumes
 from m3b.messages import ToolCall
@@ -164,7 +164,7 @@ def test_a_request_for_one_class_is_never_answered_with_all(room: Any) -> None:
         room.images(name + "/{}.png", 2)
     index = room.index("Tell COVID from the rest")
     assert index.classes == ("other", "COVID")
-    assert "the check does not accept what that gives" in given_up(room.messages[-1].text)
+    assert "the check does not accept what that gives" in parse_give_up(room.messages[-1].text)
 
 
 def test_no_patient_column(room: Any) -> None:

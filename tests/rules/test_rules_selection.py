@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m3b.agents.briefing import selection_briefing
+from m3b.agents.briefing import build_selection_briefing
 from m3b.agents.checks.selection import check_selection
-from m3b.briefs import Answer, CardOffer, FolderRead, Rejection, SelectionBrief, TaskReading
+from m3b.briefs import Answer, DatasetOption, Rejection, SelectionBrief, SurveySummary, TaskProposal
 from m3b.data.cards import parse_card
-from m3b.llm.rules import Rules
-from m3b.llm.rules.selection import _fits, beyond
-from m3b.llm.rules.words import anatomy, modality, words
+from m3b.llm.rules import RulesLLM
+from m3b.llm.rules.selection import _matches_request, is_beyond_images
+from m3b.llm.rules.words import extract_words, find_anatomy, find_modality
 from m3b.messages import Message, ToolCall
-from m3b.tasks import asked_task
+from m3b.tasks import find_requested_task
 from m3b.workspace import Workspace
 
 SHIPPED = list(Workspace.default().cards.values())
@@ -76,12 +76,12 @@ def test_what_fits_is_chosen(chest: Any, request_text: str, card: str | None) ->
     assert answer["data_card"] == card
     assert answer["reason"]
     cards = {c.name: c for c in (chest.card(), *chest.others, *SHIPPED)}
-    assert check_selection(json.dumps(answer), cards).accepted == (card is not None)
+    assert check_selection(json.dumps(answer), cards).is_accepted == (card is not None)
 
 
 def test_labels_that_come_from_reports_are_no_report_task() -> None:
-    assert asked_task("Classify chest X-rays; the labels were taken from reports") == ""
-    assert asked_task("Find out whether the mask of the ventilator is worn") == ""
+    assert find_requested_task("Classify chest X-rays; the labels were taken from reports") == ""
+    assert find_requested_task("Find out whether the mask of the ventilator is worn") == ""
 
 
 def test_the_only_folder_that_the_user_named_needs_no_words(make_room: Callable[..., Any]) -> None:
@@ -113,15 +113,15 @@ def test_the_only_folder_that_the_user_named_is_declined_for_a_contradiction(
 
 @pytest.mark.parametrize("task", ["detection", "diagnosis"])
 def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., Any], task: str) -> None:
-    from m3b.agents.offers import task_offers
+    from m3b.agents.offers import build_task_options
 
     request = "Detect cells"
-    chosen = TaskReading(
+    chosen = TaskProposal(
         task=task, title="p{number}.png", score=0.8, target="boxes" if task == "detection" else "labels"
     )
-    card = CardOffer(name="few", named=True, read=FolderRead(chosen=chosen))
-    brief = SelectionBrief(request=request, cards=(card,), tasks=task_offers(request))
-    reply = json.loads(Rules().ask([Message("user", "", facts=(brief.plain(),))], ()).text)
+    card = DatasetOption(name="few", named=True, read=SurveySummary(chosen=chosen))
+    brief = SelectionBrief(request=request, cards=(card,), tasks=build_task_options(request))
+    reply = json.loads(RulesLLM().ask([Message("user", "", facts=(brief.to_json(),))], ()).text)
     assert (reply["data_card"], reply["task"]) == ("few", task)
     assert reply["metric"] == {"detection": "map_50", "diagnosis": "auroc"}[task]
 
@@ -130,23 +130,23 @@ def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., A
 def test_of_several_folders_without_words_the_only_readable_one_is_taken(
     readable: tuple[bool, bool], card: str | None
 ) -> None:
-    from m3b.agents.offers import task_offers
+    from m3b.agents.offers import build_task_options
 
     request = "Detect cells"
     cards = tuple(
-        CardOffer(
+        DatasetOption(
             name=name,
             named=True,
-            read=FolderRead(
-                chosen=TaskReading(
+            read=SurveySummary(
+                chosen=TaskProposal(
                     task="detection", title="p.png", score=0.8, target="boxes", insufficient="" if clear else "which"
                 )
             ),
         )
         for name, clear in zip(("first", "second"), readable, strict=True)
     )
-    brief = SelectionBrief(request=request, cards=cards, tasks=task_offers(request))
-    reply = json.loads(Rules().ask([Message("user", "", facts=(brief.plain(),))], ()).text)
+    brief = SelectionBrief(request=request, cards=cards, tasks=build_task_options(request))
+    reply = json.loads(RulesLLM().ask([Message("user", "", facts=(brief.to_json(),))], ()).text)
     assert reply["data_card"] == card
 
 
@@ -167,8 +167,8 @@ def test_words_that_say_nothing_are_nothing_in_common(make_room: Callable[..., A
     room.write(
         "README.md", "What is in here: a row a picture, in the column, das Bild est un. The person is anonymous."
     )
-    told = selection_briefing(request_text, [replace(room.card(), own=False)], room.look)
-    reply = json.loads(Rules().ask([Message("user", "", facts=(told.facts.plain(),))], ()).text)
+    told = build_selection_briefing(request_text, [replace(room.card(), own=False)], room.look)
+    reply = json.loads(RulesLLM().ask([Message("user", "", facts=(told.facts.to_json(),))], ()).text)
     assert reply["data_card"] is None
 
 
@@ -191,13 +191,13 @@ def test_a_card_of_another_task_is_not_taken(make_room: Callable[..., Any]) -> N
 
 
 def test_the_rules_do_not_argue(chest: Any) -> None:
-    told = selection_briefing("x", [chest.card()], chest.look)
+    told = build_selection_briefing("x", [chest.card()], chest.look)
     messages = [
-        Message("user", told.text, facts=(told.facts.plain(),)),
+        Message("user", told.text, facts=(told.facts.to_json(),)),
         Message("assistant", "{}"),
-        Message("user", "", facts=(Rejection(faults=("x",)).plain(),)),
+        Message("user", "", facts=(Rejection(faults=("x",)).to_json(),)),
     ]
-    assert json.loads(Rules().ask(messages, ()).text)["data_card"] is None
+    assert json.loads(RulesLLM().ask(messages, ()).text)["data_card"] is None
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,13 @@ def test_the_rules_do_not_argue(chest: Any) -> None:
 def test_a_data_set_that_the_user_names_is_taken(
     chest: Any, request_text: str, answer: str, card: str | None, reason: str
 ) -> None:
-    told = selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
+    told = build_selection_briefing(request_text, [chest.card(), *chest.others], chest.look)
     messages = [
-        Message("user", "", facts=(told.facts.plain(),)),
+        Message("user", "", facts=(told.facts.to_json(),)),
         Message("assistant", '{"data_card": null}'),
-        Message("user", "", facts=(Answer(text=answer).plain(),)),
+        Message("user", "", facts=(Answer(text=answer).to_json(),)),
     ]
-    reply = json.loads(Rules().ask(messages, ()).text)
+    reply = json.loads(RulesLLM().ask(messages, ()).text)
     assert reply["data_card"] == card
     assert reason in reply["reason"]
 
@@ -254,16 +254,16 @@ TURN = st.one_of(
 @given(STAGES, TEXT, st.lists(TURN, max_size=4))
 def test_no_text_makes_them_raise(stage: str, text: str, turns: list[Message]) -> None:
     messages = [Message("system", "m3b"), Message("user", f"Stage: {stage}\n\n{text}"), *turns]
-    reply = Rules().ask(messages, ())
+    reply = RulesLLM().ask(messages, ())
     assert reply.text or reply.calls
     assert reply.stop == ("tools" if reply.calls else "end")
-    again = Rules().ask(messages, ())
+    again = RulesLLM().ask(messages, ())
     assert (again.text, again.calls) == (reply.text, reply.calls)
 
 
 @given(st.text())
 def test_words_of_any_text(text: str) -> None:
-    assert anatomy(text) <= {
+    assert find_anatomy(text) <= {
         "chest",
         "brain",
         "knee",
@@ -276,14 +276,14 @@ def test_words_of_any_text(text: str) -> None:
         "prostate",
         "bone",
     }
-    assert all(words(text))
-    modality(text)
-    asked_task(text)
+    assert all(extract_words(text))
+    find_modality(text)
+    find_requested_task(text)
 
 
 def test_an_empty_conversation() -> None:
-    assert Rules().ask([], ()).text
-    assert Rules().ask([Message("user", "hello")], ()).stop == "end"
+    assert RulesLLM().ask([], ()).text
+    assert RulesLLM().ask([Message("user", "hello")], ()).stop == "end"
 
 
 def test_they_know_no_data_set_by_name() -> None:
@@ -306,21 +306,21 @@ def test_they_know_no_data_set_by_name() -> None:
     ],
 )
 def test_other_signals_and_the_future_are_beyond_images_with_labels(request_: str) -> None:
-    assert beyond(request_, "Chest X-rays with findings of each image; CT of lung and kidney.")
-    assert not beyond("Detect pneumonia on chest X-rays", "Chest X-rays")
+    assert is_beyond_images(request_, "Chest X-rays with findings of each image; CT of lung and kidney.")
+    assert not is_beyond_images("Detect pneumonia on chest X-rays", "Chest X-rays")
 
 
 @pytest.mark.parametrize(("columns", "chosen"), [(("os_months", "os_status"), True), (("size", "finding"), False)])
 def test_survival_is_read_where_columns_tell_of_it(columns: tuple[str, str], chosen: bool) -> None:
-    from m3b.agents.offers import task_offers
+    from m3b.agents.offers import build_task_options
     from m3b.summaries import ColumnSummary, TableSummary
 
     request = "Predict overall survival from chest CT"
     said = [ColumnSummary(name=name, type="number", distinct=60) for name in columns]
-    card = CardOffer(name="lungs", files=(TableSummary(columns=tuple(said)),))
-    brief = SelectionBrief(request=request, cards=(card,), tasks=task_offers(request))
-    assert _fits(brief, card) is chosen
+    card = DatasetOption(name="lungs", files=(TableSummary(columns=tuple(said)),))
+    brief = SelectionBrief(request=request, cards=(card,), tasks=build_task_options(request))
+    assert _matches_request(brief, card) is chosen
 
 
 def test_a_card_that_speaks_of_survival_may_be_asked_for_it() -> None:
-    assert not beyond("Predict survival from brain MRI", "BraTS: MRI with survival in days")
+    assert not is_beyond_images("Predict survival from brain MRI", "BraTS: MRI with survival in days")

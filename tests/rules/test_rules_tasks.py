@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.agents.guides import indexing_guide
-from m3b.llm.rules.words import of_masks
-from m3b.resources import resources_dir
-from m3b.tasks import asked_task
+from m3b.agents.guides import read_indexing_guide
+from m3b.llm.rules.words import is_mask_path
+from m3b.resources import get_resources_folder
+from m3b.tasks import find_requested_task
 
 
 def marked(room: Any, name: str, at: int, *values: int) -> None:
@@ -48,7 +48,7 @@ def marked(room: Any, name: str, at: int, *values: int) -> None:
     ],
 )
 def test_the_task_in_a_request(request_text: str, task: str) -> None:
-    assert asked_task(request_text) == task
+    assert find_requested_task(request_text) == task
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_task_in_a_request(request_text: str, task: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_called_like_a_mask(path: str, is_mask: bool) -> None:
-    assert of_masks(path) is is_mask
+    assert is_mask_path(path) is is_mask
 
 
 def test_masks_beside_images(room: Any) -> None:
@@ -148,7 +148,8 @@ def test_what_is_beyond_them_is_said(room: Any, task: str) -> None:
 def test_each_task_sees_its_own_options_and_records(room: Any) -> None:
     room.images("a/{}.png", 3)
     guides = {
-        task: indexing_guide(resources_dir(), task) for task in ("diagnosis", "segmentation", "detection", "report")
+        task: read_indexing_guide(get_resources_folder(), task)
+        for task in ("diagnosis", "segmentation", "detection", "report")
     }
     assert "--separator" in guides["diagnosis"]
     assert "--class-masks" not in guides["diagnosis"]

@@ -10,36 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from m3b.errors import DataError, WrongUse
-from m3b.run.dry import PlanOptions, dry_plan, is_project
-from m3b.sandbox import choose
+from m3b.errors import DataError, UsageError
+from m3b.run.dry import PlanOptions, is_project, make_dry_plan
+from m3b.sandbox import choose_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "resources" / "templates"
 
 
 def test_the_command_line_of_plan_py() -> None:
-    assert PlanOptions().words() == ["--device", "auto", "--minutes", "10"]
+    assert PlanOptions().to_arguments() == ["--device", "auto", "--minutes", "10"]
     asked = PlanOptions("cuda:80GB", 8, 60, ("lr=0.1", "batch=4"))
-    assert asked.words() == [
+    assert asked.to_arguments() == [
         "--device", "cuda:80GB", "--minutes", "60", "--gpus", "8", "--set", "lr=0.1", "batch=4"
     ]  # fmt: skip
 
 
 def test_raw_data_needs_a_request(tmp_path: Path) -> None:
     assert not is_project(tmp_path)
-    with pytest.raises(WrongUse, match="what the model shall do"):
-        dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose("off"))
+    with pytest.raises(UsageError, match="what the model shall do"):
+        make_dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose_sandbox("off"))
 
 
 def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
     """A project whose plan.py refuses: its last line is the answer, and the project stays as it is."""
     (tmp_path / "Datapath").mkdir()
     (tmp_path / "Datapath/train.json").write_text("[]")
-    for line, kind in (("--device gpu: known are auto", WrongUse), ("the images cannot be read", DataError)):
+    for line, kind in (("--device gpu: known are auto", UsageError), ("the images cannot be read", DataError)):
         (tmp_path / "plan.py").write_text(f"open('here', 'w')\nraise SystemExit({line!r})\n")
         with pytest.raises(kind, match=line.split(":")[0]):
-            dry_plan(tmp_path, PlanOptions("gpu"), choose("off"))
+            make_dry_plan(tmp_path, PlanOptions("gpu"), choose_sandbox("off"))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["Datapath", "plan.py"]
 
 
@@ -48,7 +48,7 @@ def test_a_file_that_goes_away_with_the_copy_is_not_told(tmp_path: Path) -> None
     (tmp_path / "Datapath/train.json").write_text("[]")
     said = "print('2 cases'); print('wrote plan.json (every run starts afresh)'); print('1 step')\n"
     (tmp_path / "plan.py").write_text(f"{said}open('plan.json', 'w').write('{{}}')\n")
-    assert dry_plan(tmp_path, PlanOptions(), choose("off")).said.splitlines() == ["2 cases", "1 step"]
+    assert make_dry_plan(tmp_path, PlanOptions(), choose_sandbox("off")).output.splitlines() == ["2 cases", "1 step"]
 
 
 @pytest.mark.slow
@@ -65,14 +65,14 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     assert mark in plan.read_text()
     plan.write_text(plan.read_text().replace(mark, mark + large))
     before = sorted(file.name for file in project.iterdir())
-    found = {gb: dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose("off")) for gb in (8, 140)}
+    found = {gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox("off")) for gb in (8, 140)}
     small, wide = (found[gb].plan for gb in (8, 140))
     assert small["machine"]["memory_gb"] == 8
     assert json.dumps([small["patch"], small["batch"]]) != json.dumps([wide["patch"], wide["batch"]])
     assert wide["batch"] * wide["patch"][0] > small["batch"] * small["patch"][0] / small.get("accumulate", 1)
     for one in found.values():
-        assert "memory of a GPU" in one.said
-        assert "not here: nothing is measured" in one.said
+        assert "memory of a GPU" in one.output
+        assert "not here: nothing is measured" in one.output
     assert sorted(file.name for file in project.iterdir()) == before
 
 

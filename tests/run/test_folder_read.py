@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from m3b.run.readings import folder_read
+from m3b.run.readings import make_survey_summary
 
 
 def test_classes_are_told_with_their_counts() -> None:
@@ -10,7 +10,9 @@ def test_classes_are_told_with_their_counts() -> None:
     labels |= {"evidence": ["labels from the names (name.first): Cov 4, Pneu 14, Reg 20", "100% of 42 images have one"]}
     masks = {"title": "images with masks", "score": 0.5, "sufficient": True, "unclear": "", "evidence": ["37 masks"]}
     proposed = [{"readings": [one], "insufficient": ""} for one in (labels, masks)]
-    read = folder_read([("diagnosis", None), ("segmentation", None)], {"lines": ["g1 x 42"], "proposed": proposed})
+    read = make_survey_summary(
+        [("diagnosis", None), ("segmentation", None)], {"lines": ["g1 x 42"], "proposed": proposed}
+    )
     assert [one.title for one in read.readings] == [
         "clips, labels from the names (name.first): Cov 4, Pneu 14, Reg 20",
         "images with masks",

@@ -13,10 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from m3b.events import CLASSES, Audited, Briefed, Called, Checked, Event, Noted, Replied, Returned, RunEnded, Told
-from m3b.journal import FORMAT, Journal, JournalError, read_journal, salvage
+from m3b.events import (
+    EVENT_CLASSES,
+    ArtifactChecked,
+    Event,
+    IndexAudited,
+    MessageSent,
+    NoteAdded,
+    PromptSent,
+    ReplyReceived,
+    RunEnded,
+    ToolCalled,
+    ToolReturned,
+)
+from m3b.journal import JOURNAL_FORMAT, Journal, JournalError, read_journal, salvage_journal
 from m3b.messages import ToolCall, Usage
-from m3b.run.state import History
+from m3b.run.state import RunState
 
 HERE = Path(__file__).parent / "journals"
 
@@ -33,11 +45,11 @@ st.register_type_strategy(Usage, st.builds(Usage, st.integers(0, 2**40), output_
 st.register_type_strategy(ToolCall, st.builds(ToolCall, TEXT, TEXT, JSON, TEXT))
 OTHERS: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
     RunEnded: {"result": JSON},
-    Called: {"arguments": JSON},
-    Returned: {"facts": JSON},
-    Briefed: {"facts": st.lists(JSON, max_size=2)},
-    Told: {"facts": st.lists(JSON, max_size=2)},
-    Audited: {"facts": JSON},
+    ToolCalled: {"arguments": JSON},
+    ToolReturned: {"facts": JSON},
+    PromptSent: {"facts": st.lists(JSON, max_size=2)},
+    MessageSent: {"facts": st.lists(JSON, max_size=2)},
+    IndexAudited: {"facts": JSON},
 }
 
 
@@ -54,11 +66,11 @@ def events_of(one: type[Event]) -> st.SearchStrategy[Event]:
     return st.builds(one, **mine, role=TEXT, at=AT)
 
 
-EVENTS = st.one_of([events_of(one) for one in CLASSES if one.kept])
+EVENTS = st.one_of([events_of(one) for one in EVENT_CLASSES if one.is_journaled])
 
 
 def told(file: Path) -> list[str]:
-    return [event.text for event in read_journal(file) if isinstance(event, Noted)]
+    return [event.text for event in read_journal(file) if isinstance(event, NoteAdded)]
 
 
 def fill(file: Path, events: list[Event]) -> None:
@@ -102,22 +114,22 @@ def test_a_torn_journal_goes_on_whole(file: Path, before: list[Event], after: li
 
 
 def test_opening_again_appends(file: Path) -> None:
-    fill(file, [Noted("1")])
-    fill(file, [Noted("2")])
+    fill(file, [NoteAdded("1")])
+    fill(file, [NoteAdded("2")])
     assert told(file) == ["1", "2"]
 
 
 def test_a_torn_line_longer_than_a_block(file: Path) -> None:
-    fill(file, [Noted("1")])
+    fill(file, [NoteAdded("1")])
     with file.open("ab") as stream:
         stream.write(b'{"kind": "' + b"x" * 200_000)
-    fill(file, [Noted("2")])
+    fill(file, [NoteAdded("2")])
     assert told(file) == ["1", "2"]
 
 
 def test_a_file_that_is_one_torn_line(file: Path) -> None:
     file.write_bytes(b"x" * 100_000)
-    fill(file, [Noted("2")])
+    fill(file, [NoteAdded("2")])
     assert told(file) == ["2"]
 
 
@@ -128,23 +140,23 @@ def test_a_file_that_is_one_torn_line(file: Path) -> None:
                                   b'{"n": 9, "kind": "note", "role": "", "at": 1, "data": {"text": ""}}'])  # fmt: skip
 def test_a_damaged_line_is_named_with_what_to_do(file: Path, line: bytes) -> None:
     """It used to be left out in silence, and with it perhaps the acceptance of an index."""
-    fill(file, [Noted("1")])
+    fill(file, [NoteAdded("1")])
     with file.open("ab") as stream:
         stream.write(line + b"\n")
-    fill(file, [Noted("2")])
+    fill(file, [NoteAdded("2")])
     with pytest.raises(JournalError, match=rf"{file}, line 2, .*head -n 1\b"):
         list(read_journal(file))
-    found = salvage(file)
-    assert [event.text for event in found.events if isinstance(event, Noted)] == ["1", "2"], "for showing it"
-    assert found.damaged == (2,)
+    found = salvage_journal(file)
+    assert [event.text for event in found.events if isinstance(event, NoteAdded)] == ["1", "2"], "for showing it"
+    assert found.damaged_lines == (2,)
     assert found.warning == "Line 2 of journal.jsonl is damaged and left out here."
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:1]))
-    fill(file, [Noted("2")])
+    fill(file, [NoteAdded("2")])
     assert told(file) == ["1", "2"], "what the message said to do has helped"
 
 
 def test_a_line_that_is_gone_is_noticed(file: Path) -> None:
-    fill(file, [Noted("1"), Noted("2"), Noted("3")])
+    fill(file, [NoteAdded("1"), NoteAdded("2"), NoteAdded("3")])
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + lines[2])
     with pytest.raises(JournalError, match=r"line 2, .* it was written as line 3"):
@@ -153,14 +165,14 @@ def test_a_line_that_is_gone_is_noticed(file: Path) -> None:
 
 def test_half_a_character_does_not_hurt(file: Path) -> None:
     """A lone surrogate, as a careless decoder leaves it."""
-    fill(file, [Noted("a\ud83db")])
+    fill(file, [NoteAdded("a\ud83db")])
     assert told(file)[0].startswith("a")
 
 
 def test_values_that_json_does_not_know(file: Path) -> None:
-    fill(file, [Returned("a", "look", "", facts={"path": Path("/x"), "set": {1}})])
+    fill(file, [ToolReturned("a", "look", "", facts={"path": Path("/x"), "set": {1}})])
     (event,) = read_journal(file)
-    assert isinstance(event, Returned)
+    assert isinstance(event, ToolReturned)
     assert event.facts["path"] == "/x"
 
 
@@ -190,13 +202,13 @@ def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
 
 
 def test_the_journal_is_the_owners_alone(file: Path) -> None:
-    fill(file, [Noted("")])
+    fill(file, [NoteAdded("")])
     assert file.stat().st_mode & 0o077 == 0
 
 
 def test_events_are_on_disk_at_once(file: Path) -> None:
     journal = Journal(file)
-    journal.write(Noted("1"))
+    journal.write(NoteAdded("1"))
     assert told(file) == ["1"]
     journal.close()
     journal.close()
@@ -210,10 +222,10 @@ def old(name: str) -> list[Event]:
 
 
 def test_a_journal_of_format_1_is_read() -> None:
-    assert FORMAT == 2, "keep what this version writes beside those of format 1, and a reader for it"
+    assert JOURNAL_FORMAT == 2, "keep what this version writes beside those of format 1, and a reader for it"
     events = old("format-1-whole")
     assert isinstance(events[-1], RunEnded)
-    history = History.of(events)
+    history = RunState.from_events(events)
     assert list(history.artifacts) == ["selection", "index", "module", "model"]
     assert history.actions == events[-1].result["usage"]["actions"]
     assert history.usage.input_tokens == events[-1].result["usage"]["input_tokens"]
@@ -221,11 +233,11 @@ def test_a_journal_of_format_1_is_read() -> None:
 
 def test_what_format_1_did_not_say_follows_from_the_lines_around() -> None:
     events = old("format-1-stopped")
-    assert [event.reason for event in events if isinstance(event, Told)] == ["rejected"]
-    checks = [event for event in events if isinstance(event, Checked)]
+    assert [event.reason for event in events if isinstance(event, MessageSent)] == ["rejected"]
+    checks = [event for event in events if isinstance(event, ArtifactChecked)]
     assert [check.accepted for check in checks] == [True, False]
-    history = History.of(events)
-    assert history.roles["data_engineer"].iterations == 2
+    history = RunState.from_events(events)
+    assert history.role_usage["data_engineer"].iterations == 2
     assert history.actions == 3
 
 
@@ -234,7 +246,7 @@ def test_a_run_of_format_1_goes_on_in_format_2(tmp_path: Path) -> None:
     file = tmp_path / "journal.jsonl"
     file.write_bytes((HERE / "format-1-stopped" / "journal.jsonl").read_bytes())
     before = len(old("format-1-stopped"))
-    fill(file, [Replied("going on", usage=Usage(input_tokens=3))])
+    fill(file, [ReplyReceived("going on", usage=Usage(input_tokens=3))])
     *_, last = read_journal(file)
     assert last.data["text"] == "going on"
     assert json.loads(file.read_bytes().splitlines()[-1])["n"] == before + 1

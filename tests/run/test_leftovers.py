@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from m3b.errors import WrongUse
-from m3b.run.folder import Run
-from m3b.run.leftovers import sweep
+from m3b.errors import UsageError
+from m3b.run.folder import RunFolder
+from m3b.run.leftovers import remove_leftovers
 
 LEFT = (
     ".staged-ab12/cases/case_0001.png",
@@ -33,48 +33,48 @@ KEPT = ("run.json", "locked/raw.json", "locked/model/predict.py", "view/spots/1.
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> RunFolder:
     for name in (*LEFT, *KEPT):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    return Run(tmp_path)
+    return RunFolder(tmp_path)
 
 
-def test_what_a_kill_left_is_gone(run: Run) -> None:
-    sweep(run)
-    assert {name for name in LEFT if (run.folder / name).exists()} == set()
-    assert {name for name in KEPT if not (run.folder / name).exists()} == set()
+def test_what_a_kill_left_is_gone(run: RunFolder) -> None:
+    remove_leftovers(run)
+    assert {name for name in LEFT if (run.path / name).exists()} == set()
+    assert {name for name in KEPT if not (run.path / name).exists()} == set()
 
 
-def test_a_working_directory_about_to_take_its_place_stays(run: Run) -> None:
+def test_a_working_directory_about_to_take_its_place_stays(run: RunFolder) -> None:
     """Once the Data Engineer's is moved away, it is whole, and the only one there is."""
-    (run.folder / "scratch").mkdir()
-    sweep(run)
-    assert (run.folder / ".work.part/Datapath/train.json").is_file()
+    (run.path / "scratch").mkdir()
+    remove_leftovers(run)
+    assert (run.path / ".work.part/Datapath/train.json").is_file()
 
 
 def test_links_in_place_of_leftovers_lead_nowhere(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / ".x.py.0123456789ab.tmp").write_text("kept")
-    run = Run(tmp_path / "run")
-    run.folder.mkdir()
-    (run.folder / ".frozen").symlink_to(outside)
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / ".frozen").symlink_to(outside)
     run.work.symlink_to(outside)
-    sweep(run)
-    assert not (run.folder / ".frozen").is_symlink()
+    remove_leftovers(run)
+    assert not (run.path / ".frozen").is_symlink()
     assert (outside / ".x.py.0123456789ab.tmp").read_text() == "kept"
 
 
 def test_a_folder_in_which_a_run_was_killed_before_its_record_can_be_used(tmp_path: Path) -> None:
     """It could neither be resumed nor started again."""
-    Run.create(tmp_path / "run").lock()
-    with pytest.raises(WrongUse, match="not an empty folder"):
-        Run.create(tmp_path / "run")  # that process is still there
+    RunFolder.create(tmp_path / "run").lock()
+    with pytest.raises(UsageError, match="not an empty folder"):
+        RunFolder.create(tmp_path / "run")  # that process is still there
     (tmp_path / "killed/work").mkdir(parents=True)
     (tmp_path / "killed/.lock").write_text("4711 host")
-    Run.create(tmp_path / "killed").lock()
+    RunFolder.create(tmp_path / "killed").lock()
     (tmp_path / "mine/work").mkdir(parents=True)
     (tmp_path / "mine/work/mine.txt").write_text("keep me")
-    with pytest.raises(WrongUse, match="not an empty folder"):
-        Run.create(tmp_path / "mine")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        RunFolder.create(tmp_path / "mine")

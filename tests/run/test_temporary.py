@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.sandbox import Mounts, choose
+from m3b.sandbox import Mounts, choose_sandbox
 from m3b.untrusted import TemporaryFolder
 from m3b.untrusted.temporary import sweep_temporary
 
@@ -103,7 +103,9 @@ def test_without_locks_an_old_folder_of_a_process_that_is_gone_goes(
 def test_the_folder_of_a_running_script_stays(place: Path) -> None:
     work = place / "work"
     work.mkdir()
-    running = choose("off").start(["sleep", "600"], cwd=work, mounts=Mounts(write=(work,)), output=place / "output")
+    running = choose_sandbox("off").start(
+        ["sleep", "600"], cwd=work, mounts=Mounts(write=(work,)), output=place / "output"
+    )
     try:
         sweep_temporary()
         assert len(list(place.glob("m3b-sandbox-*"))) == 1

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline"))
 
 from pipeline_kit import REQUEST, actor, copy_run, make_spots, play
 
-from m3b import Pipeline, WrongUse, verify
+from m3b import Pipeline, UsageError, verify
 from m3b.cli.app import app
-from m3b.journal import JournalError, digest, read_journal
+from m3b.journal import JournalError, digest_line, read_journal
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +34,22 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def changed(place: Path, expect: str = "") -> dict[str, str]:
-    return {one.what: one.detail for one in verify(place, expect).findings if one.state == "changed"}
+    return {one.subject: one.detail for one in verify(place, expect).comparisons if one.state == "changed"}
 
 
 def test_a_finished_run_is_what_it_was_wherever_it_lies(finished: Path, run: Path) -> None:
     for place in (finished, run):
         found = verify(place)
         assert found.ok
-        assert [one.state for one in found.findings] == ["same"] * 7, found.findings
-        assert found.fingerprint == digest((run / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1])
+        assert [one.state for one in found.comparisons] == ["same"] * 7, found.comparisons
+        assert found.fingerprint == digest_line((run / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1])
 
 
 def test_every_line_is_bound_to_the_one_before(finished: Path) -> None:
     before = ""
     for line in (finished / "journal.jsonl").read_bytes().splitlines(keepends=True):
         assert json.loads(line)["prev"] == before
-        before = digest(line)
+        before = digest_line(line)
 
 
 def rewrite(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
@@ -125,7 +125,7 @@ def test_a_journal_that_was_made_anew_meets_the_fingerprint_kept_elsewhere(run: 
     lines, before = [], ""
     for line in (run / "journal.jsonl").read_text().replace("Indexed.", "Ignored.").splitlines():
         lines.append(json.dumps({**json.loads(line), "prev": before}, ensure_ascii=False).encode() + b"\n")
-        before = digest(lines[-1])
+        before = digest_line(lines[-1])
     (run / "journal.jsonl").write_bytes(b"".join(lines))
     assert verify(run).ok, "which docs/security.md says"
     assert "the fingerprint that was expected" in changed(run, noted)
@@ -138,8 +138,8 @@ def test_a_model_alone(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "model", place)
     found = verify(place)
     assert found.ok
-    assert [one.state for one in found.findings] == ["same", "unknown"], "no run lies around it"
-    assert [one.state for one in verify(run / "model").findings] == ["same", "same"]
+    assert [one.state for one in found.comparisons] == ["same", "unknown"], "no run lies around it"
+    assert [one.state for one in verify(run / "model").comparisons] == ["same", "same"]
     (place / "README.md").write_text("mine")
     assert verify(place, found.fingerprint[:12]).ok, "the card belongs to people"
     assert not verify(place, found.fingerprint[:11]).ok, "too short to tell anything"
@@ -158,5 +158,5 @@ def test_the_command(run: Path) -> None:
     assert told.exit_code == 1
     assert not json.loads(told.output)["ok"]
     assert CliRunner().invoke(app, ["verify", str(run / "work")]).exit_code != 0
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         verify(run / "nothing")

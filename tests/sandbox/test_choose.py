@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from m3b.errors import SandboxError, WrongUse
-from m3b.sandbox import choose, diagnose
+from m3b.errors import SandboxError, UsageError
+from m3b.sandbox import choose_sandbox, diagnose_sandboxes
 from m3b.sandbox.guard import rules
 
 
 def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, found: list[Path]) -> None:
-    monkeypatch.setattr("m3b.sandbox.bubblewrap.executables", lambda: found)
+    monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", lambda: found)
 
 
 def test_auto_refuses_where_nothing_works_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     no_bubblewrap(monkeypatch, [Path("/bin/false")])
-    monkeypatch.setattr(rules, "abi", lambda: 0)
+    monkeypatch.setattr(rules, "landlock_abi", lambda: 0)
     with pytest.raises(SandboxError) as caught:
-        choose("auto")
+        choose_sandbox("auto")
     said = str(caught.value)
     assert "bubblewrap (/bin/false)" in said
     assert "the kernel has no Landlock" in said
@@ -33,24 +33,24 @@ def test_auto_refuses_where_nothing_works_and_says_why(monkeypatch: pytest.Monke
 
 def test_auto_takes_no_weak_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
     no_bubblewrap(monkeypatch, [])
-    monkeypatch.setattr(rules, "abi", lambda: 4)
+    monkeypatch.setattr(rules, "landlock_abi", lambda: 4)
     with pytest.raises(SandboxError, match="ABI 4, and 6 is needed"):
-        choose("auto")
+        choose_sandbox("auto")
 
 
 def test_auto_falls_back_to_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    if rules.abi() < 6:
+    if rules.landlock_abi() < 6:
         pytest.skip("this kernel's Landlock is too old")
     no_bubblewrap(monkeypatch, [])
-    assert choose("auto").name == "landlock"
+    assert choose_sandbox("auto").name == "landlock"
 
 
 def test_a_named_backend_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     no_bubblewrap(monkeypatch, [])
     with pytest.raises(SandboxError, match="no bwrap program"):
-        choose("bubblewrap")
-    assert choose("off").name == "off"
-    assert "NOT confined" in choose("off").level
+        choose_sandbox("bubblewrap")
+    assert choose_sandbox("off").name == "off"
+    assert "NOT confined" in choose_sandbox("off").level
 
 
 TOLD = """
@@ -81,18 +81,18 @@ def test_an_interpreter_that_was_called_by_way_of_another_folder(tmp_path: Path,
 
 
 def test_unknown_modes_and_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WrongUse, match="unknown sandbox 'none'"):
-        choose("none")
+    with pytest.raises(UsageError, match="unknown sandbox 'none'"):
+        choose_sandbox("none")
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SandboxError, match="Linux container"):
-        choose("off")
-    assert [p.works for p in diagnose()] == [False]
+        choose_sandbox("off")
+    assert [p.works for p in diagnose_sandboxes()] == [False]
 
 
 def test_diagnose_tells_of_every_backend() -> None:
-    names = " ".join(probe.name for probe in diagnose())
+    names = " ".join(probe.name for probe in diagnose_sandboxes())
     assert all(word in names for word in ("bubblewrap", "landlock", "gpu"))
-    assert all(probe.detail for probe in diagnose())
+    assert all(probe.detail for probe in diagnose_sandboxes())
 
 
 def test_importing_loads_nothing_heavy() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from m3b.sandbox import environment
-from m3b.sandbox.environment import variables
+from m3b.sandbox.environment import command_environment
 
 
 def test_nothing_of_the_caller_is_passed_on_but_devices_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "of the caller")
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # two threads that sleep at every wait are slower than one
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    made = variables("/tmp", {"MORE": "1"})
+    made = command_environment("/tmp", {"MORE": "1"})
     assert (made["HOME"], made["MORE"], made["CUDA_VISIBLE_DEVICES"]) == ("/tmp", "1", "1")
     assert not {"SECRET_KEY", "OMP_WAIT_POLICY"} & set(made)
 
@@ -22,7 +22,7 @@ def test_nothing_of_the_caller_is_passed_on_but_devices_and_threads(monkeypatch:
     [("", "4"), ("1", "1"), ("3,1", "3"), ("64", "4"), ("0", "1"), ("many", "4"), ("-2", "4")],
 )
 def test_omp_num_threads_lowers_the_threads(monkeypatch: pytest.MonkeyPatch, asked: str, threads: str) -> None:
-    monkeypatch.setattr(environment, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(environment, "count_usable_cpus", lambda: 4)
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    made = variables("/tmp", {})
+    made = command_environment("/tmp", {})
     assert {made[f"{name}_NUM_THREADS"] for name in ("OMP", "MKL", "OPENBLAS")} == {threads}

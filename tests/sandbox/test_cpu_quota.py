@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from m3b.run import sandbox_runner
 from m3b.sandbox import environment
-from m3b.sandbox.cpu_quota import quota
+from m3b.sandbox.cpu_quota import read_cpu_quota
 
 
 def lay(place: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
@@ -43,11 +43,11 @@ def lay(place: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
     ],
 )  # fmt: skip
 def test_the_tightest_group_counts(tmp_path: Path, groups: str, files: dict[str, str], share: float | None) -> None:
-    assert quota(*lay(tmp_path, groups, files)) == share
+    assert read_cpu_quota(*lay(tmp_path, groups, files)) == share
 
 
 def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
-    assert quota(tmp_path / "absent", tmp_path) is None
+    assert read_cpu_quota(tmp_path / "absent", tmp_path) is None
 
 
 @given(groups=st.text(max_size=60), text=st.text(max_size=20))
@@ -57,7 +57,7 @@ def test_what_no_kernel_writes_is_no_limit_and_no_error(
     place = tmp_path_factory.mktemp("groups")
     (place / "cpu.max").write_text(text, encoding="utf-8")
     (place / "cgroup").write_text(groups, encoding="utf-8")
-    found = quota(place / "cgroup", place)
+    found = read_cpu_quota(place / "cgroup", place)
     assert found is None or found > 0
 
 
@@ -66,7 +66,7 @@ def test_commands_and_agents_are_told_of_the_share(
     monkeypatch: pytest.MonkeyPatch, share: float | None, cpus: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(environment, "quota", lambda: share)
+    monkeypatch.setattr(environment, "read_cpu_quota", lambda: share)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert environment.variables("/tmp", {})["OMP_NUM_THREADS"] == str(cpus)
-    assert f"{cpus} CPU core" in sandbox_runner.device()
+    assert environment.command_environment("/tmp", {})["OMP_NUM_THREADS"] == str(cpus)
+    assert f"{cpus} CPU core" in sandbox_runner.describe_device()

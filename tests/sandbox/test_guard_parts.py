@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.sandbox import bundle
-from m3b.sandbox.environment import bootstrap
+from m3b.sandbox.environment import bootstrap_command
 from m3b.sandbox.guard import disk, seccomp, syscalls, tree
-from m3b.sandbox.guard.cleanup import remove
-from m3b.sandbox.guard.job import Seccomp
+from m3b.sandbox.guard.cleanup import remove_private_folder
+from m3b.sandbox.guard.job import SeccompPolicy
 from m3b.sandbox.guard.output import CappedOutput
-from m3b.sandbox.landlock import without
+from m3b.sandbox.landlock import list_paths_without
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(2, 60))
@@ -27,7 +27,7 @@ def test_output_is_whole_or_head_and_tail(pieces: list[bytes], size: int) -> Non
     with tempfile.TemporaryFile() as file:
         output = CappedOutput(file.fileno(), size)
         for piece in pieces:
-            output.add(piece)
+            output.append(piece)
         output.flush()
         file.seek(0)
         written = file.read()
@@ -42,15 +42,15 @@ def test_output_is_whole_or_head_and_tail(pieces: list[bytes], size: int) -> Non
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=15), st.integers(0, 2**22))
 def test_stat_lines_with_any_name(name: str, parent: int) -> None:
     fields = ["S", str(parent), "7", "1", "0", "-1", *["0"] * 11, "5", "0", "99", "1000", "3"]
-    found = tree.Stat(f"123 ({name}) " + " ".join(fields) + "\n")
+    found = tree.ProcessStat(f"123 ({name}) " + " ".join(fields) + "\n")
     assert (found.parent, found.state, found.group, found.threads) == (parent, "S", 7, 5)
     assert found.resident == 3 * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_this_process_is_in_the_tree_of_its_parent() -> None:
-    assert os.getpid() in tree.below(os.getppid())
-    assert tree.threads_of(os.getuid()) >= 1
-    assert tree.threads_everywhere() >= 1
+    assert os.getpid() in tree.list_descendants(os.getppid())
+    assert tree.count_user_threads(os.getuid()) >= 1
+    assert tree.count_machine_threads() >= 1
 
 
 def run_filter(program: list[seccomp.Instruction], number: int, arch: int, arguments: tuple[int, ...] = ()) -> int:
@@ -84,9 +84,15 @@ MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 def asker(machine: str, **calls: Any) -> Callable[..., int]:
     """`ask(name, *arguments)`: what the filter answers to one call."""
     settings = {"families": [int(socket.AF_UNIX)], "beside_others": False, "connects": True, **calls}
-    program = seccomp.build(Seccomp(**settings), machine)  # type: ignore[typeddict-item]
+    program = seccomp.build_filter(SeccompPolicy(**settings), machine)  # type: ignore[typeddict-item]
     column, arch = MACHINES[machine]
-    known = {**syscalls.DENIED, **syscalls.METADATA, **syscalls.NAMES, **syscalls.CONNECTING, **syscalls.EXAMINED}
+    known = {
+        **syscalls.DENIED_CALLS,
+        **syscalls.METADATA_CALLS,
+        **syscalls.NAME_CALLS,
+        **syscalls.CONNECTING_CALLS,
+        **syscalls.EXAMINED_CALLS,
+    }
 
     def ask(name: str | int, *arguments: int) -> int:
         number = name if isinstance(name, int) else known[name][column]
@@ -103,10 +109,10 @@ def calls_of(table: dict[str, tuple[int | None, int | None]], machine: str) -> l
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_filter_answers_as_meant(machine: str, beside: bool) -> None:
     ask = asker(machine, beside_others=beside)
-    assert {ask(n) for n in calls_of(syscalls.DENIED, machine)} == {DENY}
-    assert {ask(n) for n in calls_of(syscalls.METADATA, machine)} == {FAKE if beside else ALLOW}
-    assert {ask(n) for n in calls_of(syscalls.NAMES, machine)} == {UNSUPPORTED if beside else ALLOW}
-    assert {ask(n) for n in calls_of(syscalls.CONNECTING, machine)} == {ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.DENIED_CALLS, machine)} == {DENY}
+    assert {ask(n) for n in calls_of(syscalls.METADATA_CALLS, machine)} == {FAKE if beside else ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.NAME_CALLS, machine)} == {UNSUPPORTED if beside else ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.CONNECTING_CALLS, machine)} == {ALLOW}
     assert ask("socket", int(socket.AF_UNIX), 1) == ALLOW
     assert ask("socket", int(socket.AF_UNIX), 1 | socket.SOCK_CLOEXEC) == ALLOW
     assert ask("socket", int(socket.AF_UNIX), 2) == (DENY if beside else ALLOW)
@@ -134,7 +140,7 @@ def test_the_filter_answers_as_meant(machine: str, beside: bool) -> None:
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_of_a_command_alone(machine: str) -> None:
     ask = asker(machine, families=[], beside_others=True, connects=False)
-    assert {ask(n) for n in calls_of(syscalls.CONNECTING, machine)} == {DENY}
+    assert {ask(n) for n in calls_of(syscalls.CONNECTING_CALLS, machine)} == {DENY}
     assert ask("socket", int(socket.AF_UNIX), 1) == DENY
     assert ask("socketpair", int(socket.AF_UNIX), 1) == ALLOW
 
@@ -168,19 +174,25 @@ def test_no_file_gets_a_set_user_bit(machine: str, mode: int, flags: int) -> Non
 
 
 def test_calls_of_other_machines_end_the_process() -> None:
-    program = seccomp.build(Seccomp(families=[], beside_others=False, connects=True), "x86_64")
+    program = seccomp.build_filter(SeccompPolicy(families=[], beside_others=False, connects=True), "x86_64")
     assert run_filter(program, 1, 0x40000003) == KILL  # 32-bit calls
 
 
 def test_the_tables_hold_no_number_twice() -> None:
-    tables = (syscalls.DENIED, syscalls.METADATA, syscalls.NAMES, syscalls.CONNECTING, syscalls.EXAMINED)
+    tables = (
+        syscalls.DENIED_CALLS,
+        syscalls.METADATA_CALLS,
+        syscalls.NAME_CALLS,
+        syscalls.CONNECTING_CALLS,
+        syscalls.EXAMINED_CALLS,
+    )
     for column in (0, 1):
         found = {(name, n[column]) for table in tables for name, n in table.items() if n[column] is not None}
         assert len(found) == len({number for _, number in found})
 
 
 def total(folder: Path) -> int:
-    return [step for step in disk.count([str(folder)]) if step is not None][-1].size
+    return [step for step in disk.count_usage([str(folder)]) if step is not None][-1].size
 
 
 def test_disk_count_follows_no_links_and_counts_hard_links_once(tmp_path: Path) -> None:
@@ -200,9 +212,9 @@ def test_growth_counts_from_its_start(tmp_path: Path) -> None:
     growth = disk.Growth([str(tmp_path), str(tmp_path / "missing")], 2_000_000, 100)
     assert growth.step(0) == ""
     (tmp_path / "new").write_bytes(b"x" * 1_500_000)
-    growth._next = 0.0
+    growth._next_count_at = 0.0
     assert growth.step(0) == ""
-    growth._next = 0.0
+    growth._next_count_at = 0.0
     assert growth.step(1_000_000) == "disk"
 
 
@@ -214,10 +226,10 @@ def test_growth_counts_files_folders_and_links(tmp_path: Path) -> None:
         (tmp_path / f"file{number}").touch()
         (tmp_path / f"folder{number}").mkdir()
         (tmp_path / f"link{number}").symlink_to("old1")
-    growth._next = 0.0
+    growth._next_count_at = 0.0
     assert growth.step(0) == ""
     (tmp_path / "one more").touch()
-    growth._next = 0.0
+    growth._next_count_at = 0.0
     assert growth.step(0) == "files"
 
 
@@ -231,7 +243,7 @@ def test_cleanup_removes_what_is_closed_and_follows_no_link(tmp_path: Path) -> N
     gone.chmod(0o500)
     tmp_path.chmod(0o755)
     for folder in (str(gone), str(gone), str(gone) + "/", ""):
-        remove(folder)
+        remove_private_folder(folder)
     assert not gone.exists()
     assert tmp_path.stat().st_mode & 0o777 == 0o755  # the folder around it stays as it is
     assert (kept / "file").read_text() == "x"
@@ -247,7 +259,7 @@ def test_what_is_left_without_the_hidden_paths(files: list[list[str]], hidden: l
         for parts in files:
             (root / "/".join(parts)).mkdir(parents=True, exist_ok=True)
         away = [root / "/".join(parts) for parts in hidden]
-        rest = without(root, away)
+        rest = list_paths_without(root, away)
         for path in (root / "/".join(parts) for parts in files):
             covered = any(path.is_relative_to(r) for r in rest)
             is_hidden = any(path.is_relative_to(h) for h in away)
@@ -256,16 +268,18 @@ def test_what_is_left_without_the_hidden_paths(files: list[list[str]], hidden: l
 
 
 def test_the_guards_start_without_what_takes_long_to_import() -> None:
-    *python, code = bootstrap("supervisor")
+    *python, code = bootstrap_command("supervisor")
     loaded = code.replace("sys.exit(supervisor.main(sys.argv[1:]))", "from guard import launcher; print(*sys.modules)")
-    ran = subprocess.run([*python, loaded], capture_output=True, text=True, check=True, pass_fds=(bundle.descriptor(),))
+    ran = subprocess.run(
+        [*python, loaded], capture_output=True, text=True, check=True, pass_fds=(bundle.bundle_descriptor(),)
+    )
     modules = set(ran.stdout.split())
     assert {"guard.supervisor", "guard.reaper", "guard.launcher"} <= modules
     assert not modules & {"signal", "enum", "subprocess", "json", "re", "pathlib", "typing", "guard.seccomp"}
 
 
 def test_the_code_of_the_guards_cannot_be_changed_by_whoever_holds_it() -> None:
-    code = bundle.descriptor()
+    code = bundle.bundle_descriptor()
     before = os.pread(code, 64, 0)
     again = os.open(f"/proc/self/fd/{code}", os.O_RDWR)
     try:

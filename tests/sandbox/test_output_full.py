@@ -16,9 +16,9 @@ def test_a_full_disk_is_noted_and_nothing_raised() -> None:
     target = os.open("/dev/full", os.O_RDWR)
     try:
         output = CappedOutput(target, 100)
-        assert not output.failed
-        output.add(b"x" * 500)
+        assert not output.has_failed
+        output.append(b"x" * 500)
         output.flush()
-        assert output.failed
+        assert output.has_failed
     finally:
         os.close(target)

@@ -13,7 +13,7 @@ from m3b.data.spec.given import spec_of
 from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
 from m3b.data.survey import survey
 from m3b.errors import DataError
-from m3b.tasks import asked_task
+from m3b.tasks import find_requested_task
 
 SIZE = (20, 24)
 REQUEST = "Detect anomalies on brain MRI slices"
@@ -51,9 +51,9 @@ def best(root: Path, request: str = REQUEST) -> tuple[Executed, Proposal]:
 
 
 def test_anomalies_are_a_detection_unless_their_kind_is_asked_for() -> None:
-    assert asked_task(REQUEST) == asked_task("Anomaly detection in chest X-rays") == "detection"
-    assert asked_task("Classify anomalies of the retina") == ""
-    assert asked_task("Which anomaly does the retina show?") == ""
+    assert find_requested_task(REQUEST) == find_requested_task("Anomaly detection in chest X-rays") == "detection"
+    assert find_requested_task("Classify anomalies of the retina") == ""
+    assert find_requested_task("Which anomaly does the retina show?") == ""
 
 
 @pytest.mark.parametrize("top", ["", "Brain_AD/", "data/Brain_AD/"])

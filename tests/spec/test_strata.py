@@ -11,7 +11,7 @@ from spec_kit import picture, read
 
 from m3b.data.spec import strata
 from m3b.data.spec.split import JUDGED, Unit, draw
-from m3b.metrics.verdict import ENOUGH
+from m3b.metrics.verdict import MIN_VERDICT_PATIENTS
 
 SPEC = {"task": "segmentation", "images": {"files": {"pattern": "img/{case}.png"}},
         "masks": {"files": {"pattern": "gt/{case}.png"}, "case": "{case}", "classes": {"organ": 1, "tumour": 2}}}  # fmt: skip
@@ -50,7 +50,7 @@ def test_a_drawn_split_has_as_many_patients_for_testing_as_a_verdict_needs(group
         assert {sum(one.group in held for one in halves if one.classes == (name,)) for name in ("ill", "well")} == {
             tested
         }
-    assert JUDGED == ENOUGH
+    assert JUDGED == MIN_VERDICT_PATIENTS
 
 
 def test_masks_of_many_cases_are_not_opened(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

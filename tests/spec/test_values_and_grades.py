@@ -21,7 +21,7 @@ from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.spec.proposals.order import in_order
 from m3b.data.spec.proposals.values import unit_asked, unit_in
 from m3b.data.survey import survey
-from m3b.tasks import asked_task
+from m3b.tasks import find_requested_task
 
 
 def hands(root: Path, column: str, cells: Sequence[object], more: Sequence[object] = ()) -> Path:
@@ -128,7 +128,7 @@ def test_the_order_of_grades(names: str, request_text: str, order: str) -> None:
     ],
 )
 def test_what_a_request_asks_for(request_text: str, task: str) -> None:
-    assert asked_task(request_text) == task
+    assert find_requested_task(request_text) == task
 
 
 def test_units() -> None:

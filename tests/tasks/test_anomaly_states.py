@@ -16,10 +16,10 @@ from m3b.data.index import LABELS, TEST, TRAIN, Index, guess_task, read_index, w
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import judge
-from m3b.models import Prediction, Promise, check_output
-from m3b.tasks import family
+from m3b.models import ModelInfo, Prediction, parse_predictions
+from m3b.tasks import get_family
 
-DETECTION = family("detection")
+DETECTION = get_family("detection")
 
 
 def states(n: int, ill: int, first: int = 0) -> tuple[Record, ...]:
@@ -36,7 +36,7 @@ def test_an_index_of_states_is_written_and_read(tmp_path: Path) -> None:
     index = read_index(tmp_path, guess_task(tmp_path))
     assert (index.task, index.stated, index.masked, index.boxed) == ("detection", True, False, False)
     assert [record.extra["abnormal"] for record in index.test] == [True, True, False, False]
-    assert DETECTION.default_metric(index) == "image_auroc"
+    assert DETECTION.get_default_metric(index) == "image_auroc"
 
 
 def test_states_and_masks_do_not_go_together(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_states_are_measured_by_the_anomaly_score(tmp_path: Path) -> None:
         for r in index.test
     ]
     rows = [DETECTION.measure(r, a, index, tmp_path) for r, a in zip(index.test, answers, strict=True)]
-    trivial = DETECTION.trivial(index.train, index.test, index, tmp_path)
+    trivial = DETECTION.predict_baseline(index.train, index.test, index, tmp_path)
     scores = DETECTION.score(
-        json.loads(json.dumps(rows)), index, primary="image_auroc", trivial=json.loads(json.dumps(trivial))
+        json.loads(json.dumps(rows)), index, primary="image_auroc", baseline=json.loads(json.dumps(trivial))
     )
     truth = [r.extra["abnormal"] for r in index.test]
     assert scores.primary.value == pytest.approx(roc_auc_score(truth, [a.anomaly_score for a in answers]))
@@ -109,8 +109,8 @@ def test_states_are_measured_by_the_anomaly_score(tmp_path: Path) -> None:
 
 def test_answers_on_altered_copies_are_compared_by_their_scores() -> None:
     rows = [{"image": "a", "patient": "p", "abnormal": True, "anomaly_score": score} for score in (0.9, 0.6)]
-    assert DETECTION.distance(rows[0], rows[1]) == pytest.approx(0.3)
-    assert DETECTION.change([(rows[0], rows[1])], rows) == pytest.approx(0.3)
+    assert DETECTION.answer_distance(rows[0], rows[1]) == pytest.approx(0.3)
+    assert DETECTION.mean_answer_change([(rows[0], rows[1])], rows) == pytest.approx(0.3)
 
 
 def test_maps_are_measured_pixel_by_pixel(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_maps_are_measured_pixel_by_pixel(tmp_path: Path) -> None:
         found.append(levels.ravel())
     index = Index((*records[:12],), (*records[12:],), ("lesion",), "detection", {"lesion": 1})
     rows = [DETECTION.measure(r, a, index, tmp_path) for r, a in zip(index.test, answers[12:], strict=True)]
-    trivial = DETECTION.trivial(index.train, index.test, index, tmp_path)
-    scores = DETECTION.score(rows, index, primary="pixel_auroc", trivial=trivial)
+    trivial = DETECTION.predict_baseline(index.train, index.test, index, tmp_path)
+    scores = DETECTION.score(rows, index, primary="pixel_auroc", baseline=trivial)
     expected = roc_auc_score(np.concatenate(truth[12:]), np.concatenate(found[12:]))
     assert scores.primary.value == pytest.approx(expected)
     assert scores.primary.baseline is not None
@@ -149,16 +149,16 @@ def test_maps_are_measured_pixel_by_pixel(tmp_path: Path) -> None:
 
 
 def test_answers_may_be_a_score_alone_and_name_a_map(tmp_path: Path) -> None:
-    promise = Promise("detection", ("anomaly",), True)
-    (answer,) = check_output([{"image": "a.png", "anomaly_score": 0.25}], ["a.png"], promise)
+    promise = ModelInfo("detection", ("anomaly",), True)
+    (answer,) = parse_predictions([{"image": "a.png", "anomaly_score": 0.25}], ["a.png"], promise)
     assert (answer.anomaly_score, answer.boxes, answer.anomaly_map) == (0.25, None, None)
     (tmp_path / "masks").mkdir()
     (tmp_path / "masks" / "a.png").write_bytes(b"x")
     item = {"image": "a.png", "anomaly_score": 0.25, "anomaly_map": "masks/a.png"}
-    (answer,) = check_output([item], ["a.png"], promise, folder=tmp_path)
+    (answer,) = parse_predictions([item], ["a.png"], promise, folder=tmp_path)
     assert answer.anomaly_map == tmp_path / "masks" / "a.png"
     assert answer.to_dict()["anomaly_map"].endswith("a.png")
     with pytest.raises(ModelError, match="is not a file below the folder"):
-        check_output([{**item, "anomaly_map": "../a.png"}], ["a.png"], promise, folder=tmp_path)
+        parse_predictions([{**item, "anomaly_map": "../a.png"}], ["a.png"], promise, folder=tmp_path)
     with pytest.raises(ModelError, match="neither `masks` nor `boxes` nor `anomaly_score`"):
-        check_output([{"image": "a.png"}], ["a.png"], promise)
+        parse_predictions([{"image": "a.png"}], ["a.png"], promise)

@@ -18,10 +18,10 @@ from m3b.data.altering import CROP, NOISE, WAYS, alter
 from m3b.data.index import Index
 from m3b.data.records import BoxLabel, Record, Report
 from m3b.metrics import judge
-from m3b.models import BoxAnswer, Prediction
-from m3b.tasks import family
-from m3b.tasks.agreement import of_boxes, of_figures, of_numbers, of_texts
-from m3b.tasks.control import controlled, copies_of, with_copies
+from m3b.models import DetectedBox, Prediction
+from m3b.tasks import get_family
+from m3b.tasks.agreement import box_distance, mask_distance, number_distance, text_distance
+from m3b.tasks.control import add_lookup_control, attach_copies, plan_copies
 
 SIDE, CASES = 64, 44
 GRADES = ("0", "1", "2", "3")
@@ -109,7 +109,7 @@ class Scene:
                 Image.fromarray(mask.astype(np.uint8)).save(out)
                 return Prediction(str(file), mask=out)
             case "detection":
-                return Prediction(str(file), boxes=(BoxAnswer("square", box_of(mask), 0.9),))
+                return Prediction(str(file), boxes=(DetectedBox("square", box_of(mask), 0.9),))
             case "report":
                 return Prediction(str(file), findings=WORDS[int(np.clip(round(level), 0, 3))], impression="")
             case "regression":
@@ -124,21 +124,21 @@ class Scene:
 
     def scored(self, model: Model) -> tuple[Any, Mapping[str, Any]]:
         """The scores, and the control among them, as a run computes both."""
-        of_task = family(self.task)
-        copies = copies_of(self.index.test, self.index, of_task, self.top)
+        of_task = get_family(self.task)
+        copies = plan_copies(self.index.test, self.index, of_task, self.top)
         staged, done = [], []
         for at, copy in enumerate(copies):
             staged.append(self.top / "staged" / f"{at}.png")
-            shutil.copy(self.top / self.index.test[copy.of].reference, staged[-1])
-            done.append(alter(staged[-1], copy.way))
+            shutil.copy(self.top / self.index.test[copy.record_position].reference, staged[-1])
+            done.append(alter(staged[-1], copy.alteration))
         files = [*(self.top / record.reference for record in self.index.test), *staged]
-        asked = [*self.index.test, *(self.index.test[copy.of] for copy in copies)]
+        asked = [*self.index.test, *(self.index.test[copy.record_position] for copy in copies)]
         rows = [of_task.measure(one, model(file), self.index, self.top) for one, file in zip(asked, files, strict=True)]
-        held = with_copies(rows[: len(self.index.test)], copies, rows[len(self.index.test) :], done)
+        held = attach_copies(rows[: len(self.index.test)], copies, rows[len(self.index.test) :], done)
         held = json.loads(json.dumps(held))
-        trivial = of_task.trivial(self.index.train, self.index.test, self.index, self.top)
-        default = of_task.default_metric(self.index)
-        scores = controlled(of_task.score(held, self.index, primary=default, trivial=trivial), held, of_task)
+        trivial = of_task.predict_baseline(self.index.train, self.index.test, self.index, self.top)
+        default = of_task.get_default_metric(self.index)
+        scores = add_lookup_control(of_task.score(held, self.index, primary=default, baseline=trivial), held, of_task)
         return scores, scores.details["control"]
 
 
@@ -172,33 +172,36 @@ def test_an_honest_model_passes_and_one_that_looks_its_answers_up_does_not(tmp_p
 @pytest.mark.parametrize("task", TASKS)
 def test_answers_that_are_places_are_not_compared_on_crops(tmp_path: Path, task: str) -> None:
     scene = Scene(tmp_path, task)
-    ways = {copy.way for copy in copies_of(scene.index.test, scene.index, family(task), tmp_path)}
+    ways = {copy.alteration for copy in plan_copies(scene.index.test, scene.index, get_family(task), tmp_path)}
     assert ways == ({NOISE} if task in ("segmentation", "detection") else set(WAYS))
-    assert len({copy.of for copy in copies_of(scene.index.test, scene.index, family(task), tmp_path)}) >= 5
+    assert (
+        len({copy.record_position for copy in plan_copies(scene.index.test, scene.index, get_family(task), tmp_path)})
+        >= 5
+    )
     assert CROP in WAYS
 
 
 def test_boxes_agree_as_far_as_they_overlap_and_are_sure() -> None:
     one = [[[0, 0, 10, 10], "a", 0.8]]
-    assert of_boxes(one, one) == of_boxes([], []) == 0.0
-    assert of_boxes(one, []) == of_boxes(one, [[[0, 0, 10, 10], "b", 0.8]]) == 1.0
-    assert of_boxes(one, [[[0, 0, 10, 5], "a", 0.8]]) == pytest.approx(0.5)
-    assert of_boxes(one, [*one, [[40, 40, 50, 50], "a", 0.01]]) < 0.01, "what nobody is sure of counts little"
+    assert box_distance(one, one) == box_distance([], []) == 0.0
+    assert box_distance(one, []) == box_distance(one, [[[0, 0, 10, 10], "b", 0.8]]) == 1.0
+    assert box_distance(one, [[[0, 0, 10, 5], "a", 0.8]]) == pytest.approx(0.5)
+    assert box_distance(one, [*one, [[40, 40, 50, 50], "a", 0.01]]) < 0.01, "what nobody is sure of counts little"
     twice = [*one, [[1, 1, 11, 11], "a", 0.8]]
-    assert of_boxes(one, twice) == pytest.approx(1 / 3), "a box is paired once"
-    assert of_boxes([[[0, 0, 0, 2, 2, 2], "a", 1.0]], [[[0, 0, 1, 2, 2, 2], "a", 1.0]]) == pytest.approx(0.5)
+    assert box_distance(one, twice) == pytest.approx(1 / 3), "a box is paired once"
+    assert box_distance([[[0, 0, 0, 2, 2, 2], "a", 1.0]], [[[0, 0, 1, 2, 2, 2], "a", 1.0]]) == pytest.approx(0.5)
 
 
 def test_texts_numbers_and_figures_agree_as_far_as_they_are_alike() -> None:
-    assert of_texts("", "") == of_texts("No effusion.", "no effusion") == 0.0
-    assert of_texts("no effusion", "large mass") == 1.0
-    assert of_texts("a b c d", "a b x y") == pytest.approx(0.5)
-    assert of_numbers([(1.0, 2.0), (5.0, 5.0)], [0.0, 10.0]) == pytest.approx(0.1)
-    assert of_numbers([(0.0, 99.0)], [0.0, 10.0]) == 1.0
-    assert of_numbers([(1.0, 2.0)], [3.0, 3.0]) == 0.0, "no spread, no unit"
+    assert text_distance("", "") == text_distance("No effusion.", "no effusion") == 0.0
+    assert text_distance("no effusion", "large mass") == 1.0
+    assert text_distance("a b c d", "a b x y") == pytest.approx(0.5)
+    assert number_distance([(1.0, 2.0), (5.0, 5.0)], [0.0, 10.0]) == pytest.approx(0.1)
+    assert number_distance([(0.0, 99.0)], [0.0, 10.0]) == 1.0
+    assert number_distance([(1.0, 2.0)], [3.0, 3.0]) == 0.0, "no spread, no unit"
     mask = {"x": [0.9, 1.0, 0.0, 5, 5, 9.0], "y": [None, None, None, 0, 0, 9.0]}
-    assert of_figures(mask, {**mask, "x": [0.7, 1.0, 0.0, 5, 5, 9.0]}) == pytest.approx(0.1)
-    assert of_figures(mask, {**mask, "y": [0.0, 0.0, "inf", 0, 3, 9.0]}) == pytest.approx(0.5)
+    assert mask_distance(mask, {**mask, "x": [0.7, 1.0, 0.0, 5, 5, 9.0]}) == pytest.approx(0.1)
+    assert mask_distance(mask, {**mask, "y": [0.0, 0.0, "inf", 0, 3, 9.0]}) == pytest.approx(0.5)
 
 
 def test_a_small_change_is_said_and_not_refused(tmp_path: Path) -> None:

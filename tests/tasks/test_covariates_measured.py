@@ -14,10 +14,10 @@ from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.metrics import judge
-from m3b.models.beside import parted_case
+from m3b.models.beside import split_covariates
 from m3b.models.cards import write_model_card
-from m3b.tasks import family
-from m3b.tasks.covariates import classified, estimated
+from m3b.tasks import get_family
+from m3b.tasks.covariates import predict_classes, predict_numbers
 
 CLASSES = ("clear", "ill")
 RULES: list[dict[str, Any]] = [
@@ -50,7 +50,7 @@ def answered(some: tuple[Record, ...], ill: Any) -> list[dict[str, Any]]:
 def test_the_covariates_alone_are_as_good_as_a_logistic_regression() -> None:
     training, testing = records(400), records(200, seed=1)
     index = Index(training, testing, CLASSES)
-    mine = classified(training, testing, index)
+    mine = predict_classes(training, testing, index)
     assert mine is not None
     truth = [one.labels == ("ill",) for one in testing]
 
@@ -64,21 +64,21 @@ def test_the_covariates_alone_are_as_good_as_a_logistic_regression() -> None:
     ours = roc_auc_score(truth, [one["probabilities"]["ill"] for one in mine])
     assert ours == pytest.approx(theirs, abs=0.02)
     assert ours > 0.75
-    assert classified((), testing, index) is None
+    assert predict_classes((), testing, index) is None
 
 
 def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> None:
     training, testing = records(300), records(160, seed=1)
-    index, diagnosis = Index(training, testing, CLASSES), family("diagnosis")
-    trivial = diagnosis.trivial(training, testing, index, Path())
+    index, diagnosis = Index(training, testing, CLASSES), get_family("diagnosis")
+    trivial = diagnosis.predict_baseline(training, testing, index, Path())
     alone = [one["probabilities"]["ill"] for one in trivial["covariates"]]
-    copied = diagnosis.score(answered(testing, alone), index, primary="auroc", trivial=trivial)
+    copied = diagnosis.score(answered(testing, alone), index, primary="auroc", baseline=trivial)
     assert copied.primary.baseline == pytest.approx(copied.primary.value)
     assert copied.details["covariates_alone"]["auroc"] == pytest.approx(copied.primary.value)
     assert not judge(copied, None).ok
     truth = np.array([one.labels == ("ill",) for one in testing])
     said = np.clip(0.3 + 0.4 * truth + np.random.default_rng(2).normal(0, 0.15, len(truth)), 0, 1)
-    better = diagnosis.score(answered(testing, said), index, primary="auroc", trivial=trivial)
+    better = diagnosis.score(answered(testing, said), index, primary="auroc", baseline=trivial)
     assert better.primary.gain is not None
     assert better.primary.gain[0] > 0
     assert judge(better, None).ok
@@ -93,31 +93,31 @@ def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
         Record(f"data/x/{at}.png", (str(min(int(abs(age + slip) * 3), 2)),), f"p{at}", covariates={"age": age})
         for at, (age, slip) in enumerate(zip(ages, slips, strict=True))
     )
-    index, grading = Index(graded[:80], graded[80:], ("0", "1", "2"), "grading"), family("grading")
-    trivial = grading.trivial(index.train, index.test, index, Path())
+    index, grading = Index(graded[:80], graded[80:], ("0", "1", "2"), "grading"), get_family("grading")
+    trivial = grading.predict_baseline(index.train, index.test, index, Path())
     rows = [
         {"image": one.key, "patient": one.patient, "labels": list(one.labels), "decided": list(one.labels),
          "probabilities": {name: float(name in one.labels) for name in index.classes}}
         for one in index.test
     ]  # fmt: skip
-    scores = grading.score(rows, index, primary="qwk", trivial=trivial)
+    scores = grading.score(rows, index, primary="qwk", baseline=trivial)
     assert 0.6 < (scores.primary.baseline or 0) < 1
-    assert len(grading.blind(rows, index, trivial)) == 3 - (trivial["median"] == trivial["commonest"])
+    assert len(grading.make_baseline_rows(rows, index, trivial)) == 3 - (trivial["median"] == trivial["commonest"])
     numbers = tuple(
         Record(f"data/x/{at}.png", (), f"p{at}", extra={"value": 10 * age}, covariates={"age": age})
         for at, age in enumerate(ages)
     )
-    index, regression = Index(numbers[:80], numbers[80:], ("length (mm)",), "regression"), family("regression")
-    trivial = regression.trivial(index.train, index.test, index, Path())
+    index, regression = Index(numbers[:80], numbers[80:], ("length (mm)",), "regression"), get_family("regression")
+    trivial = regression.predict_baseline(index.train, index.test, index, Path())
     found = [
         {"image": r.key, "patient": r.patient, "true": r.extra["value"], "predicted": r.extra["value"] + 1}
         for r in index.test
     ]
-    scores = regression.score(found, index, primary="mae", trivial=trivial)
+    scores = regression.score(found, index, primary="mae", baseline=trivial)
     assert scores.primary.baseline is not None
     assert scores.primary.baseline < 0.5, "the age gives the number, the median does not"
     assert not judge(scores, None).ok
-    assert estimated((), index.test, index, lambda one: 0.0) is None
+    assert predict_numbers((), index.test, index, lambda one: 0.0) is None
 
 
 @pytest.mark.parametrize(
@@ -170,18 +170,18 @@ def test_a_number_that_a_covariate_repeats_is_said() -> None:
 )
 def test_a_case_that_is_not_whole_is_refused(case: Any, told: str) -> None:
     with pytest.raises(ModelError, match=told) as found:
-        parted_case(case, RULES, 2)
+        split_covariates(case, RULES, 2)
     assert "case 2" in str(found.value)
     assert "'age': 61.0, 'sex': 'F'" in str(found.value)
 
 
 def test_a_whole_case_is_taken_apart() -> None:
-    assert parted_case({"image": {"t1": "a"}, "age": None, "sex": "M"}, RULES) == (
+    assert split_covariates({"image": {"t1": "a"}, "age": None, "sex": "M"}, RULES) == (
         {"t1": "a"},
         {"age": None, "sex": "M"},
     )
-    assert parted_case({"t1": "a"}, []) == ({"t1": "a"}, {})
-    assert parted_case("a.png", RULES, strict=False) == ("a.png", {})
+    assert split_covariates({"t1": "a"}, []) == ({"t1": "a"}, {})
+    assert split_covariates("a.png", RULES, strict=False) == ("a.png", {})
 
 
 def test_the_card_says_what_is_given(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores
-from m3b.models.card_figures import measured
-from m3b.models.output import check_output
-from m3b.tasks.doubts import with_doubts, with_doubts_measured
+from m3b.models.card_figures import format_metrics_section
+from m3b.models.output import parse_predictions
+from m3b.tasks.doubts import add_uncertainty, add_uncertainty_scores
 
 ANSWER = {"image": "a.png", "probabilities": {"x": 0.6, "y": 0.4}, "prediction": "x"}
 DOUBTS = {
@@ -24,12 +24,12 @@ DOUBTS = {
 
 
 def test_doubts_are_read_and_given_again() -> None:
-    [found] = check_output([{**ANSWER, **DOUBTS}], ["a.png"], ["x", "y"])
+    [found] = parse_predictions([{**ANSWER, **DOUBTS}], ["a.png"], ["x", "y"])
     assert found.out_of_distribution is True
     assert found.prediction_set == ("x", "y")
     assert {**DOUBTS}.items() <= found.to_dict().items()
     assert "OUT OF DISTRIBUTION, it is noise" in repr(found)
-    [bare] = check_output([ANSWER], ["a.png"], ["x", "y"])
+    [bare] = parse_predictions([ANSWER], ["a.png"], ["x", "y"])
     assert bare.out_of_distribution is None
     assert set(bare.to_dict()) == {"image", "probabilities", "prediction"}
 
@@ -46,19 +46,19 @@ def test_doubts_are_read_and_given_again() -> None:
 )
 def test_doubts_that_cannot_be_right(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        check_output([{**ANSWER, **wrong}], ["a.png"], ["x", "y"])
+        parse_predictions([{**ANSWER, **wrong}], ["a.png"], ["x", "y"])
 
 
 def test_coverage_and_flags_are_measured() -> None:
-    answers = check_output([{**ANSWER, **DOUBTS}, {**ANSWER, "out_of_distribution": False, "prediction_set": ["x"],
+    answers = parse_predictions([{**ANSWER, **DOUBTS}, {**ANSWER, "out_of_distribution": False, "prediction_set": ["x"],
                              "set_level": 0.9, "abstains": False}] * 2, ["a.png"] * 4, ["x", "y"])  # fmt: skip
     labels = ("x", "y", "x", "x")
-    rows = [with_doubts({}, Record("a.png", (label,)), one) for label, one in zip(labels, answers, strict=True)]
+    rows = [add_uncertainty({}, Record("a.png", (label,)), one) for label, one in zip(labels, answers, strict=True)]
     primary = Measure("auroc", 0.9, 0.8, 1.0, 4)
-    scores = with_doubts_measured(Scores(primary, {"auroc": primary}, ("x", "y"), 4, 4), rows)
+    scores = add_uncertainty_scores(Scores(primary, {"auroc": primary}, ("x", "y"), 4, 4), rows)
     assert scores.details["out_of_distribution"] == {"flagged": 2, "n": 4}
     told = scores.details["prediction_sets"]
     assert told == {"promised": 0.9, "held": 0.75, "mean_size": 1.5, "abstained": 2, "n": 4}
-    card = "\n".join(measured(scores.to_dict()))
+    card = "\n".join(format_metrics_section(scores.to_dict()))
     assert "2 of 4 test images are flagged" in card
     assert "90% prediction sets hold 75%" in card

@@ -13,8 +13,8 @@ from PIL import Image
 from m3b.data.index import Index
 from m3b.data.records import BoxLabel, Channels, Record
 from m3b.errors import DataError
-from m3b.tasks.external import fitted
-from m3b.tasks.external_inside import ToCompare, ToRenumber, compare, renumber
+from m3b.tasks.external import fit_to_model_classes
+from m3b.tasks.external_inside import CompareRequest, RenumberRequest, compare_images, renumber_masks
 
 
 def pictures(*labels: tuple[str, ...], prefix: str = "a") -> tuple[Record, ...]:
@@ -29,7 +29,7 @@ BOXES = Index((Record("a.png", boxes=(BoxLabel("cell", (0, 0, 2, 2)),)),), (), (
 
 
 def test_names_meet_without_case_and_signs() -> None:
-    found = fitted(
+    found = fit_to_model_classes(
         pictures(("NORMAL",), ("Pneumonia",), ("cancer",)), {"NORMAL": 0, "Pneumonia": 1, "cancer": 2}, MODEL
     )
     assert [one.labels for one in found.records] == [("normal",), ("pneumonia",)]
@@ -39,11 +39,11 @@ def test_names_meet_without_case_and_signs() -> None:
 
 def test_numbers_of_masks_follow_the_names() -> None:
     record = Record("b.png", mask="n.png")
-    assert fitted((record,), {"spleen": 6, "Liver": 1}, MASKS).numbers == ()
-    assert fitted((record,), {"liver": 6, "spleen": 1}, MASKS).numbers == ((6, 1), (1, 6))
-    assert fitted((record,), {"liver": 1, "spleen": 2, "heart": 6}, MASKS).numbers == ((1, 1), (2, 6))
+    assert fit_to_model_classes((record,), {"spleen": 6, "Liver": 1}, MASKS).mask_values == ()
+    assert fit_to_model_classes((record,), {"liver": 6, "spleen": 1}, MASKS).mask_values == ((6, 1), (1, 6))
+    assert fit_to_model_classes((record,), {"liver": 1, "spleen": 2, "heart": 6}, MASKS).mask_values == ((1, 1), (2, 6))
     with pytest.raises(DataError, match="does not speak of spleen"):
-        fitted((record,), {"liver": 1}, MASKS)
+        fit_to_model_classes((record,), {"liver": 1}, MASKS)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,14 @@ def test_numbers_of_masks_follow_the_names() -> None:
 )  # fmt: skip
 def test_what_does_not_fit_says_why(records: Any, values: dict[str, int], index: Index, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        fitted(records, values, index)
+        fit_to_model_classes(records, values, index)
 
 
 def test_boxes_of_other_classes_are_left_out() -> None:
     other = Record("b.png", boxes=(BoxLabel("Cell", (0, 0, 2, 2)), BoxLabel("dust", (1, 1, 3, 3))))
-    assert fitted((other,), {"Cell": 0, "dust": 1}, BOXES).records[0].boxes == (BoxLabel("cell", (0, 0, 2, 2)),)
+    assert fit_to_model_classes((other,), {"Cell": 0, "dust": 1}, BOXES).records[0].boxes == (
+        BoxLabel("cell", (0, 0, 2, 2)),
+    )
 
 
 def test_masks_are_written_anew(tmp_path: Path) -> None:
@@ -72,7 +74,9 @@ def test_masks_are_written_anew(tmp_path: Path) -> None:
     mask[1:3], mask[4:] = 6, 9
     Image.fromarray(mask).save(tmp_path / "n.png")
     (tmp_path / "new").mkdir()
-    [name] = renumber(ToRenumber([Record("b.png", mask="n.png")], tmp_path, tmp_path / "new", [(6, 1), (1, 6)]))
+    [name] = renumber_masks(
+        RenumberRequest([Record("b.png", mask="n.png")], tmp_path, tmp_path / "new", [(6, 1), (1, 6)])
+    )
     assert np.array_equal(np.asarray(Image.open(tmp_path / "new" / name)), (mask == 6).astype(np.uint8))
 
 
@@ -83,6 +87,8 @@ def test_copies_of_training_images_are_found(tmp_path: Path) -> None:
         ("a.png", "b.png", "c.png", "d.png"), (drawn[0], drawn[1], drawn[0], drawn[2]), strict=True
     ):
         Image.fromarray(pixels).save(tmp_path / name)
-    found = compare(ToCompare([Record("a.png"), Record("b.png")], [Record("c.png"), Record("d.png")], tmp_path))
-    assert found.same == ["c.png"]
-    assert (found.near, found.whole) == (0, True)
+    found = compare_images(
+        CompareRequest([Record("a.png"), Record("b.png")], [Record("c.png"), Record("d.png")], tmp_path)
+    )
+    assert found.same_keys == ["c.png"]
+    assert (found.near_count, found.is_complete) == (0, True)

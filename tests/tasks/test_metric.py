@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from m3b import Metric, Pipeline, WrongUse
+from m3b import Metric, Pipeline, UsageError
 from m3b.data.index import Index
 from m3b.metrics import judge, table
 from m3b.metrics.vocabulary import canonical_metric
-from m3b.tasks import family
+from m3b.tasks import get_family
 from m3b.tasks.metric import measure_metric
 
 RANDOM = np.random.default_rng(3)
@@ -62,7 +62,7 @@ def test_an_added_metric_is_measured_as_m3bs_own() -> None:
     rows = diagnoses()
     Metric("my_bacc", "diagnosis", balanced, aliases=("mine",)).register()
     Metric("my_brier", "diagnosis", brier, lower_is_better=True).register()
-    scores = family("diagnosis").score_all(rows, CLASSES, primary="mine", seed=1)
+    scores = get_family("diagnosis").score_all(rows, CLASSES, primary="mine", seed=1)
     mine, theirs = scores.primary, scores.metrics["balanced_accuracy"]
     assert mine.name == "my_bacc"
     assert mine.value == pytest.approx(theirs.value)
@@ -82,10 +82,10 @@ def test_the_baseline_of_masks_is_the_better_of_nothing_and_the_mean_shape() -> 
         {"image": f"i{n}", "patient": f"p{n}", "figures": {"liver": [0.9, 0.9, 2.0, 50, 52, 40.0]}} for n in range(8)
     ]
     trivial = [{"liver": [0.5 + n / 100, 0.4, 9.0, 50, 60, 40.0]} for n in range(8)]
-    scores = family("segmentation").score_all(rows, MASKS, primary="dice", trivial=trivial)
+    scores = get_family("segmentation").score_all(rows, MASKS, primary="dice", baseline=trivial)
     assert scores.metrics["my_dice"].baseline == pytest.approx(scores.primary.baseline) == pytest.approx(0.535)
     assert scores.primary.name == "dice"
-    alone = family("segmentation").score_all(rows, MASKS, primary="my_dice")
+    alone = get_family("segmentation").score_all(rows, MASKS, primary="my_dice")
     assert alone.primary.baseline == 0.0
 
 
@@ -95,16 +95,21 @@ def test_boxes_and_texts_have_blind_answers_too() -> None:
     masked = {"image": "i", "patient": "p", "figures": {"nodule": [0.5, 0.5, 1.0, 9, 9, 9.0]}, "abnormal": True,
               "lesions": {"nodule": [1, 2, 1, 3]}}  # fmt: skip
     guess = [[[1, 1, 3, 3], "nodule", 1.0]]
-    blind = family("detection").blind([masked], boxes)
+    blind = get_family("detection").make_baseline_rows([masked], boxes)
     assert blind[0][0]["lesions"] == {"nodule": [0, 3, 0, 0]}
     assert blind[0][0]["figures"]["nodule"][:3] == [0.0, 0.0, "inf"]
     boxed = Index((), (), ("nodule",), "detection", {"nodule": 0})
     texts = Index((), (), (), "report", {})
-    spoken = family("report").blind(
+    spoken = get_family("report").make_baseline_rows(
         [{"image": "i", "patient": "p", "reference": "a", "prediction": "b"}], texts, ["c", "d"]
     )
     assert [one[0]["prediction"] for one in spoken] == ["c", "d"]
-    assert family("detection").blind([row | {"figures": {}, "lesions": {}}], boxed, [guess])[1][0]["predicted"] == guess
+    assert (
+        get_family("detection").make_baseline_rows([row | {"figures": {}, "lesions": {}}], boxed, [guess])[1][0][
+            "predicted"
+        ]
+        == guess
+    )
 
 
 def test_without_a_blind_answer_an_added_metric_decides_nothing() -> None:
@@ -126,7 +131,7 @@ def test_without_a_blind_answer_an_added_metric_decides_nothing() -> None:
     ],
 )
 def test_what_cannot_be_added_is_refused(metric: Any, words: str) -> None:
-    with pytest.raises(WrongUse, match=words):
+    with pytest.raises(UsageError, match=words):
         Pipeline("rules", metrics=[metric])
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from m3b import Pipeline
 from m3b.errors import DataError
-from m3b.tasks import family
-from m3b.tasks.templates import own_templates, serving
+from m3b.tasks import get_family
+from m3b.tasks.templates import find_user_templates, list_templates_for
 from m3b.workspace import Workspace
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "landmarks"
@@ -59,13 +59,13 @@ def test_a_broken_plug_in_is_warned_of_and_stops_nobody(tmp_path: Path) -> None:
 def test_a_template_says_which_task_it_serves(tmp_path: Path) -> None:
     template(tmp_path / "all" / "my-unet", task="segmentation")
     template(tmp_path / "all" / "diagnosis")
-    assert list(own_templates(tmp_path / "all")) == ["diagnosis", "my-unet"]
-    assert list(own_templates(tmp_path / "all" / "my-unet")) == ["my-unet"]
+    assert list(find_user_templates(tmp_path / "all")) == ["diagnosis", "my-unet"]
+    assert list(find_user_templates(tmp_path / "all" / "my-unet")) == ["my-unet"]
     (tmp_path / "all" / "segmentation").mkdir()
-    assert serving(tmp_path / "all", family("segmentation")) == ["my-unet", "segmentation"]
-    assert serving(tmp_path / "all", family("diagnosis")) == ["diagnosis"]
+    assert list_templates_for(tmp_path / "all", get_family("segmentation")) == ["my-unet", "segmentation"]
+    assert list_templates_for(tmp_path / "all", get_family("diagnosis")) == ["diagnosis"]
     with pytest.raises(DataError, match="No template serves the task report"):
-        serving(tmp_path / "all", family("report"))
+        list_templates_for(tmp_path / "all", get_family("report"))
 
 
 def test_what_is_wrong_with_a_template_is_named(tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ def test_what_is_wrong_with_a_template_is_named(tmp_path: Path) -> None:
 
 
 def test_prompts_are_added_to_those_that_there_are(tmp_path: Path) -> None:
-    from m3b.agents.prompts import system_prompt
+    from m3b.agents.prompts import build_system_prompt
     from m3b.agents.roles import DATA_ENGINEER, TASK_MANAGER
 
     (tmp_path / "data_engineer.md").write_text("Our scanner writes the patient into the folder's name.\n")
     workspace = Workspace(prompts=tmp_path)
     texts = [
-        system_prompt(workspace.root / "prompts", [role], examples=True, added=workspace.prompts)
+        build_system_prompt(workspace.root / "prompts", [role], with_examples=True, extra_prompts=workspace.prompts)
         for role in (DATA_ENGINEER, TASK_MANAGER)
     ]
     assert texts[0].endswith("Our scanner writes the patient into the folder's name.")

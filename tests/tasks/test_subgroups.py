@@ -11,14 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m3b.agents.checks.locked import for_training
+from m3b.agents.checks.locked import serialize_training_index
 from m3b.data.index import Index, Record, read_records, write_records
 from m3b.errors import DataError
-from m3b.models.card_figures import measured
-from m3b.report.labels import subgroups_part
-from m3b.tasks import family
+from m3b.models.card_figures import format_metrics_section
+from m3b.report.labels import render_subgroup_table
+from m3b.tasks import get_family
 from m3b.tasks.base import Row
-from m3b.tasks.subgroups import FEWEST, apart, by_subgroup, divided, with_subgroups
+from m3b.tasks.subgroups import (
+    MIN_PATIENTS,
+    add_subgroups,
+    describe_group_differences,
+    score_by_subgroup,
+    split_into_groups,
+)
 
 CLASSES = ("clear", "ill")
 
@@ -39,37 +45,39 @@ def made(kinds: list[str], wrong_for: str = "") -> tuple[Index, list[Row]]:
 
 def test_a_site_where_the_model_fails_is_named() -> None:
     index, rows = made(["north", "north", "south", "south"] * 30, wrong_for="south")
-    groups = by_subgroup(family("diagnosis"), rows, index, primary="auroc")
+    groups = score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")
     north, south = groups["site"]
     assert (north["group"], north["n"], north["measure"]["value"]) == ("north", 60, 1.0)
     assert south["measure"]["value"] < 0.8
-    [told] = apart(groups)
+    [told] = describe_group_differences(groups)
     assert "auroc differs by site" in told
     assert "(south, n = 60)" in told
 
 
 def test_groups_too_small_or_of_one_class_have_no_figure() -> None:
-    index, rows = made(["a"] * 20 + ["b"] * (FEWEST - 1))
-    groups = by_subgroup(family("diagnosis"), rows, index, primary="auroc")["site"]
+    index, rows = made(["a"] * 20 + ["b"] * (MIN_PATIENTS - 1))
+    groups = score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
     assert [one["measure"] is None for one in groups] == [False, True]
     index, rows = made(["even", "odd"] * 20)  # every odd one is ill
-    assert [one["measure"] for one in by_subgroup(family("diagnosis"), rows, index, primary="auroc")["site"]] == [
+    assert [
+        one["measure"] for one in score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
+    ] == [
         None,
         None,
     ]
-    assert apart({"site": groups}) == []
+    assert describe_group_differences({"site": groups}) == []
 
 
 def test_no_attributes_and_one_group_say_nothing() -> None:
     for kinds in ([""] * 12, ["north"] * 12):
         index, rows = made(kinds)
-        assert by_subgroup(family("diagnosis"), rows, index, primary="auroc") == {}
+        assert score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc") == {}
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(st.integers(0, 99).map(str), st.integers(0, 99).map("{:03d}Y".format)), max_size=60))
 def test_ages_are_divided_without_loss_into_at_most_three_ranges(values: list[str]) -> None:
-    groups = divided(values)
+    groups = split_into_groups(values)
     assert sorted(at for places in groups.values() for at in places) == list(range(len(values))) or len(groups) == 12
     ages = {int(value.rstrip("Y")) for value in values}
     if len(ages) > 6:
@@ -79,8 +87,11 @@ def test_ages_are_divided_without_loss_into_at_most_three_ranges(values: list[st
 
 
 def test_texts_are_told_apart_without_case_and_the_rarest_left_out() -> None:
-    assert {name: len(places) for name, places in divided(["F", "f", " M", "", "m", "M"]).items()} == {"M": 3, "F": 2}
-    assert len(divided([f"site {letter}" for letter in "abcdefghijklmnop"])) == 12
+    assert {name: len(places) for name, places in split_into_groups(["F", "f", " M", "", "m", "M"]).items()} == {
+        "M": 3,
+        "F": 2,
+    }
+    assert len(split_into_groups([f"site {letter}" for letter in "abcdefghijklmnop"])) == 12
 
 
 def test_those_who_train_are_not_shown_them_and_the_index_keeps_them(tmp_path: Path) -> None:
@@ -88,7 +99,7 @@ def test_those_who_train_are_not_shown_them_and_the_index_keeps_them(tmp_path: P
     write_records(tmp_path / "test.json", [record], "diagnosis")
     assert read_records(tmp_path / "test.json", "diagnosis") == (record,)
     assert read_records(tmp_path / "test.json", "diagnosis")[0].attributes == {"sex": "F", "age": "61"}
-    assert "attributes" not in json.loads(for_training(Index((record,), (record,), CLASSES)))[0]
+    assert "attributes" not in json.loads(serialize_training_index(Index((record,), (record,), CLASSES)))[0]
 
 
 @pytest.mark.parametrize("attributes", ["F", ["F"], {"sex": None}, {"sex": ["F"]}, {"note": "x" * 101}, {"old": True}])
@@ -101,13 +112,13 @@ def test_attributes_are_short_texts_and_numbers(attributes: object, tmp_path: Pa
 
 def test_card_and_report_show_the_groups() -> None:
     index, rows = made(["north", "north", "south", "south"] * 10 + ["west"] * 2)
-    of_task = family("diagnosis")
-    scores = with_subgroups(of_task.score(rows, index, primary="auroc"), of_task, rows, index)
-    card = "\n".join(measured(scores.to_dict()))
+    of_task = get_family("diagnosis")
+    scores = add_subgroups(of_task.score(rows, index, primary="auroc"), of_task, rows, index)
+    card = "\n".join(format_metrics_section(scores.to_dict()))
     assert "### Subgroups" in card
     assert "| site | west | 2 | too few, or not defined |" in card
-    page = str(subgroups_part(scores.to_dict()))
+    page = str(render_subgroup_table(scores.to_dict()))
     assert "south" in page
     assert "1.000" in page
     bare = of_task.score(rows, index, primary="auroc")
-    assert "Subgroups" not in "\n".join(measured(bare.to_dict()))
+    assert "Subgroups" not in "\n".join(format_metrics_section(bare.to_dict()))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from m3b.errors import WrongUse
-from m3b.messages import Message, Picture, ToolCall, ToolSpec
-from m3b.teaching.chats import ChatRecord, messages_json, read_chats, tool_json
+from m3b.errors import UsageError
+from m3b.messages import ImageContent, Message, ToolCall, ToolSpec
+from m3b.teaching.chats import ChatRecord, messages_to_chat, read_chats, tool_to_chat
 
-PNG = Picture(b"\x89PNG\r\n\x1a\n")
+PNG = ImageContent(b"\x89PNG\r\n\x1a\n")
 
 
 def conversation() -> list[Message]:
@@ -29,26 +29,26 @@ def conversation() -> list[Message]:
 def written(folder: Path, **changed: Any) -> Path:
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(PNG.data)
-    chat = ChatRecord("one", messages_json(conversation()), (), (folder / "a.png", folder / "b.png"), 0.5)
-    raw = json.loads(chat.line(folder)) | changed
+    chat = ChatRecord("one", messages_to_chat(conversation()), (), (folder / "a.png", folder / "b.png"), 0.5)
+    raw = json.loads(chat.to_line(folder)) | changed
     file = folder / "train.jsonl"
     file.write_text(json.dumps(raw) + "\n")
     return file
 
 
 def test_turns_have_the_form_of_chat_templates() -> None:
-    user, call, answer = messages_json(conversation())[1:4]
+    user, call, answer = messages_to_chat(conversation())[1:4]
     assert user["content"] == [{"type": "text", "text": "Look at this."}, {"type": "image"}]
     assert call["tool_calls"] == [{"type": "function", "function": {"name": "look", "arguments": {"at": [1, 2]}}}]
     assert answer["name"] == "look"
-    assert tool_json(ToolSpec("look", "Looks.", {"type": "object"}))["function"]["parameters"] == {"type": "object"}
+    assert tool_to_chat(ToolSpec("look", "Looks.", {"type": "object"}))["function"]["parameters"] == {"type": "object"}
 
 
 def test_a_line_reads_back(tmp_path: Path) -> None:
     file = written(tmp_path)
     assert json.loads(file.read_text())["images"] == ["a.png", "b.png"]
     (chat,) = read_chats(tmp_path)
-    assert chat.messages == tuple(messages_json(conversation()))
+    assert chat.messages == tuple(messages_to_chat(conversation()))
     assert chat.images == (tmp_path / "a.png", tmp_path / "b.png")
     assert chat.reward == 0.5
 
@@ -67,7 +67,7 @@ def test_a_line_reads_back(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_trained_on_is_told_by_its_line(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
     file = written(tmp_path, **changed)
-    with pytest.raises(WrongUse, match=f"line 1, is no conversation.*{why}"):
+    with pytest.raises(UsageError, match=f"line 1, is no conversation.*{why}"):
         list(read_chats(file))
 
 
@@ -75,10 +75,10 @@ def test_a_line_that_is_no_json_or_lacks_its_turns(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     for text, why in (("{", "line 1"), ("[]\n", "no JSON object"), ("{}\n", "it has no 'messages'")):
         file.write_text(text)
-        with pytest.raises(WrongUse, match=why):
+        with pytest.raises(UsageError, match=why):
             list(read_chats(file))
 
 
 def test_a_folder_without_trajectories_says_what_makes_them(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="m3b interactive trajectories"):
+    with pytest.raises(UsageError, match="m3b interactive trajectories"):
         list(read_chats(tmp_path))

@@ -8,25 +8,31 @@ from typing import Any
 import pytest
 from toy_world import Brush, targets
 
-from m3b.interactive.agent import SYSTEM
-from m3b.interactive.clicks import true_box
-from m3b.interactive.pictures import Look
+from m3b.interactive.agent import SYSTEM_PROMPT
+from m3b.interactive.clicks import make_true_box
+from m3b.interactive.pictures import PictureStyle
 from m3b.interactive.prompts import BoxPrompt, to_grid
-from m3b.interactive.segmenter import Bytes
-from m3b.interactive.targets import Target, overlap
-from m3b.teaching.environment import OVER, PlayedOn, PromptingEnvironment, SharedSegmenter, rewards
-from m3b.teaching.reward import Reward
+from m3b.interactive.segmenter import ByteImage
+from m3b.interactive.targets import Target, compute_overlap
+from m3b.teaching.environment import (
+    EPISODE_OVER,
+    EpisodeSetup,
+    PromptingEnvironment,
+    SharedSegmenter,
+    make_reward_functions,
+)
+from m3b.teaching.reward import RewardWeights
 
 TARGETS = targets(3, 11)
 
 
-def stage(**settings: Any) -> PlayedOn:
-    return PlayedOn(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False), **settings)
+def stage(**settings: Any) -> EpisodeSetup:
+    return EpisodeSetup(TARGETS, SharedSegmenter(Brush()), style=PictureStyle(32, rulers=False), **settings)
 
 
 def tight(target: Target) -> list[int]:
     rows, columns = target.truth.shape
-    box = true_box(target.truth)
+    box = make_true_box(target.truth)
     return [
         to_grid(box.x0, columns),
         to_grid(box.y0, rows),
@@ -52,15 +58,15 @@ def test_a_good_episode_earns_nearly_all() -> None:
     assert [block["type"] for block in answer] == ["text", "image"]
     assert words(answer).startswith("Mask 1 covers")
     assert words(environment.stop(keep=1)) == "Stopped."
-    found = environment._scored()
+    found = environment._score()
     assert found.form == 1
     assert found.total > 0.9
 
 
 def test_rows_hold_what_the_agent_is_told_at_work() -> None:
-    rows = stage(max_turns=2).rows()
+    rows = stage(max_turns=2).to_rows()
     assert [row["number"] for row in rows] == [0, 1, 2]
-    assert rows[0]["prompt"][0] == {"role": "system", "content": SYSTEM}
+    assert rows[0]["prompt"][0] == {"role": "system", "content": SYSTEM_PROMPT}
     assert rows[0]["prompt"][1]["content"] == "Target: disk\nThe image has 64 x 64 pixels. You have 2 turns."
     assert "data" not in json.dumps(rows), "pictures are drawn when an episode begins"
 
@@ -73,9 +79,9 @@ def test_faults_are_told_and_counted() -> None:
     assert "nothing" in words(environment.undo()) or "no prompt" in words(environment.undo())
     environment.add_box(box=tight(TARGETS[0]))
     environment.stop()
-    assert words(environment.undo()) == OVER
-    found = environment._scored()
-    assert environment._faults >= 5
+    assert words(environment.undo()) == EPISODE_OVER
+    found = environment._score()
+    assert environment._fault_count >= 5
     assert found.form == 0.5, "the last call was no stop"
 
 
@@ -84,11 +90,11 @@ def test_turns_end() -> None:
     environment.add_box(box=tight(TARGETS[0]))
     assert "All turns are used" in words(environment.add_box(box=[0, 0, 999, 999]))
     environment.stop()
-    assert environment._scored().turns == 1
+    assert environment._score().turns == 1
 
 
 def test_episodes_that_take_turns_keep_their_own_image() -> None:
-    shared = PlayedOn(TARGETS, SharedSegmenter(Brush()), look=Look(32, rulers=False))
+    shared = EpisodeSetup(TARGETS, SharedSegmenter(Brush()), style=PictureStyle(32, rulers=False))
     first, second = PromptingEnvironment(shared), PromptingEnvironment(shared)
     first.reset(number=0)
     second.reset(number=1)
@@ -101,15 +107,15 @@ def test_episodes_that_take_turns_keep_their_own_image() -> None:
     alone.add_box(box=tight(TARGETS[0]))
     alone.add_point(point=tight(TARGETS[0])[:2], positive=False)
     alone.stop()
-    assert first._scored() == alone._scored()
-    assert second._scored().quality > 0.9
+    assert first._score() == alone._score()
+    assert second._score().quality > 0.9
 
 
 def test_an_image_is_set_again_only_when_another_was() -> None:
     set_images: list[int] = []
 
     class Watched(Brush):
-        def set_image(self, image: Bytes) -> None:
+        def set_image(self, image: ByteImage) -> None:
             set_images.append(id(image))
             super().set_image(image)
 
@@ -123,15 +129,15 @@ def test_an_image_is_set_again_only_when_another_was() -> None:
 
 
 def test_the_functions_for_the_trainer_sum_to_the_reward() -> None:
-    weights = Reward(fault=0.1)
+    weights = RewardWeights(fault=0.1)
     environment = begun(reward=weights)
     environment.add_box(box=[9, 9, 9, 9])
     environment.add_box(box=tight(TARGETS[0]))
     environment.stop()
-    functions, factors = rewards(weights)
+    functions, factors = make_reward_functions(weights)
     parts = [one(environments=[environment], prompts=[], completions=[])[0] for one in functions]
     assert sum(part * factor for part, factor in zip(parts, factors, strict=True)) == pytest.approx(
-        environment._scored().total
+        environment._score().total
     )
-    dice = overlap(environment._episode.turns[0].mask, TARGETS[0].truth)[0]
+    dice = compute_overlap(environment._episode.turns[0].mask, TARGETS[0].truth)[0]
     assert parts[1] > 0.9 * dice

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from m3b.errors import DataError, WrongUse
-from m3b.events import Briefed, Called, Checked, Event, Replied, Returned, RoleEnded, RoleStarted, Told
+from m3b.errors import DataError, UsageError
+from m3b.events import (
+    ArtifactChecked,
+    Event,
+    MessageSent,
+    PromptSent,
+    ReplyReceived,
+    RoleEnded,
+    RoleStarted,
+    ToolCalled,
+    ToolReturned,
+)
 from m3b.journal import Journal
 from m3b.messages import ToolCall
 from m3b.run.folder import list_runs
 from m3b.teaching.chats import ChatRecord, read_chats
-from m3b.teaching.journals import ChecksReward, RoleTrajectories, learnt, write_role
+from m3b.teaching.journals import ChecksReward, RoleTrajectories, find_learnt_replies, write_role_trajectories
 
 JOURNALS = Path(__file__).parents[1] / "run" / "journals"
 ROLE = "data_engineer"
@@ -25,21 +35,21 @@ def work(*, second: bool = True) -> list[Event]:
     """A role that misses a file, is rejected once, and is accepted with a warning."""
     first, again = ToolCall("c1", "list_files", {"path": "dta"}), ToolCall("c2", "list_files", {"path": "data"})
     accepted: list[Event] = [
-        Told(text="The check does not accept this yet: no index", reason="rejected"),
-        Replied(text="Done at last."),
-        Checked(accepted=True, warnings=("few cases",)),
+        MessageSent(text="The check does not accept this yet: no index", reason="rejected"),
+        ReplyReceived(text="Done at last."),
+        ArtifactChecked(accepted=True, warnings=("few cases",)),
     ]
     return [
         RoleStarted(title="Data Engineer", llm="small"),
-        Briefed(system="You index data.", text="Index this."),
-        Replied(text="", calls=(first,)),
-        Called(id="c1", name="list_files", arguments=first.arguments),
-        Returned(id="c1", name="list_files", text="There is no dta.", is_error=True),
-        Replied(text="I see.", calls=(again,)),
-        Called(id="c2", name="list_files", arguments=again.arguments),
-        Returned(id="c2", name="list_files", text="images/"),
-        Replied(text="Done."),
-        Checked(accepted=False, faults=("no index",), reasons=("no index",)),
+        PromptSent(system="You index data.", text="Index this."),
+        ReplyReceived(text="", calls=(first,)),
+        ToolCalled(id="c1", name="list_files", arguments=first.arguments),
+        ToolReturned(id="c1", name="list_files", text="There is no dta.", is_error=True),
+        ReplyReceived(text="I see.", calls=(again,)),
+        ToolCalled(id="c2", name="list_files", arguments=again.arguments),
+        ToolReturned(id="c2", name="list_files", text="images/"),
+        ReplyReceived(text="Done."),
+        ArtifactChecked(accepted=False, faults=("no index",), reasons=("no index",)),
         *(accepted if second else []),
         RoleEnded(status="done"),
     ]
@@ -53,14 +63,14 @@ def a_run(root: Path, name: str, events: Sequence[Event], status: str = "complet
     )
     journal = Journal(folder / "journal.jsonl", fsync=False)
     for event in events:
-        journal.write(event.by(ROLE))
+        journal.write(event.with_role(ROLE))
     journal.close()
     return folder
 
 
 def trajectories(root: Path, role: str = ROLE, every: bool = False) -> tuple[list[ChatRecord], RoleTrajectories]:
-    found = RoleTrajectories(role, every=every)
-    return found.of(list_runs(root)), found
+    found = RoleTrajectories(role, include_incomplete=every)
+    return found.collect(list_runs(root)), found
 
 
 def test_a_whole_run_gives_what_its_role_was_told_and_did(tmp_path: Path) -> None:
@@ -82,16 +92,16 @@ def test_the_reward_follows_from_the_verdicts(tmp_path: Path) -> None:
     a_run(tmp_path, "r1", work())
     (chat,), _ = trajectories(tmp_path)
     assert chat.reward == pytest.approx(0.78)
-    verdicts = [event for event in work() if isinstance(event, Checked)]
-    assert ChecksReward(rejection=0.5, warning=0.0, fault=0.1).of(verdicts, 1) == pytest.approx(0.4)
-    assert ChecksReward(rejection=2.0).of(verdicts, 0) == 0
-    assert ChecksReward().of(verdicts[:1], 0) == 0, "nothing was accepted"
-    with pytest.raises(WrongUse):
+    verdicts = [event for event in work() if isinstance(event, ArtifactChecked)]
+    assert ChecksReward(rejection=0.5, warning=0.0, fault=0.1).compute(verdicts, 1) == pytest.approx(0.4)
+    assert ChecksReward(rejection=2.0).compute(verdicts, 0) == 0
+    assert ChecksReward().compute(verdicts[:1], 0) == 0, "nothing was accepted"
+    with pytest.raises(UsageError):
         ChecksReward(fault=-1.0)
 
 
 def test_turns_that_failed_are_not_learnt(tmp_path: Path) -> None:
-    assert learnt(work()) == [False, True, False, True]
+    assert find_learnt_replies(work()) == [False, True, False, True]
     a_run(tmp_path, "r1", work())
     (chat,), _ = trajectories(tmp_path)
     assert chat.facts["learn"] == [False, True, False, True]
@@ -103,9 +113,9 @@ def test_runs_that_did_not_complete_are_left_out_and_said(tmp_path: Path) -> Non
     a_run(tmp_path, "other", [])
     chats, found = trajectories(tmp_path)
     assert chats == []
-    assert found.left_out == {"ended as failed": 1, "not ended": 1, f"no {ROLE} at work": 1}
+    assert found.exclusions == {"ended as failed": 1, "not ended": 1, f"no {ROLE} at work": 1}
     with pytest.raises(DataError, match=r"ended as failed \(1\)"):
-        write_role(chats, found, tmp_path / "out")
+        write_role_trajectories(chats, found, tmp_path / "out")
     (chat,), _ = trajectories(tmp_path, every=True)
     assert chat.reward == 0
     assert chat.messages[-1]["role"] == "assistant"
@@ -115,16 +125,16 @@ def test_a_role_that_never_said_that_it_was_done_gives_nothing(tmp_path: Path) -
     a_run(tmp_path, "cut", work()[:6], "failed")
     chats, found = trajectories(tmp_path, every=True)
     assert chats == []
-    assert found.left_out == {f"no {ROLE} at work": 1}
+    assert found.exclusions == {f"no {ROLE} at work": 1}
 
 
 def test_tools_of_the_users_own_are_told(tmp_path: Path) -> None:
     call = ToolCall("c9", "ask_pacs", {})
-    own = [*work()[:2], Replied(text="", calls=(call,)), Called(id="c9", name="ask_pacs", arguments={}),
-           Returned(id="c9", name="ask_pacs", text="no"), *work()[8:]]  # fmt: skip
+    own = [*work()[:2], ReplyReceived(text="", calls=(call,)), ToolCalled(id="c9", name="ask_pacs", arguments={}),
+           ToolReturned(id="c9", name="ask_pacs", text="no"), *work()[8:]]  # fmt: skip
     a_run(tmp_path, "own", own)
     _, found = trajectories(tmp_path)
-    assert found.left_out == {"uses tools that are not m3b's (ask_pacs)": 1}
+    assert found.exclusions == {"uses tools that are not m3b's (ask_pacs)": 1}
 
 
 def test_a_damaged_journal_is_left_out_and_said(tmp_path: Path) -> None:
@@ -133,29 +143,29 @@ def test_a_damaged_journal_is_left_out_and_said(tmp_path: Path) -> None:
     (folder / "journal.jsonl").write_bytes(b"".join([*lines[:3], b"{broken}\n", *lines[4:]]))
     chats, found = trajectories(tmp_path)
     assert chats == []
-    assert "line 4" in next(iter(found.left_out))
+    assert "line 4" in next(iter(found.exclusions))
 
 
 def test_long_conversations_can_be_left_out(tmp_path: Path) -> None:
     a_run(tmp_path, "r1", work())
     found = RoleTrajectories(ROLE, max_tokens=10)
-    assert found.of(list_runs(tmp_path)) == []
-    assert found.left_out == {"longer than 10 tokens": 1}
+    assert found.collect(list_runs(tmp_path)) == []
+    assert found.exclusions == {"longer than 10 tokens": 1}
 
 
 @pytest.mark.parametrize("role", ["task_manager", "data_engineer", "module_architect", "model_trainer"])
 def test_a_real_journal_gives_a_trajectory_of_every_role(tmp_path: Path, role: str) -> None:
     shutil.copytree(JOURNALS / "format-1-whole", tmp_path / "runs" / "whole")
     chats, found = trajectories(tmp_path / "runs", role)
-    told = write_role(chats, found, tmp_path / "out")
+    told = write_role_trajectories(chats, found, tmp_path / "out")
     assert told["trajectories"] == told["accepted_at_once"] == 1
     (chat,) = read_chats(tmp_path / "out")
     assert chat.reward == 1
     assert len(chat.facts["learn"]) == sum(message["role"] == "assistant" for message in chat.messages)
-    with pytest.raises(WrongUse, match="not an empty folder"):
-        write_role(chats, found, tmp_path / "out")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        write_role_trajectories(chats, found, tmp_path / "out")
 
 
 def test_a_role_that_is_none_is_refused() -> None:
-    with pytest.raises(WrongUse, match="Roles: task_manager, data_engineer"):
+    with pytest.raises(UsageError, match="Roles: task_manager, data_engineer"):
         RoleTrajectories("data_enginer")

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from toy_world import Brush, targets
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.episode import Episode
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.targets import overlap
-from m3b.teaching.reward import Played, Reward
+from m3b.interactive.targets import compute_overlap
+from m3b.teaching.reward import EpisodeOutcome, RewardWeights
 
-RISING = Played(dice=(0.6, 0.8), iou=(0.4, 0.7), delivered=(0.8, 0.7), stopped=True)
-FELL = Played(dice=(0.8, 0.6), iou=(0.7, 0.4), delivered=(0.6, 0.4), stopped=True)
-ONE = Played(dice=(0.8,), iou=(0.7,), delivered=(0.8, 0.7), stopped=True)
+RISING = EpisodeOutcome(dice=(0.6, 0.8), iou=(0.4, 0.7), delivered=(0.8, 0.7), stopped=True)
+FELL = EpisodeOutcome(dice=(0.8, 0.6), iou=(0.7, 0.4), delivered=(0.6, 0.4), stopped=True)
+ONE = EpisodeOutcome(dice=(0.8,), iou=(0.7,), delivered=(0.8, 0.7), stopped=True)
 
 
 def test_one_mask_earns_its_quality_alone() -> None:
-    found = Reward().score(ONE)
+    found = RewardWeights().score(ONE)
     assert (found.form, found.gain, found.overshoot, found.turns) == (1.0, 0.0, 0.0, 1)
     assert found.quality == pytest.approx(0.75)
     assert found.total == pytest.approx(0.2 + 0.8 * 0.75)
@@ -26,7 +26,7 @@ def test_one_mask_earns_its_quality_alone() -> None:
 
 def test_what_later_turns_gain_counts_and_costs() -> None:
     """Quality 0.75, gain 0.3, two turns: 0.75 + 0.1 * 0.3 - 0.01 * 2 = 0.76."""
-    found = Reward().score(RISING)
+    found = RewardWeights().score(RISING)
     assert found.gain == pytest.approx(0.3)
     assert found.result == pytest.approx(0.76)
     assert found.total == pytest.approx(0.2 + 0.8 * 0.76)
@@ -34,35 +34,35 @@ def test_what_later_turns_gain_counts_and_costs() -> None:
 
 def test_a_mask_that_was_better_before_costs() -> None:
     """Quality 0.5, overshoot 0.3, two turns: 0.5 - 0.3 - 0.02 = 0.18."""
-    found = Reward().score(FELL)
+    found = RewardWeights().score(FELL)
     assert found.overshoot == pytest.approx(0.3)
     assert found.result == pytest.approx(0.18)
 
 
 def test_gain_sums_the_steps_that_rise_alone() -> None:
     """0.2 to 0.5, down to 0.3, up to 0.6: 0.3 + 0.3; the best is delivered."""
-    played = Played((0.3, 0.7, 0.5, 0.7), (0.2, 0.5, 0.3, 0.6), (0.75, 0.6), True)
-    found = Reward().score(played)
+    played = EpisodeOutcome((0.3, 0.7, 0.5, 0.7), (0.2, 0.5, 0.3, 0.6), (0.75, 0.6), True)
+    found = RewardWeights().score(played)
     assert found.gain == pytest.approx(0.6)
     assert found.result == pytest.approx(0.675 + 0.06 - 0.04)
 
 
 def test_the_result_stays_between_0_and_1() -> None:
-    lost = Played((0.9, 0.0), (0.9, 0.0), (0.0, 0.0), True)
-    assert Reward().score(lost).result == 0
-    whole = Played((0.9, 1.0), (0.8, 1.0), (1.0, 1.0), True)
-    assert Reward().score(whole).result == 1
+    lost = EpisodeOutcome((0.9, 0.0), (0.9, 0.0), (0.0, 0.0), True)
+    assert RewardWeights().score(lost).result == 0
+    whole = EpisodeOutcome((0.9, 1.0), (0.8, 1.0), (1.0, 1.0), True)
+    assert RewardWeights().score(whole).result == 1
 
 
 @pytest.mark.parametrize(
     ("iou", "stopped", "form"), [((0.5,), True, 1.0), ((0.5,), False, 0.5), ((), True, 0.5), ((), False, 0.0)]
 )
 def test_form_is_a_prompt_and_a_stop(iou: tuple[float, ...], stopped: bool, form: float) -> None:
-    assert Reward().score(Played(iou, iou, (0.0, 0.0), stopped)).form == form
+    assert RewardWeights().score(EpisodeOutcome(iou, iou, (0.0, 0.0), stopped)).form == form
 
 
 def test_nothing_delivered_earns_its_form_alone() -> None:
-    assert Reward().score(Played((), (), (0.0, 0.0), True)).total == pytest.approx(0.1)
+    assert RewardWeights().score(EpisodeOutcome((), (), (0.0, 0.0), True)).total == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ def test_nothing_delivered_earns_its_form_alone() -> None:
     ],
 )
 def test_each_weight_is_a_setting(weights: dict[str, float], total: float) -> None:
-    assert Reward(**weights).score(RISING).total == pytest.approx(total)
+    assert RewardWeights(**weights).score(RISING).total == pytest.approx(total)
 
 
 def test_overshoot_and_faults_have_weights_too() -> None:
-    assert Reward(overshoot=0.5).score(FELL).result == pytest.approx(0.5 - 0.15 - 0.02)
-    faulty = Played((0.8,), (0.7,), (0.8, 0.7), True, faults=2)
-    assert Reward(fault=0.05).score(faulty).total == pytest.approx(0.2 + 0.8 * 0.75 - 0.1)
+    assert RewardWeights(overshoot=0.5).score(FELL).result == pytest.approx(0.5 - 0.15 - 0.02)
+    faulty = EpisodeOutcome((0.8,), (0.7,), (0.8, 0.7), True, faults=2)
+    assert RewardWeights(fault=0.05).score(faulty).total == pytest.approx(0.2 + 0.8 * 0.75 - 0.1)
 
 
 @pytest.mark.parametrize(
     "weights", [{"form": -0.1}, {"gain": float("nan")}, {"form": 0.0, "result": 0.0}, {"dice": 0.0, "iou": 0.0}]
 )
 def test_weights_that_mean_nothing_are_refused(weights: dict[str, float]) -> None:
-    with pytest.raises(WrongUse):
-        Reward(**weights)
+    with pytest.raises(UsageError):
+        RewardWeights(**weights)
 
 
 def test_an_episode_is_measured_by_its_masks() -> None:
@@ -102,10 +102,10 @@ def test_an_episode_is_measured_by_its_masks() -> None:
     tight = BoxPrompt(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     second = episode.add(tight).mask
     episode.stop(1)
-    played = Played.of(episode, target.truth, stopped=True)
-    assert played.iou == (overlap(first, target.truth)[1], overlap(second, target.truth)[1])
-    assert played.delivered == overlap(first, target.truth), "the mask that was chosen, not the last"
-    assert Reward().score(played).overshoot == pytest.approx(played.iou[1] - played.iou[0])
+    played = EpisodeOutcome.from_episode(episode, target.truth, stopped=True)
+    assert played.iou == (compute_overlap(first, target.truth)[1], compute_overlap(second, target.truth)[1])
+    assert played.delivered == compute_overlap(first, target.truth), "the mask that was chosen, not the last"
+    assert RewardWeights().score(played).overshoot == pytest.approx(played.iou[1] - played.iou[0])
 
 
 def test_what_is_said_to_be_absent_delivers_nothing() -> None:
@@ -113,4 +113,4 @@ def test_what_is_said_to_be_absent_delivers_nothing() -> None:
     episode = Episode(Brush(), target.image)
     episode.add(Point(32, 32))
     episode.stop(absent=True)
-    assert Played.of(episode, target.truth, stopped=True).delivered == (0.0, 0.0)
+    assert EpisodeOutcome.from_episode(episode, target.truth, stopped=True).delivered == (0.0, 0.0)

@@ -14,21 +14,21 @@ import torch
 from safetensors.torch import load_file
 from toy_world import Brush, targets
 
-from m3b.errors import DataError, WrongUse
-from m3b.interactive.pictures import Look
-from m3b.teaching.chats import ChatRecord, messages_json, read_chats
-from m3b.teaching.collating import Collator, row
-from m3b.teaching.environment import PlayedOn, SharedSegmenter
+from m3b.errors import DataError, UsageError
+from m3b.interactive.pictures import PictureStyle
+from m3b.teaching.chats import ChatRecord, messages_to_chat, read_chats
+from m3b.teaching.collating import Collator, to_row
+from m3b.teaching.environment import EpisodeSetup, SharedSegmenter
 from m3b.teaching.experts import Expert
-from m3b.teaching.reinforced import ReinforcedRecipe, _trainer, teach_reinforced
-from m3b.teaching.speaking import LocalModel
-from m3b.teaching.students import Adapters, open_student
+from m3b.teaching.reinforced import ReinforcedRecipe, _make_reinforced_trainer, teach_reinforced
+from m3b.teaching.speaking import LocalLLM
+from m3b.teaching.students import LoraSettings, open_student
 from m3b.teaching.supervised import SupervisedRecipe, teach_supervised
-from m3b.teaching.trajectories import Collection, make, settings_of
+from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of
 
-LOOK = Look(32, rulers=False)
+LOOK = PictureStyle(32, rulers=False)
 ONE_STEP = ReinforcedRecipe(
-    steps=1, rollouts=2, lr=1e-3, max_turns=2, max_tokens=60, look=LOOK, adapters=Adapters(rank=0)
+    steps=1, rollouts=2, lr=1e-3, max_turns=2, max_tokens=60, look=LOOK, adapters=LoraSettings(rank=0)
 )
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +37,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> list[ChatRecord]:
     out = tmp_path_factory.mktemp("chats") / "out"
     expert = Expert(("hybrid",), 2, min_gain=0.01, enough=0.9, jitter=0.1, look=LOOK)
-    make(targets(4, 1), Brush(), Collection(out, settings_of("toy", "brush", expert, 0.0)), expert, held_out=0.0)
+    make_trajectories(
+        targets(4, 1), Brush(), TrajectoryFolder(out, settings_of("toy", "brush", expert, 0.0)), expert, held_out=0.0
+    )
     return list(read_chats(out))
 
 
@@ -47,9 +49,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[ChatRecord], tmp_path: Path) -> None:
-    recipe = SupervisedRecipe(steps=2, batch=2, accumulate=1, lr=1e-2, adapters=Adapters(rank=2))
+    recipe = SupervisedRecipe(steps=2, batch=2, accumulate=1, lr=1e-2, adapters=LoraSettings(rank=2))
     told: list[str] = []
-    taught = teach_supervised(student_folder, chats, tmp_path / "out", recipe, tell=told.append)
+    taught = teach_supervised(student_folder, chats, tmp_path / "out", recipe, on_message=told.append)
     assert [entry["step"] for entry in taught.curve if "loss" in entry] == [1, 2]
     before, after = weights(student_folder), weights(tmp_path / "out")
     assert before.keys() == after.keys(), "a whole model, as any server takes it"
@@ -58,8 +60,8 @@ def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[ChatRec
     assert not any("embed_tokens" in name or "lm_head" in name for name in changed)
     assert "parameters are trained" in told[0]
     assert json.loads((tmp_path / "out" / "taught.json").read_text())["stage"] == "supervised"
-    assert LocalModel(tmp_path / "out").facts.vision
-    with pytest.raises(WrongUse, match="not an empty folder"):
+    assert LocalLLM(tmp_path / "out").facts.vision
+    with pytest.raises(UsageError, match="not an empty folder"):
         teach_supervised(student_folder, chats, tmp_path / "out", recipe)
 
 
@@ -67,7 +69,7 @@ def test_conversations_with_pictures_need_a_model_that_sees(chats: list[ChatReco
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "config.json").write_text('{"model_type": "qwen3"}')
     (tmp_path / "text" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(WrongUse, match="takes no images"):
+    with pytest.raises(UsageError, match="takes no images"):
         teach_supervised(tmp_path / "text", chats, tmp_path / "out")
     with pytest.raises(DataError, match="no conversation"):
         teach_supervised(tmp_path / "text", [], tmp_path / "none")
@@ -80,8 +82,8 @@ def test_both_stages_say_the_same_before_the_first_turn(
     student = open_student(student_folder, images=True)
     chat = chats[0]
     (target,) = (one for one in targets(4, 1) if one.case == chat.facts["case"])
-    stage = PlayedOn([target], SharedSegmenter(Brush()), 2, LOOK)
-    trainer = _trainer(student, stage, tmp_path, ONE_STEP)
+    stage = EpisodeSetup([target], SharedSegmenter(Brush()), 2, LOOK)
+    trainer = _make_reinforced_trainer(student, stage, tmp_path, ONE_STEP)
     heard: list[list[int]] = []
     inner = trainer._generate_single_turn
 
@@ -91,7 +93,7 @@ def test_both_stages_say_the_same_before_the_first_turn(
 
     trainer._generate_single_turn = listening
     trainer.train()
-    taught = Collator(student)([row(chat)])["input_ids"][0].tolist()
+    taught = Collator(student)([to_row(chat)])["input_ids"][0].tolist()
     assert taught[: len(heard[0])] == heard[0]
 
 
@@ -138,19 +140,19 @@ def test_a_stage_without_targets_is_refused(student_folder: Path, tmp_path: Path
 
 @pytest.mark.parametrize("wrong", [{"rollouts": 1}, {"steps": 0}, {"lr": 0.0}, {"beta": -1.0}, {"temperature": 0.0}])
 def test_recipes_of_stage_two_have_bounds(wrong: dict[str, float]) -> None:
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         ReinforcedRecipe(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0.0}, {"batch": 0}, {"lr": -1.0}, {"steps": -1}])
 def test_recipes_of_stage_one_have_bounds(wrong: dict[str, float]) -> None:
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         SupervisedRecipe(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_a_diverging_training_says_so(student_folder: Path, chats: list[ChatRecord], tmp_path: Path) -> None:
-    recipe = SupervisedRecipe(steps=4, batch=1, accumulate=1, lr=1e30, warm_up=0.0, adapters=Adapters(rank=0))
+    recipe = SupervisedRecipe(steps=4, batch=1, accumulate=1, lr=1e30, warm_up=0.0, adapters=LoraSettings(rank=0))
     with pytest.raises(DataError, match="diverged"):
         teach_supervised(student_folder, chats, tmp_path / "out", recipe)
 
@@ -176,8 +178,8 @@ def test_a_roles_conversation_teaches_a_model_without_vision(student_folder: Pat
         Message("user", "mask"), Message("assistant", "", (call,)), Message("tool", "no mask", call_id="c"),
         Message("assistant", "Done"),
     ]  # fmt: skip
-    chat = ChatRecord("run/data_engineer", messages_json(messages), facts={"learn": [False, True]})
-    recipe = SupervisedRecipe(steps=2, batch=1, accumulate=1, lr=1e-2, adapters=Adapters(rank=2))
+    chat = ChatRecord("run/data_engineer", messages_to_chat(messages), facts={"learn": [False, True]})
+    recipe = SupervisedRecipe(steps=2, batch=1, accumulate=1, lr=1e-2, adapters=LoraSettings(rank=2))
     taught = teach_supervised(tmp_path / "text", [chat], tmp_path / "out", recipe)
     assert (taught.folder / "model.safetensors").is_file()
-    assert not LocalModel(tmp_path / "out").facts.vision
+    assert not LocalLLM(tmp_path / "out").facts.vision

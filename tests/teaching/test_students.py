@@ -14,30 +14,30 @@ import torch
 from toy_student import TEMPLATE
 from toy_world import Brush, targets
 
-from m3b.errors import ContextOverflow, DataError, WrongUse
+from m3b.errors import ContextOverflow, DataError, UsageError
 from m3b.interactive.agent import EpisodeRequest, run_episode
 from m3b.interactive.episode import Episode
-from m3b.interactive.pictures import Look
+from m3b.interactive.pictures import PictureStyle
 from m3b.messages import Message, ToolCall
-from m3b.teaching.chats import ChatRecord, messages_json, read_chats, tool_json
-from m3b.teaching.collating import IGNORED, Collator, row
-from m3b.teaching.experts import CLOSING, Expert, specs
-from m3b.teaching.playing import play, rise
-from m3b.teaching.speaking import LocalModel
-from m3b.teaching.students import Adapters, open_student
-from m3b.teaching.trajectories import Collection, make, settings_of
+from m3b.teaching.chats import ChatRecord, messages_to_chat, read_chats, tool_to_chat
+from m3b.teaching.collating import IGNORE_INDEX, Collator, to_row
+from m3b.teaching.experts import CLOSING_MESSAGE, Expert, get_tool_specs
+from m3b.teaching.playing import compare_scores, play_episodes
+from m3b.teaching.speaking import LocalLLM
+from m3b.teaching.students import LoraSettings, open_student
+from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of
 
-LOOK = Look(32, rulers=False)
+LOOK = PictureStyle(32, rulers=False)
 
 
 @pytest.fixture(scope="module")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> list[ChatRecord]:
     out = tmp_path_factory.mktemp("chats") / "out"
     expert = Expert(("hybrid",), 2, min_gain=0.01, enough=0.9, jitter=0.1, look=LOOK)
-    make(
+    make_trajectories(
         targets(3, 1),
         Brush(),
-        Collection(out, settings_of("toy", "brush", expert, 0.0)),
+        TrajectoryFolder(out, settings_of("toy", "brush", expert, 0.0)),
         expert,
         held_out=0.0,
     )
@@ -53,29 +53,29 @@ def broken(folder: Path, out: Path, **config: Any) -> Path:
 
 def test_a_student_that_sees_is_known_by_its_config(student_folder: Path) -> None:
     student = open_student(student_folder, images=True)
-    assert student.sees
+    assert student.takes_images
     assert student.tokenizer.eos_token == "<|im_end|>"
 
 
 def test_folders_that_hold_no_student_are_told(student_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="no model folder"):
+    with pytest.raises(UsageError, match="no model folder"):
         open_student(tmp_path / "none", images=False)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(WrongUse, match=r"no config\.json"):
+    with pytest.raises(UsageError, match=r"no config\.json"):
         open_student(tmp_path / "empty", images=False)
     pickled = broken(student_folder, tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(WrongUse, match="only pickled ones"):
+    with pytest.raises(UsageError, match="only pickled ones"):
         open_student(pickled, images=False)
     unknown = broken(student_folder, tmp_path / "unknown", model_type="no_such_model")
-    with pytest.raises(WrongUse, match="cannot be opened"):
+    with pytest.raises(UsageError, match="cannot be opened"):
         open_student(unknown, images=True)
 
 
 def test_a_model_without_vision_is_not_shown_pictures(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(WrongUse, match="takes no images"):
+    with pytest.raises(UsageError, match="takes no images"):
         open_student(tmp_path, images=True)
 
 
@@ -83,23 +83,23 @@ def test_a_model_without_vision_is_not_shown_pictures(tmp_path: Path) -> None:
 def test_a_template_without_tools_is_refused(student_folder: Path, tmp_path: Path, template: str) -> None:
     place = broken(student_folder, tmp_path / "deaf")
     (place / "chat_template.jinja").write_text(template)
-    with pytest.raises(WrongUse, match="does not render calls"):
+    with pytest.raises(UsageError, match="does not render calls"):
         open_student(place, images=True)
 
 
 def test_the_loss_is_on_the_agents_words_alone(student_folder: Path, chats: list[ChatRecord]) -> None:
     student = open_student(student_folder, images=True)
-    batch = Collator(student)([row(chat) for chat in chats])
+    batch = Collator(student)([to_row(chat) for chat in chats])
     for number, chat in enumerate(chats):
         learnt = batch["labels"][number]
-        said = student.tokenizer.decode(learnt[learnt != IGNORED])
+        said = student.tokenizer.decode(learnt[learnt != IGNORE_INDEX])
         calls = [call for message in chat.messages for call in message.get("tool_calls", [])]
         expected = [
             f'<tool_call>\n{{"name": "{call["function"]["name"]}", "arguments": {json.dumps(call["function"]["arguments"])}}}'
             "\n</tool_call>"
             for call in calls
         ]
-        assert said == "".join(f"{one}<|im_end|>" for one in [*expected, CLOSING])
+        assert said == "".join(f"{one}<|im_end|>" for one in [*expected, CLOSING_MESSAGE])
     assert len(batch["image_grid_thw"]) == sum(len(chat.images) for chat in chats)
 
 
@@ -108,19 +108,19 @@ def test_turns_that_failed_are_left_out_of_the_loss(student_folder: Path, chats:
     turns = sum(message["role"] == "assistant" for message in chats[0].messages)
     learn = [False, *[True] * (turns - 1)]
     some = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": learn})
-    whole, part = (Collator(student)([row(chat)])["labels"][0] for chat in (chats[0], some))
-    said = student.tokenizer.decode(part[part != IGNORED])
+    whole, part = (Collator(student)([to_row(chat)])["labels"][0] for chat in (chats[0], some))
+    said = student.tokenizer.decode(part[part != IGNORE_INDEX])
     assert "add_box" not in said
-    assert said.endswith(f"{CLOSING}<|im_end|>")
-    assert int((whole != IGNORED).sum()) > int((part != IGNORED).sum())
+    assert said.endswith(f"{CLOSING_MESSAGE}<|im_end|>")
+    assert int((whole != IGNORE_INDEX).sum()) > int((part != IGNORE_INDEX).sum())
     wrong = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": [True]})
     with pytest.raises(DataError, match="there are 1"):
-        Collator(student)([row(wrong)])
+        Collator(student)([to_row(wrong)])
 
 
 def test_long_conversations_are_an_error_and_not_cut(student_folder: Path, chats: list[ChatRecord]) -> None:
     with pytest.raises(DataError, match="more than max_length 20"):
-        Collator(open_student(student_folder, images=True), max_length=20)([row(chats[0])])
+        Collator(open_student(student_folder, images=True), max_length=20)([to_row(chats[0])])
 
 
 def test_a_template_without_marks_says_what_to_do(student_folder: Path, tmp_path: Path) -> None:
@@ -128,37 +128,37 @@ def test_a_template_without_marks_says_what_to_do(student_folder: Path, tmp_path
     place = broken(student_folder, tmp_path / "unmarked")
     plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
     (place / "chat_template.jinja").write_text(plain)
-    with pytest.raises(WrongUse, match="generation"):
+    with pytest.raises(UsageError, match="generation"):
         Collator(open_student(place, images=True))
 
 
 def test_at_work_it_is_asked_as_it_was_taught(student_folder: Path, chats: list[ChatRecord]) -> None:
     """The words before the agent's first turn are those of the batch, token by token."""
-    model = LocalModel(student_folder, max_tokens=2)
+    model = LocalLLM(student_folder, max_tokens=2)
     chat = chats[0]
     (target,) = (one for one in targets(3, 1) if one.case == chat.facts["case"])
     heard: list[Any] = []
-    generated = model._generated
-    model._generated = lambda inputs: heard.append(inputs) or generated(inputs)  # type: ignore[method-assign, func-returns-value]
-    run_episode(Episode(Brush(), target.image), EpisodeRequest("disk", 2, look=LOOK), model)
+    generated = model._generate
+    model._generate = lambda inputs: heard.append(inputs) or generated(inputs)  # type: ignore[method-assign, func-returns-value]
+    run_episode(Episode(Brush(), target.image), EpisodeRequest("disk", 2, style=LOOK), model)
     asked = heard[0]["input_ids"][0].tolist()
-    taught = Collator(model.student)([row(chat)])
+    taught = Collator(model.student)([to_row(chat)])
     assert taught["input_ids"][0].tolist()[: len(asked)] == asked
     torch.testing.assert_close(heard[0]["pixel_values"], taught["pixel_values"][: len(heard[0]["pixel_values"])])
 
 
 def test_a_model_of_random_weights_ends_within_its_budget(student_folder: Path) -> None:
-    found = play(targets(2, 3), Brush(), LocalModel(student_folder, max_tokens=4), max_turns=2, look=LOOK)
-    assert [one.valid for one in found] == [False, False]
-    assert rise(found, found)["rise"]["mean"] == 0
+    found = play_episodes(targets(2, 3), Brush(), LocalLLM(student_folder, max_tokens=4), max_turns=2, style=LOOK)
+    assert [one.is_valid for one in found] == [False, False]
+    assert compare_scores(found, found)["rise"]["mean"] == 0
 
 
 def test_what_it_writes_is_read_as_calls(student_folder: Path) -> None:
-    model = LocalModel(student_folder)
+    model = LocalLLM(student_folder)
     words = '<tool_call>\n{"name": "add_box", "arguments": {"box": [1, 2, 3, 4]}}\n</tool_call><|im_end|>'
     ids = model.student.tokenizer(words)["input_ids"]
-    model._generated = lambda inputs: [*inputs["input_ids"][0].tolist(), *ids]  # type: ignore[method-assign]
-    reply = model.ask([Message("user", "Target: disk")], specs())
+    model._generate = lambda inputs: [*inputs["input_ids"][0].tolist(), *ids]  # type: ignore[method-assign]
+    reply = model.ask([Message("user", "Target: disk")], get_tool_specs())
     assert (reply.calls[0].name, reply.calls[0].arguments) == ("add_box", {"box": [1, 2, 3, 4]})
     assert reply.stop == "tools"
     assert reply.usage.output_tokens == len(ids)
@@ -166,7 +166,7 @@ def test_what_it_writes_is_read_as_calls(student_folder: Path) -> None:
 
 def test_a_conversation_longer_than_the_window_is_told(student_folder: Path) -> None:
     with pytest.raises(ContextOverflow, match="the window is 2,048"):
-        LocalModel(student_folder).ask([Message("user", "x " * 3000)], ())
+        LocalLLM(student_folder).ask([Message("user", "x " * 3000)], ())
 
 
 def test_words_alone_make_batches_too(student_folder: Path) -> None:
@@ -183,19 +183,19 @@ def test_words_alone_make_batches_too(student_folder: Path) -> None:
         Message("tool", "no mask", call_id="c"),
         Message("assistant", "Done"),
     ]
-    tools = tuple(tool_json(tool) for tool in specs())
-    two = [ChatRecord(str(n), messages_json(messages[: 4 * n]), tools) for n in (1, 1)]
-    batch = Collator(student)([{"chat": row(chat)["chat"]} for chat in two])
+    tools = tuple(tool_to_chat(tool) for tool in get_tool_specs())
+    two = [ChatRecord(str(n), messages_to_chat(messages[: 4 * n]), tools) for n in (1, 1)]
+    batch = Collator(student)([{"chat": to_row(chat)["chat"]} for chat in two])
     assert batch["input_ids"].shape == batch["labels"].shape
     learnt = batch["labels"][0]
-    assert student.tokenizer.decode(learnt[learnt != IGNORED]) == (
+    assert student.tokenizer.decode(learnt[learnt != IGNORE_INDEX]) == (
         '<tool_call>\n{"name": "undo", "arguments": {}}\n</tool_call><|im_end|>Done<|im_end|>'
     )
 
 
 def test_adapters_have_bounds() -> None:
-    assert Adapters(rank=0).config() is None
-    with pytest.raises(WrongUse):
-        Adapters(rank=-1)
+    assert LoraSettings(rank=0).to_peft_config() is None
+    with pytest.raises(UsageError):
+        LoraSettings(rank=-1)
     pytest.importorskip("peft")
-    assert Adapters(rank=4).config().lora_alpha == 8
+    assert LoraSettings(rank=4).to_peft_config().lora_alpha == 8

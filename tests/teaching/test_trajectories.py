@@ -12,17 +12,17 @@ import pytest
 from PIL import Image
 from toy_world import Brush, targets
 
-from m3b.errors import DataError, WrongUse
-from m3b.interactive.pictures import Look
+from m3b.errors import DataError, UsageError
+from m3b.interactive.pictures import PictureStyle
 from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenter import MaskProposal
 from m3b.interactive.targets import Target
 from m3b.teaching.chats import ChatRecord, read_chats
-from m3b.teaching.experts import CLOSING, Demonstration, Expert, Way, demonstrate
-from m3b.teaching.reward import Reward
-from m3b.teaching.trajectories import Collection, Made, make, settings_of
+from m3b.teaching.experts import CLOSING_MESSAGE, Demonstration, Expert, PromptMode, demonstrate
+from m3b.teaching.reward import RewardWeights
+from m3b.teaching.trajectories import TrajectoryFolder, TrajectoryResult, make_trajectories, settings_of
 
-EXPERT = Expert(look=Look(48), min_gain=0.01, tremor=0.5)
+EXPERT = Expert(look=PictureStyle(48), min_gain=0.01, tremor=0.5)
 
 
 class Stubborn(Brush):
@@ -48,17 +48,17 @@ class Blind(Brush):
         return MaskProposal(np.zeros_like(found.mask), 0.0)
 
 
-def shown(way: Way, segmenter: Brush | None = None, expert: Expert = EXPERT) -> Demonstration:
-    return demonstrate(targets(1, 5)[0], segmenter or Brush(), expert, way, np.random.default_rng(0), Reward())
+def shown(way: PromptMode, segmenter: Brush | None = None, expert: Expert = EXPERT) -> Demonstration:
+    return demonstrate(targets(1, 5)[0], segmenter or Brush(), expert, way, np.random.default_rng(0), RewardWeights())
 
 
 def calls(found: Demonstration) -> list[str]:
     return [call.name for message in found.messages for call in message.calls]
 
 
-def made(out: Path, count: int = 6, expert: Expert = EXPERT, held_out: float = 0.3, skip: int = 0) -> Made:
-    collection = Collection(out, settings_of("toy", "brush", expert, held_out))
-    return make(targets(count, 7)[skip:], Brush(), collection, expert, held_out=held_out)
+def made(out: Path, count: int = 6, expert: Expert = EXPERT, held_out: float = 0.3, skip: int = 0) -> TrajectoryResult:
+    collection = TrajectoryFolder(out, settings_of("toy", "brush", expert, held_out))
+    return make_trajectories(targets(count, 7)[skip:], Brush(), collection, expert, held_out=held_out)
 
 
 def test_a_box_comes_first_or_never() -> None:
@@ -78,9 +78,9 @@ def test_the_last_call_stops_and_keeps_the_last_mask() -> None:
     found = shown("hybrid")
     last = [call for message in found.messages for call in message.calls][-1]
     assert (last.name, last.arguments) == ("stop", {"keep": len(found.iou)})
-    assert found.messages[-1].text == CLOSING
-    assert found.scored.form == 1
-    assert found.scored.overshoot == 0
+    assert found.messages[-1].text == CLOSING_MESSAGE
+    assert found.score.form == 1
+    assert found.score.overshoot == 0
 
 
 def test_turns_and_good_masks_end_an_episode() -> None:
@@ -137,25 +137,27 @@ def test_no_patient_is_on_both_sides(tmp_path: Path) -> None:
 
 
 def _lines(chats: Sequence[ChatRecord], folder: Path) -> list[str]:
-    return sorted(chat.line(folder) for chat in chats)
+    return sorted(chat.to_line(folder) for chat in chats)
 
 
 def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
     whole, torn = tmp_path / "whole", tmp_path / "torn"
     made(whole)
-    collection = Collection(torn, settings_of("toy", "brush", EXPERT, 0.3))
+    collection = TrajectoryFolder(torn, settings_of("toy", "brush", EXPERT, 0.3))
 
     def crash(kept: int, tried: int) -> None:
         if tried == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make(targets(6, 7), Brush(), collection, EXPERT, held_out=0.3, tick=crash)
+        make_trajectories(targets(6, 7), Brush(), collection, EXPERT, held_out=0.3, on_progress=crash)
     with (torn / "train.jsonl").open("a") as stream:
         stream.write('{"id": "half a li')
-    again = Collection(torn, settings_of("toy", "brush", EXPERT, 0.3))
-    assert len(again.cases) == 2, "finished cases are not opened again"
-    make([one for one in targets(6, 7) if one.case not in again.cases], Brush(), again, EXPERT, held_out=0.3)
+    again = TrajectoryFolder(torn, settings_of("toy", "brush", EXPERT, 0.3))
+    assert len(again.done_cases) == 2, "finished cases are not opened again"
+    make_trajectories(
+        [one for one in targets(6, 7) if one.case not in again.done_cases], Brush(), again, EXPERT, held_out=0.3
+    )
     for name in ("train.jsonl", "validation.jsonl"):
         assert _lines(list(read_chats(torn / name)), torn) == _lines(list(read_chats(whole / name)), whole)
     assert json.loads((torn / "summary.json").read_text()) == json.loads((whole / "summary.json").read_text())
@@ -163,20 +165,22 @@ def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     made(tmp_path / "out", 2)
-    with pytest.raises(WrongUse, match=r"min_gain was 0\.01, is 0\.2"):
+    with pytest.raises(UsageError, match=r"min_gain was 0\.01, is 0\.2"):
         made(tmp_path / "out", 2, replace(EXPERT, min_gain=0.2))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("mine")
-    with pytest.raises(WrongUse, match="something else"):
+    with pytest.raises(UsageError, match="something else"):
         made(tmp_path / "other")
 
 
 def test_nothing_kept_says_why(tmp_path: Path) -> None:
-    collection = Collection(tmp_path / "out", settings_of("toy", "blind", EXPERT, 0.0))
+    collection = TrajectoryFolder(tmp_path / "out", settings_of("toy", "blind", EXPERT, 0.0))
     with pytest.raises(DataError, match=r"no first prompt gained anything \(4\)"):
-        make(targets(2, 7), Blind(), collection, EXPERT, held_out=0.0)
+        make_trajectories(targets(2, 7), Blind(), collection, EXPERT, held_out=0.0)
     with pytest.raises(DataError, match="there is no target"):
-        make([], Brush(), Collection(tmp_path / "none", settings_of("toy", "brush", EXPERT, 0.0)), EXPERT)
+        make_trajectories(
+            [], Brush(), TrajectoryFolder(tmp_path / "none", settings_of("toy", "brush", EXPERT, 0.0)), EXPERT
+        )
 
 
 def test_a_target_at_the_edge_has_a_box_on_the_grid() -> None:
@@ -185,12 +189,12 @@ def test_a_target_at_the_edge_has_a_box_on_the_grid() -> None:
     image = np.repeat(np.where(truth, 190, 60).astype(np.uint8)[..., None], 3, -1)
     edge = Target("edge.png", "p", "disk", image, truth)
     for seed in range(5):
-        demonstrate(edge, Brush(), replace(EXPERT, jitter=0.9), "hybrid", np.random.default_rng(seed), Reward())
+        demonstrate(edge, Brush(), replace(EXPERT, jitter=0.9), "hybrid", np.random.default_rng(seed), RewardWeights())
 
 
 @pytest.mark.parametrize(
     "wrong", [{"ways": ()}, {"ways": ("boxes",)}, {"max_turns": 0}, {"min_iou": 1.5}, {"tremor": -1.0}, {"retries": -1}]
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(WrongUse):
+    with pytest.raises(UsageError):
         Expert(**wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, Mask, MaskProposal
+from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal
 from m3b.interactive.targets import Target
 
 
@@ -39,7 +39,7 @@ class Brush:
     def __init__(self) -> None:
         self._bright: Mask | None = None
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         self._bright = image[..., 0] > 125
 
     def predict(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from report_kit import Get, modules_of_a_project, plan_of
 
 from m3b.metrics import ReportCase
-from m3b.metrics.text import figures
+from m3b.metrics.text import compute_report_metrics
 
 REPORTS = [
     "There is a left pleural effusion of 4.5 cm.",
@@ -99,7 +99,7 @@ LINE = st.lists(WORD, min_size=4, max_size=12).map(" ".join)
 def test_bleu_is_that_of_the_trusted_metrics(get: Get, pairs: list[tuple[str, str]]) -> None:
     truth, own = [a for a, _ in pairs], [b for _, b in pairs]
     cases = [ReportCase(str(k), str(k), a, b) for k, (a, b) in enumerate(pairs)]
-    want = figures(cases, only="bleu_4")
+    want = compute_report_metrics(cases, only="bleu_4")
     assert get("Utils.wording").bleu(truth, own) == pytest.approx(want["bleu_4"], abs=1e-9)
     assert get("Utils.wording").bleu(truth, own, 1) == pytest.approx(want["bleu_1"], abs=1e-9)
 

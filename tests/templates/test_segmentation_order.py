@@ -11,7 +11,7 @@ import pytest
 import torch
 from segmentation_kit import assemble_segmentation, call, nifti, own
 
-from m3b.tasks import family
+from m3b.tasks import get_family
 
 NAMES = [f"V{number}" for number in range(1, 9)]
 
@@ -183,8 +183,8 @@ def test_settings_that_contradict_a_row_are_named() -> None:
 
 
 def test_the_check_of_a_project_counts_the_outputs_of_rows() -> None:
-    assert family("segmentation").outputs(9, {"chains": [_row()]}) == (5,)
-    assert family("segmentation").outputs(9, {"chains": []}) == (9, 10)
+    assert get_family("segmentation").valid_output_counts(9, {"chains": [_row()]}) == (5,)
+    assert get_family("segmentation").valid_output_counts(9, {"chains": []}) == (9, 10)
 
 
 def _spine(project: Path, cases: int = 16) -> None:

@@ -17,7 +17,7 @@ import pytest
 from starts_kit import assemble, call, densenet, hub, nnunet, resnet, sam_original, stunet, swin, vit
 
 from m3b.models.starts.fetching import fetch
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 
 pytestmark = pytest.mark.slow
 Source = Callable[[Path], None]
@@ -117,12 +117,12 @@ def test_fetched_converted_trained_exported_and_asked(
     (tmp_path / "source").mkdir()
     write(tmp_path / "source")
     monkeypatch.setattr(
-        "m3b.models.starts.fetching.published", lambda *_: ""
+        "m3b.models.starts.fetching.published_digest", lambda *_: ""
     )  # a tiny network is not the published one
-    folder, made = fetch(name, str(tmp_path / "source"), choose("auto"))
+    folder, made = fetch(name, str(tmp_path / "source"), choose_sandbox("auto"))
     assert made.tensors > 10
     if name.startswith("torchxrayvision"):
-        assert made.how == "inert records"
+        assert made.method == "inert records"
     project = assemble(template, tmp_path / "work")
     settings = [f"network.pretrained={name}", *SETTINGS[template]]
     code = (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from template_kit import Run
 
-from m3b.metrics.survival import comparable
+from m3b.metrics.survival import comparable_pairs
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_its_c_index_is_that_of_the_measure(followup: ModuleType) -> None:
     random = np.random.default_rng(1)
     labels = np.stack([random.integers(1, 30, 80), random.integers(0, 2, 80)], axis=1).astype(np.float32)
     risk = random.normal(size=80).round(1)
-    pairs = comparable(labels[:, 0].astype(float), labels[:, 1] > 0.5)
+    pairs = comparable_pairs(labels[:, 0].astype(float), labels[:, 1] > 0.5)
     ahead = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
     mine = importlib.import_module("Utils.survival").c_index(labels, risk)
     assert mine == pytest.approx(float((pairs * ahead).sum() / pairs.sum()))

@@ -12,7 +12,7 @@ import torch
 from template_kit import TEMPLATES, load
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Mounts, choose
+from m3b.sandbox import Mounts, choose_sandbox
 
 threads = load("threads")
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9
@@ -82,7 +82,7 @@ def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatc
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 def test_a_confined_training_sees_how_busy_the_machine_is(backend: str, tmp_path: Path) -> None:
     try:
-        sandbox = choose(backend)
+        sandbox = choose_sandbox(backend)
     except SandboxError as error:
         pytest.skip(str(error))
     place = tmp_path / "work"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from m3b.messages import ToolCall
-from m3b.sandbox import Limits, choose
+from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 
 Use = Callable[..., ToolResult]
@@ -25,7 +25,7 @@ class Desk:
         self.roots = Roots(self.work, {"data/chest": self.data, "resources": self.resources})
         self.box = Toolbox(
             self.roots,
-            sandbox=options.pop("sandbox", None) or choose("off"),
+            sandbox=options.pop("sandbox", None) or choose_sandbox("off"),
             limits=Limits(memory_mib=2048, wall_s=60),
             mounts_read=(self.data, self.resources),
             **options,
@@ -35,7 +35,7 @@ class Desk:
         return self.box.call(ToolCall("1", name, arguments), tuple(TOOLS))
 
     def preview(self, path: Path | str) -> str:
-        spelled = path if isinstance(path, str) else self.roots.show(path)
+        spelled = path if isinstance(path, str) else self.roots.display_path(path)
         return self.use("preview_files", paths=[spelled]).text
 
 

@@ -16,7 +16,7 @@ from m3b.data.survey import survey
 from m3b.data.survey.render import render
 from m3b.data.survey.ten_lines import ten_lines
 from m3b.messages import ToolCall
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 TEXTS = ("PN", "LO", "SH", "LT", "ST", "UT", "UC", "AE", "DA", "DT", "TM", "UI", "AS")
@@ -87,7 +87,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, str]
     work.mkdir()
     texts = [scan(data / f"s{at}.dcm", 10_000 * (at + 1)) for at in range(4)]
     found = {}
-    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose(), logs=top / "logs") as box:
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox(), logs=top / "logs") as box:
         for way, tool, arguments in (
             ("a file", "preview_files", {"paths": ["data/x/s0.dcm"]}),
             ("a series", "preview_files", {"paths": ["data/x"]}),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import ToolError
-from m3b.tools.edit import Edit, apply
+from m3b.tools.edit import Edit, apply_edits
 
 TEXT = st.text(alphabet="ab\n ", max_size=20)
 
@@ -15,10 +15,10 @@ def test_replaces_exactly_when_unique(text: str, old: str, new: str) -> None:
     count = sum(text.startswith(old, at) for at in range(len(text))) if old else 0
     edits: list[Edit] = [{"old": old, "new": new}]
     if count == 1:
-        assert apply(text, edits, "f") == text.replace(old, new)
+        assert apply_edits(text, edits, "f") == text.replace(old, new)
     else:
         with pytest.raises(ToolError, match="Nothing was changed"):
-            apply(text, edits, "f")
+            apply_edits(text, edits, "f")
 
 
 def test_nothing_changes_when_one_fails(desk) -> None:

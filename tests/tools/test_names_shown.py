@@ -12,10 +12,10 @@ from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.pseudonyms import Pseudonyms
-from m3b.agents.veiled import Veiled
-from m3b.agents.verdict import accepted
+from m3b.agents.veiled import PseudonymizingModel
+from m3b.agents.verdict import accept
 from m3b.messages import Message
-from m3b.testing.scripted import Scripted, call, say
+from m3b.testing.scripted import ScriptedModel, call, say
 from m3b.tools import TOOLS
 
 PERSONS = ("Weber_Anna_19560302", "Müller_Jürgen", "García_López_María", "Dupont_Jean", "张伟", "Yamada_Taro")
@@ -58,14 +58,14 @@ def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> N
         lambda messages, tools: call("preview_files", paths=[f"data/chest/{told[0]}", f"data/chest/not_{told[0]}"]),
         say("done"),
     ]
-    model = Scripted(steps)
-    agent = Agent(llm=Veiled(model, Pseudonyms()), tools=desk.box, allowed_tools=tuple(TOOLS), budget=Budget(),
+    model = ScriptedModel(steps)
+    agent = Agent(llm=PseudonymizingModel(model, Pseudonyms()), tools=desk.box, allowed_tools=tuple(TOOLS), budget=Budget(),
     emit=lambda event: None,
                   conversation=Conversation([Message("system", "s"), Message("user", "look at data/chest")]))  # fmt: skip
-    agent.run(lambda text: accepted(None))
-    answers = [one.text for one in model.seen[-1][0] if one.role == "tool"]
+    agent.run(lambda text: accept(None))
+    answers = [one.text for one in model.requests[-1][0] if one.role == "tool"]
     sent = repr(
-        [(one.text, one.calls) for messages, _ in model.seen for one in messages]
+        [(one.text, one.calls) for messages, _ in model.requests for one in messages]
     ).lower()  # facts are never sent
     for part in PARTS:
         assert part not in sent

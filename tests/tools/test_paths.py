@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3b.errors import ToolError
-from m3b.tools.paths import Roots, open_plain, open_read, write_whole
+from m3b.tools.paths import Roots, open_for_reading, open_without_links, write_atomic
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +78,10 @@ def test_not_written(roots: Roots, path: str) -> None:
 
 
 def test_shown_as_the_agent_spells_it(roots: Roots, tree: Path) -> None:
-    assert roots.show(tree / "raw/images") == "data/chest/images"
-    assert roots.show(tree / "work/sub/x.txt") == "sub/x.txt"
-    assert roots.show(tree / "work") == "."
-    assert roots.show(Path("/etc/passwd")) == "passwd"
+    assert roots.display_path(tree / "raw/images") == "data/chest/images"
+    assert roots.display_path(tree / "work/sub/x.txt") == "sub/x.txt"
+    assert roots.display_path(tree / "work") == "."
+    assert roots.display_path(Path("/etc/passwd")) == "passwd"
 
 
 PARTS = st.lists(
@@ -138,23 +138,23 @@ def test_a_link_swapped_in_after_resolving_is_not_followed(tmp_path: Path) -> No
     (tmp_path / "work/sub").rmdir()
     (tmp_path / "work/sub").symlink_to(tmp_path / "outside")
     with pytest.raises(OSError):
-        write_whole(target, b"x")
+        write_atomic(target, b"x")
     assert not list((tmp_path / "outside").iterdir())
     with pytest.raises(OSError):
-        open_plain(target, os.O_RDONLY)
+        open_without_links(target, os.O_RDONLY)
 
 
 def test_pipes_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ToolError, match="regular"):
-        open_read(tmp_path / "pipe", "pipe")
+        open_for_reading(tmp_path / "pipe", "pipe")
 
 
 def test_writing_keeps_the_executable_bit(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text("old")
     script.chmod(0o755)
-    write_whole(script, b"new")
+    write_atomic(script, b"new")
     assert script.read_text() == "new"
     assert script.stat().st_mode & 0o111
     assert [path.name for path in tmp_path.iterdir()] == ["run.sh"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from m3b.tools import survey as survey_module
 from m3b.tools.natural import natural
 from m3b.tools.patterns import extension, group_names
-from m3b.tools.survey import survey
+from m3b.tools.survey import walk_folder
 
 
 def test_groups_cases(desk) -> None:
@@ -79,15 +79,15 @@ def test_unreadable_folders_are_said(desk) -> None:
 def test_unreadable_folders_do_not_end_the_walk(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shut").mkdir()
     (tmp_path / "a.png").write_bytes(b"x")
-    scan = survey_module._scan
+    scan = survey_module._scan_folder
 
     def refuse(folder: Any, *more: Any):
         if folder.path.endswith("shut"):
             raise PermissionError(13, "Permission denied")
         return scan(folder, *more)
 
-    monkeypatch.setattr(survey_module, "_scan", refuse)
-    found = survey(tmp_path)
+    monkeypatch.setattr(survey_module, "_scan_folder", refuse)
+    found = walk_folder(tmp_path)
     assert found.files == 1
     assert found.unreadable == ["shut/ (Permission denied)"]
 
@@ -105,16 +105,16 @@ def test_free_names_are_grouped_by_extension(desk) -> None:
 
 
 def test_large_trees_are_measured_by_sample(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(survey_module, "_STAT_ALL", 100)
+    monkeypatch.setattr(survey_module, "_MAX_FULLY_MEASURED_FILES", 100)
     for folder in range(4):
         (tmp_path / str(folder)).mkdir()
         for index in range(100):
             (tmp_path / str(folder) / f"{index}.png").write_bytes(b"x" * 50)
-    found = survey(tmp_path)
-    assert not found.exact
+    found = walk_folder(tmp_path)
+    assert not found.is_exact
     assert found.sizes[".png"].count == 400
-    assert 0 < found.sizes[".png"].measured < 100
-    assert found.sizes[".png"].estimate == 400 * 50
+    assert 0 < found.sizes[".png"].n_measured < 100
+    assert found.sizes[".png"].estimated_bytes == 400 * 50
 
 
 def test_the_data_folder_itself_and_faults(desk) -> None:

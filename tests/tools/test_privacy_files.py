@@ -25,7 +25,7 @@ from m3b.data.survey import survey
 from m3b.data.survey.render import render
 from m3b.data.survey.ten_lines import ten_lines
 from m3b.messages import ToolCall
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 
@@ -141,16 +141,16 @@ def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for name, make in FILES.items():
         make(data / name, who)
     names = Pseudonyms()
-    names.learn(data)
-    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose(), logs=top / "logs") as box:
+    names.learn_names(data)
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox(), logs=top / "logs") as box:
         for name in FILES:
             for tool in ("preview_files", "read_files"):
                 result = box.call(ToolCall("1", tool, {"paths": [f"data/x/{name}"]}), tuple(TOOLS))
-                found[f"{tool} {name}"] = names.hide(result.text)
+                found[f"{tool} {name}"] = names.pseudonymize(result.text)
     read = survey(data)
     return who, found | {
-        "survey": names.hide(render(read)),
-        "ten lines": names.hide("\n".join(ten_lines(read))),
+        "survey": names.pseudonymize(render(read)),
+        "ten lines": names.pseudonymize("\n".join(ten_lines(read))),
     }
 
 

@@ -19,11 +19,11 @@ from PIL import Image
 from privacy_kit import PEOPLE, Person
 from pydicom.data import get_testdata_file
 
-from m3b.agents.briefing import _about
+from m3b.agents.briefing import _describe_card
 from m3b.agents.pseudonyms import Pseudonyms
 from m3b.data.cards import Card, load_cards
 from m3b.messages import ToolCall
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 
@@ -104,12 +104,12 @@ def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for name, source in (("prints", PRINTS), ("lists", LISTS), ("raises", RAISES)):
         (work / f"{name}.py").write_text(source)
     names, found = Pseudonyms(), dict[str, str]()
-    names.learn(data)
-    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose(), logs=top / "logs") as box:
+    names.learn_names(data)
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox(), logs=top / "logs") as box:
         for way, (tool, arguments) in WAYS.items():
             asked = json.loads(json.dumps(arguments).replace("{file}", who.file))
-            found[way] = names.hide(box.call(ToolCall("1", tool, asked), tuple(TOOLS)).text)
-    found["briefing: notes and card"] = names.hide(_about(card_of(top, data, who), who.note))
+            found[way] = names.pseudonymize(box.call(ToolCall("1", tool, asked), tuple(TOOLS)).text)
+    found["briefing: notes and card"] = names.pseudonymize(_describe_card(card_of(top, data, who), who.note))
     return who, found
 
 

@@ -11,7 +11,7 @@ from m3b.errors import ToolError
 from m3b.tools.base import TOOLS
 from m3b.tools.edit import Edit, edit_files
 from m3b.tools.files import NewFile, write_files
-from m3b.tools.schema import arguments_for, coerce, spec_of
+from m3b.tools.schema import coerce, coerce_arguments, make_tool_spec
 from m3b.tools.script import run_script
 
 JSON = st.recursive(
@@ -26,23 +26,23 @@ def test_every_tool_has_a_full_schema() -> None:
         "list_files", "read_files", "copy_files", "write_files", "edit_files", "run_script", "preview_dirs", "preview_files",
     ]  # fmt: skip
     for name, tool in TOOLS.items():
-        spec = spec_of(tool)
+        spec = make_tool_spec(tool)
         assert spec.name == name
         assert len(spec.description) > 20
         assert "ctx" not in spec.parameters["properties"]
         for one in spec.parameters["properties"].values():
             assert one["description"]
             assert one["type"] in ("string", "integer", "boolean", "array")
-        assert json.dumps(spec.parameters) == json.dumps(spec_of(tool).parameters)
+        assert json.dumps(spec.parameters) == json.dumps(make_tool_spec(tool).parameters)
 
 
 def test_schema_of_objects_and_defaults() -> None:
-    parameters = spec_of(edit_files).parameters
+    parameters = make_tool_spec(edit_files).parameters
     assert parameters["required"] == ["path"]
     item = parameters["properties"]["edits"]["items"]
     assert item["required"] == ["old", "new"]
     assert not item["additionalProperties"]
-    assert spec_of(run_script).parameters["properties"]["wait_s"]["default"] == 600
+    assert make_tool_spec(run_script).parameters["properties"]["wait_s"]["default"] == 600
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_coercion_gives_the_type_or_a_tool_error(value: Any, hint: Any) -> None:
 
 def test_unknown_missing_and_null() -> None:
     with pytest.raises(ToolError, match=r"Unknown argument 'file'. Did you mean 'files'"):
-        arguments_for(write_files, {"file": []})
+        coerce_arguments(write_files, {"file": []})
     with pytest.raises(ToolError, match="'files' is missing: a list of objects"):
-        arguments_for(write_files, {"files": None})
-    assert arguments_for(edit_files, {"path": "a", "content": None, "edits": "[]"}) == {"path": "a", "edits": []}
+        coerce_arguments(write_files, {"files": None})
+    assert coerce_arguments(edit_files, {"path": "a", "content": None, "edits": "[]"}) == {"path": "a", "edits": []}

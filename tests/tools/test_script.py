@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from m3b.errors import SandboxError
 from m3b.messages import ToolCall
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import jobs as jobs_module
 from m3b.tools import script
-from m3b.tools.text import bad_loss, clip, last_traceback, tidy
+from m3b.tools.text import clean_terminal_output, clip, find_nonfinite_loss, last_traceback
 
 CHAINED = """start
 Traceback (most recent call last):
@@ -77,7 +77,7 @@ def test_stop_and_unknown_job(desk) -> None:
 def test_a_veto_and_the_most_running(make_desk, monkeypatch) -> None:
     desk = make_desk(approve=lambda command: "rm" not in command)
     assert "did not approve" in desk.use("run_script", command="rm -r .").text
-    monkeypatch.setattr(jobs_module, "MAX_RUNNING", 1)
+    monkeypatch.setattr(jobs_module, "MAX_RUNNING_SCRIPTS", 1)
     desk.use("run_script", command="sleep 50", wait_s=0)
     assert "run_script(job=1, stop=true)" in desk.use("run_script", command="ls").text
 
@@ -126,7 +126,7 @@ def test_output_is_shown_while_waiting(make_desk) -> None:
 
 
 def test_silence_and_bad_losses_are_said(desk, monkeypatch) -> None:
-    monkeypatch.setattr(script, "SILENT_S", 0.4)
+    monkeypatch.setattr(script, "MIN_NOTED_SILENCE_S", 0.4)
     result = desk.use("run_script", command="echo 'epoch 1 loss=nan'; sleep 30", wait_s=2)
     assert "The loss is not a number: epoch 1 loss=nan" in result.text
     assert "No output for" in result.text
@@ -144,7 +144,7 @@ def test_output_links_are_not_written_through(desk, tmp_path) -> None:
 
 def test_confined_where_this_machine_allows_it(make_desk) -> None:
     try:
-        sandbox = choose("auto")
+        sandbox = choose_sandbox("auto")
     except SandboxError as error:
         pytest.skip(str(error))
     desk = make_desk(sandbox=sandbox)
@@ -158,8 +158,8 @@ def test_confined_where_this_machine_allows_it(make_desk) -> None:
 
 def test_progress_bars_and_colours() -> None:
     raw = "\x1b[31mred\x1b[0m\n 10%|#   | 1/10\r 50%|##  | 5/10\r100%|####| 10/10\nnext\r\n"
-    assert tidy(raw) == "red\n100%|####| 10/10\nnext\n"
-    assert tidy("a\n 10%|# | 1/9\n 20%|# | 2/9\nb") == "a\n 20%|# | 2/9\nb"
+    assert clean_terminal_output(raw) == "red\n100%|####| 10/10\nnext\n"
+    assert clean_terminal_output("a\n 10%|# | 1/9\n 20%|# | 2/9\nb") == "a\n 20%|# | 2/9\nb"
 
 
 def test_tracebacks() -> None:
@@ -175,12 +175,12 @@ def test_tracebacks() -> None:
     "line", ["loss: nan", "train_loss=nan", "{'loss': nan, 'lr': 1}", "Loss inf", "loss tensor(nan)"]
 )
 def test_bad_losses(line: str) -> None:
-    assert bad_loss(f"ok\n{line}\n") == line
+    assert find_nonfinite_loss(f"ok\n{line}\n") == line
 
 
 @pytest.mark.parametrize("line", ["loss: 0.31", "nan values replaced", "no loss, banana", "loss of information"])
 def test_good_losses(line: str) -> None:
-    assert bad_loss(line) == ""
+    assert find_nonfinite_loss(line) == ""
 
 
 @given(text=st.text(max_size=400), limit=st.integers(20, 200))
@@ -197,4 +197,4 @@ def test_clip_keeps_both_ends(text: str, limit: int) -> None:
 
 @given(text=st.text(alphabet="ab\r\n\x1b[31m |%0123", max_size=100))
 def test_tidy_leaves_no_control_codes(text: str) -> None:
-    assert "\r" not in tidy(text)
+    assert "\r" not in clean_terminal_output(text)

@@ -84,7 +84,7 @@ class TrainedModel:
     refit: bool = False
 
 
-KINDS: dict[str, type[Any]] = {
+ARTIFACT_CLASSES: dict[str, type[Any]] = {
     "selection": Selection,
     "index": DataIndex,
     "module": TrainingModule,
@@ -93,30 +93,30 @@ KINDS: dict[str, type[Any]] = {
 """What m3b's own roles hand over, by the names that the journal has for it."""
 
 
-def kind_of(made: type[Any]) -> str:
+def kind_of(artifact_class: type[Any]) -> str:
     """The name of a class of artifacts in the journal: `DataSheet` of a user's own is `data_sheet`."""
-    builtin_kind = next((kind for kind, known_class in KINDS.items() if known_class is made), "")
-    return builtin_kind or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made.__name__).lower()
+    builtin_kind = next((kind for kind, known_class in ARTIFACT_CLASSES.items() if known_class is artifact_class), "")
+    return builtin_kind or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", artifact_class.__name__).lower()
 
 
 def to_json(artifact: Any) -> dict[str, Any]:
     """An artifact as the journal holds it."""
     artifact_class: type[Any] = type(artifact)
-    if artifact_class in KINDS.values():
+    if artifact_class in ARTIFACT_CLASSES.values():
         return asdict(artifact)
     values: dict[str, Any] = _type_adapter(artifact_class).dump_python(artifact, mode="json")
     return values
 
 
-def from_json(made: type[A], raw: Mapping[str, Any]) -> A:
+def from_json(artifact_class: type[A], raw: Mapping[str, Any]) -> A:
     """The same again; lists become tuples where the class has tuples.
 
     Raises:
         TypeError, ValueError: these are no values of such an artifact.
     """
-    if made in KINDS.values():
-        return made(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
-    return _type_adapter(made).validate_python(raw)
+    if artifact_class in ARTIFACT_CLASSES.values():
+        return artifact_class(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
+    return _type_adapter(artifact_class).validate_python(raw)
 
 
 def _type_adapter(artifact_class: type[A]) -> TypeAdapter[A]:

@@ -11,21 +11,27 @@ from textwrap import shorten
 from types import MappingProxyType
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
-from m3b.agents.examples import example_files
-from m3b.agents.guides import indexing_guide, settings_guide, template_guide
-from m3b.agents.offers import NOTHING_READ, card_offer, task_offers
-from m3b.agents.reading_lines import FORM, NO_SPEC, SCRIPT, folder_told, readings_told
-from m3b.briefs import Brief, FolderRead, IndexBrief, ModelBrief, ModuleBrief, ProposedReading, SelectionBrief
+from m3b.agents.examples import find_example_files
+from m3b.agents.guides import read_indexing_guide, read_settings_guide, read_template_guide
+from m3b.agents.offers import EMPTY_SURVEY, build_card_option, build_task_options
+from m3b.agents.reading_lines import (
+    MANIFEST_GUIDE,
+    MANIFEST_OR_SCRIPT_NOTE,
+    SCRIPT_FALLBACK_NOTE,
+    describe_proposals,
+    describe_survey,
+)
+from m3b.briefs import Brief, IndexBrief, ManifestProposal, ModelBrief, ModuleBrief, SelectionBrief, SurveySummary
 from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.spec.places import SPEC
 from m3b.summaries import AuditSummary, ProjectSummary
-from m3b.tasks import families, family
-from m3b.tasks.templates import serving
+from m3b.tasks import get_family, list_families
+from m3b.tasks.templates import list_templates_for
 from m3b.tools import ToolResult
 from m3b.tools.phi import scrub
-from m3b.writing import one_line
+from m3b.writing import to_one_line
 
-Look = Callable[[str, Mapping[str, object]], ToolResult]
+PreviewTool = Callable[[str, Mapping[str, object]], ToolResult]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""
 
 
@@ -37,15 +43,18 @@ class Briefing:
     facts: Brief | None = None
 
 
-TABLES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
-ONE_FILE = 4000
+TABLE_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
+MAX_PREVIEW_CHARS = 4000
 """Characters that the preview of one of several long files may take."""
-FEW_CARDS = 2
+MAX_PREVIEWED_CARDS = 2
 """So many data sets are shown to the Task Manager with their tables and an image; of more, the folders alone."""
 
 
-def selection_briefing(
-    request: str, cards: Sequence[Card], look: Look, read: Callable[[Card], FolderRead] | None = None
+def build_selection_briefing(
+    request: str,
+    cards: Sequence[Card],
+    preview_tool: PreviewTool,
+    survey_card: Callable[[Card], SurveySummary] | None = None,
 ) -> Briefing:
     """For the Task Manager: the request, the cards, and a first look at the data that is here.
 
@@ -56,39 +65,39 @@ def selection_briefing(
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
     card_options = []
     for card in available_cards:
-        show_details = len(available_cards) <= FEW_CARDS
+        show_details = len(available_cards) <= MAX_PREVIEWED_CARDS
         notes, folder_preview = (
-            _notes(card) if show_details else "",
-            look("preview_dirs", {"path": f"data/{card.root}"}),
+            _read_folder_notes(card) if show_details else "",
+            preview_tool("preview_dirs", {"path": f"data/{card.root}"}),
         )
-        previews = _preview_examples(card, card.task, look) if show_details else []
-        survey = read(card) if show_details and read is not None else NOTHING_READ
+        previews = _preview_examples(card, card.task, preview_tool) if show_details else []
+        survey = survey_card(card) if show_details and survey_card is not None else EMPTY_SURVEY
         parts += [
-            _about(card, notes),
-            *folder_told(card, survey),
+            _describe_card(card, notes),
+            *describe_survey(card, survey),
             folder_preview.text,
             *(item.text for item in previews),
         ]
-        card_options.append(card_offer(card, notes, folder_preview, previews, survey))
+        card_options.append(build_card_option(card, notes, folder_preview, previews, survey))
     if missing_data_note := absent_told(cards):
         parts.append(missing_data_note)
-    if further_tasks := [f"- `{item.name}`: {item.about}" for item in families() if item.about]:
+    if further_tasks := [f"- `{item.name}`: {item.when_to_choose}" for item in list_families() if item.when_to_choose]:
         parts.append("\n".join(["## Further tasks", *further_tasks]))
     parts.append("Choose, and reply with the JSON object.")
-    facts = SelectionBrief(request=request.strip(), cards=tuple(card_options), tasks=task_offers(request))
+    facts = SelectionBrief(request=request.strip(), cards=tuple(card_options), tasks=build_task_options(request))
     return Briefing("\n\n".join(parts), facts)
 
 
-def index_briefing(
+def build_index_briefing(
     request: str,
     selection: Selection,
     card: Card,
-    look: Look,
+    preview_tool: PreviewTool,
     resources: Path,
-    readings: Sequence[ProposedReading] = (),
-    insufficient: str = "",
-    unusable: str = "",
-    more: str = "",
+    proposals: Sequence[ManifestProposal] = (),
+    open_question: str = "",
+    data_problem: str = "",
+    extra_instructions: str = "",
 ) -> Briefing:
     """For the Data Engineer: the selection, the card, the folder with its tables, proposed readings, the indexing script.
 
@@ -105,12 +114,12 @@ def index_briefing(
             "Stage: index",
             f"Request of the user:\n{request.strip()}",
             f"## Selection\n{_describe_selection(selection)}",
-            f"## Data card\n{_about(card, _notes(card))}",
-            f"## Preview of data/{card.root}\n{look('preview_dirs', {'path': f'data/{card.root}'}).text}",
-            *(preview.text for preview in _preview_examples(card, selection.task, look)),
-            *readings_told(readings),
-            *([more] if more else []),
-            *_ways(resources, selection.task, readings),
+            f"## Data card\n{_describe_card(card, _read_folder_notes(card))}",
+            f"## Preview of data/{card.root}\n{preview_tool('preview_dirs', {'path': f'data/{card.root}'}).text}",
+            *(preview.text for preview in _preview_examples(card, selection.task, preview_tool)),
+            *describe_proposals(proposals),
+            *([extra_instructions] if extra_instructions else []),
+            *_index_instructions(resources, selection.task, proposals),
         ]
     )
     facts = IndexBrief(
@@ -121,27 +130,27 @@ def index_briefing(
         plan=selection.plan,
         data=f"data/{card.root}",
         place=SPEC,
-        readings=tuple(readings),
-        insufficient=insufficient,
-        unusable=unusable,
+        readings=tuple(proposals),
+        insufficient=open_question,
+        unusable=data_problem,
     )
     return Briefing(text, facts)
 
 
-def _ways(resources: Path, task: str, readings: Sequence[ProposedReading]) -> list[str]:
+def _index_instructions(resources: Path, task: str, proposals: Sequence[ManifestProposal]) -> list[str]:
     """How an index is made otherwise: whole where nothing is proposed, else as much as the next step may need."""
-    if any(proposal.given for proposal in readings):
+    if any(proposal.given for proposal in proposals):
         return ["Look, and say so."]
-    if any(proposal.sufficient for proposal in readings):
-        return [SCRIPT, "Choose a reading."]
-    _, _, body = (resources / FORM).read_text(encoding="utf-8").partition("\n")
+    if any(proposal.sufficient for proposal in proposals):
+        return [MANIFEST_OR_SCRIPT_NOTE, "Choose a reading."]
+    _, _, body = (resources / MANIFEST_GUIDE).read_text(encoding="utf-8").partition("\n")
     manifest_form = f"## The form of a spec\n{body.strip()}"
-    if readings:
-        return [manifest_form, NO_SPEC, f"Write {SPEC}."]
+    if proposals:
+        return [manifest_form, SCRIPT_FALLBACK_NOTE, f"Write {SPEC}."]
     return [
         manifest_form,
-        f"## Records of a {task} index\n{family(task).guide}",
-        f"## The indexing script\n{indexing_guide(resources, task)}",
+        f"## Records of a {task} index\n{get_family(task).index_guide}",
+        f"## The indexing script\n{read_indexing_guide(resources, task)}",
         f"Write {SPEC} or the index files.",
     ]
 
@@ -151,7 +160,7 @@ def _describe_selection(selection: Selection) -> str:
     return f"Task: {selection.task}; metric: {selection.metric}; classes: {classes}.\nPlan: {selection.plan}"
 
 
-def _about(card: Card, notes: str) -> str:
+def _describe_card(card: Card, notes: str) -> str:
     """The card, and what the folder says of itself.
 
     Both may be of the user's own writing: addresses and telephone numbers are masked as they are in previews.
@@ -159,49 +168,52 @@ def _about(card: Card, notes: str) -> str:
     return scrub(f"{card.text()}\n{notes}" if notes else card.text())
 
 
-def _notes(card: Card) -> str:
+def _read_folder_notes(card: Card) -> str:
     """What the folder says of itself, where the card does not tell that already."""
     notes = own_notes(card.path) if card.path else ""
     return "" if notes in card.description else notes
 
 
-def _preview_examples(card: Card, task: str, preview_tool: Look) -> list[ToolResult]:
+def _preview_examples(card: Card, task: str, preview_tool: PreviewTool) -> list[ToolResult]:
     """The tables, and an image with its mask or a report: what one would open first. Of no task what any one needs."""
-    task_families = [family(task)] if task else families()
+    task_families = [get_family(task)] if task else list_families()
     masks, texts = (
-        any(task_family.shows_masks for task_family in task_families),
-        any(task_family.shows_texts for task_family in task_families),
+        any(task_family.show_masks for task_family in task_families),
+        any(task_family.show_texts for task_family in task_families),
     )
-    examples = example_files(card.path, masks=masks, texts=texts) if card.path else []
-    path_groups = (_tables(card), [f"data/{card.root}/{name}" for name in examples])
-    return [_shown(paths, preview_tool) for paths in path_groups if paths]
+    examples = find_example_files(card.path, masks=masks, texts=texts) if card.path else []
+    path_groups = (_find_tables(card), [f"data/{card.root}/{name}" for name in examples])
+    return [_preview_files(paths, preview_tool) for paths in path_groups if paths]
 
 
-def _shown(paths: list[str], look: Look) -> ToolResult:
+def _preview_files(paths: list[str], preview_tool: PreviewTool) -> ToolResult:
     """Previews of files together; each by itself, and cut at its end, where together they are too long to be whole."""
-    combined = look("preview_files", {"paths": paths})
+    combined = preview_tool("preview_files", {"paths": paths})
     if "full" not in combined.data:
         return combined
-    texts = [look("preview_files", {"paths": [path]}).text for path in paths]
-    excerpts = [text if len(text) <= ONE_FILE else text[: text.rfind("\n", 0, ONE_FILE)] + "\n  ..." for text in texts]
+    texts = [preview_tool("preview_files", {"paths": [path]}).text for path in paths]
+    excerpts = [
+        text if len(text) <= MAX_PREVIEW_CHARS else text[: text.rfind("\n", 0, MAX_PREVIEW_CHARS)] + "\n  ..."
+        for text in texts
+    ]
     return replace(combined, text="\n\n".join(excerpts))
 
 
-AFRESH = (
+FRESH_WORKDIR_NOTE = (
     "The working directory starts afresh: Datapath/train.json and Datapath/label_dict.json are in it, and data/ holds the "
     "files of training cases alone. m3b measures on the test cases itself."
 )
 
 
-def module_briefing(
+def build_module_briefing(
     selection: Selection,
-    data: DataIndex,
-    audit: str,
+    index: DataIndex,
+    audit_text: str,
     minutes: float,
     device: str,
     resources: Path,
-    closing: Mapping[str, str] = MappingProxyType({}),
-    audited: AuditSummary | None = None,
+    closing_remarks: Mapping[str, str] = MappingProxyType({}),
+    audit_summary: AuditSummary | None = None,
     request: str = "",
 ) -> Briefing:
     """For the Module Architect: what the data is, how long training may take, and the template's own guide.
@@ -213,16 +225,16 @@ def module_briefing(
         closing: what the roles before it said when they handed over, by title.
         request: the user's words.
     """
-    default_template, *other_templates = serving(resources / "templates", family(selection.task))
+    default_template, *other_templates = list_templates_for(resources / "templates", get_family(selection.task))
     template = f"templates/{default_template}"
-    guide = template_guide(resources, template)
+    guide = read_template_guide(resources, template)
     text = "\n\n".join(
         [
             "Stage: module",
-            f"Task: {selection.task}; metric: {selection.metric}; classes: {_classes(data)}.",
-            *([f"Request of the user: {shorten(request, CLOSING, placeholder=' ...')}"] if request else []),
-            f"Data: {audit}",
-            *_said(closing),
+            f"Task: {selection.task}; metric: {selection.metric}; classes: {_describe_classes(index)}.",
+            *([f"Request of the user: {shorten(request, MAX_REMARK_CHARS, placeholder=' ...')}"] if request else []),
+            f"Data: {audit_text}",
+            *_quote_remarks(closing_remarks),
             f"Training time: {minutes:g} minutes on {device}.",
             f"## Template resources/{template}\n{guide}",
             *(
@@ -233,7 +245,7 @@ def module_briefing(
                 if other_templates
                 else []
             ),
-            AFRESH,
+            FRESH_WORKDIR_NOTE,
             "Set the project up in the working directory.",
         ]
     )
@@ -241,21 +253,21 @@ def module_briefing(
         task=selection.task,
         metric=selection.metric,
         plan=selection.plan,
-        classes=data.values or {name: value for value, name in enumerate(data.classes)},
-        audit=audited or AuditSummary(),
+        classes=index.values or {name: value for value, name in enumerate(index.classes)},
+        audit=audit_summary or AuditSummary(),
         template=f"resources/{template}",
         minutes=minutes,
-        said=dict(closing),
+        said=dict(closing_remarks),
     )
     return Briefing(text, facts)
 
 
-def model_briefing(
+def build_model_briefing(
     selection: Selection,
-    data: DataIndex,
+    index: DataIndex,
     module: TrainingModule,
     minutes: float,
-    closing: Mapping[str, str] = MappingProxyType({}),
+    closing_remarks: Mapping[str, str] = MappingProxyType({}),
     resources: Path | None = None,
 ) -> Briefing:
     """For the Model Trainer: what is in place, what may be set, and what counts.
@@ -269,14 +281,14 @@ def model_briefing(
     text = "\n\n".join(
         [
             "Stage: model",
-            f"Task: {selection.task}; metric: {selection.metric}; classes: {one_line(', '.join(data.classes)) or 'none'}.",
+            f"Task: {selection.task}; metric: {selection.metric}; classes: {to_one_line(', '.join(index.classes)) or 'none'}.",
             f"The project is in place: plan.json, plan.py, train.py, export.py. The check tried a batch of "
             f"{shape}, whatever the plan's; the model has "
-            f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_plan(module)}",
-            f"Cases: {data.cases['train']} for training (the project holds a validation part out of them). "
+            f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
+            f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
-            *settings_guide(resources, selection.task),
-            *_said(closing),
+            *read_settings_guide(resources, selection.task),
+            *_quote_remarks(closing_remarks),
             "Train, export, and hand over.",
         ]
     )
@@ -290,25 +302,28 @@ def model_briefing(
     facts = ModelBrief(
         task=selection.task,
         metric=selection.metric,
-        classes=data.classes,
+        classes=index.classes,
         project=project,
-        cases=data.cases["train"],
+        cases=index.cases["train"],
         minutes=minutes,
-        said=dict(closing),
+        said=dict(closing_remarks),
     )
     return Briefing(text, facts)
 
 
-CLOSING = 900
+MAX_REMARK_CHARS = 900
 """Characters of a role's closing words that the later ones are shown."""
 
 
-def _said(closing: Mapping[str, str]) -> list[str]:
+def _quote_remarks(closing_remarks: Mapping[str, str]) -> list[str]:
     """A paragraph a role with what it said at its end."""
-    return [f"The {title} said: {shorten(text, CLOSING, placeholder=' ...')}" for title, text in closing.items()]
+    return [
+        f"The {title} said: {shorten(text, MAX_REMARK_CHARS, placeholder=' ...')}"
+        for title, text in closing_remarks.items()
+    ]
 
 
-PLANNED = (
+SHOWN_PLAN_KEYS = (
     "engine",
     "target",
     "network",
@@ -325,23 +340,27 @@ PLANNED = (
 """What of plan.json the Model Trainer is told, where the plan has it."""
 
 
-def _plan(module: TrainingModule) -> str:
-    settings = [f"{key} {_short(module.plan[key])}" for key in PLANNED if module.plan.get(key) not in (None, False)]
+def _describe_plan(module: TrainingModule) -> str:
+    settings = [
+        f"{key} {_to_compact_json(module.plan[key])}"
+        for key in SHOWN_PLAN_KEYS
+        if module.plan.get(key) not in (None, False)
+    ]
     return f" The plan: {', '.join(settings)}." if settings else ""
 
 
-def _short(value: object) -> str:
+def _to_compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _classes(data: DataIndex) -> str:
+def _describe_classes(index: DataIndex) -> str:
     """The classes, with the values that stand for them in masks."""
-    if data.values and min(data.values.values()) > 0:
-        return one_line(", ".join(f"{name} (value {value})" for name, value in data.values.items()))
-    return (one_line(", ".join(data.classes)) or "none") + (" (several may apply)" if data.multi_label else "")
+    if index.values and min(index.values.values()) > 0:
+        return to_one_line(", ".join(f"{name} (value {value})" for name, value in index.values.items()))
+    return (to_one_line(", ".join(index.classes)) or "none") + (" (several may apply)" if index.multi_label else "")
 
 
-def _tables(card: Card) -> list[str]:
+def _find_tables(card: Card) -> list[str]:
     """The few tables and archives at the top of the data folder, labels most likely among them."""
     if card.path is None:
         return []
@@ -349,11 +368,11 @@ def _tables(card: Card) -> list[str]:
     for folder, folders, files in os.walk(card.path):
         depth = len(Path(folder).relative_to(card.path).parts)
         folders[:] = [] if depth >= 2 else sorted(name for name in folders if not name.startswith("."))
-        names = [name for name in sorted(files) if name.lower().endswith(TABLES) and not name.startswith(".")]
+        names = [name for name in sorted(files) if name.lower().endswith(TABLE_SUFFIXES) and not name.startswith(".")]
         if len(names) <= 6:  # more of them are cases, not tables
             paths += [Path(folder, name).relative_to(card.path).as_posix() for name in names]
-    return [f"data/{card.root}/{name}" for name in _first(paths, 4)]
+    return [f"data/{card.root}/{name}" for name in _take_shallowest(paths, 4)]
 
 
-def _first(names: Iterable[str], count: int) -> list[str]:
+def _take_shallowest(names: Iterable[str], count: int) -> list[str]:
     return sorted(names, key=lambda name: (name.count("/"), name))[:count]

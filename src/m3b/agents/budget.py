@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from m3b.errors import OutOfBudget
+from m3b.errors import BudgetExceeded
 from m3b.messages import Usage
 
-TRAINING_SHARE = 0.6
+MAX_TRAINING_SHARE = 0.6
 """Of the time that is left when training is planned; imports, export, the check and the delivery need the rest."""
 
 
@@ -26,44 +26,44 @@ class Budget:
         wall_s: seconds since `started`.
     """
 
-    actions: int = 100
-    iterations: int = 5
-    tokens: int | None = None
-    cost_usd: float | None = None
-    wall_s: float | None = None
+    max_actions: int = 100
+    max_iterations: int = 5
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    max_wall_s: float | None = None
     usage: Usage = field(default_factory=Usage)
-    used: int = 0
+    used_actions: int = 0
     clock: Callable[[], float] = time.monotonic
-    started: float = -1.0
+    started_at: float = -1.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
-        if self.started < 0:
-            self.started = self.clock()
+        if self.started_at < 0:
+            self.started_at = self.clock()
 
     @property
-    def left(self) -> int:
+    def actions_left(self) -> int:
         """Actions that may still be reserved."""
-        return self.actions - self.used
+        return self.max_actions - self.used_actions
 
     @property
-    def mean_answer(self) -> int:
+    def mean_output_tokens(self) -> int:
         """Tokens of an answer so far, on average: what the next one is expected to take."""
         return self.usage.output_tokens // max(self.usage.requests, 1)
 
-    def reserve(self, count: int) -> int:
+    def reserve_actions(self, count: int) -> int:
         """Set up to `wanted` actions aside and return how many were granted."""
         with self._lock:
-            granted = max(0, min(count, self.left))
-            self.used += granted
+            granted = max(0, min(count, self.actions_left))
+            self.used_actions += granted
             return granted
 
-    def spend(self, usage: Usage) -> None:
+    def record_usage(self, usage: Usage) -> None:
         """Count what a request cost."""
         with self._lock:
             self.usage = self.usage + usage
 
-    def check(self, next_request: Usage | None = None) -> None:
+    def check_limits(self, next_request: Usage | None = None) -> None:
         """To be called before every request.
 
         Args:
@@ -75,39 +75,43 @@ class Budget:
                 the limit.
         """
         projected = self.usage + (next_request or Usage())
-        if self.tokens is not None and projected.total_tokens >= self.tokens:
-            raise OutOfBudget(
-                f"{self.usage.total_tokens:,} of {self.tokens:,} tokens are spent{_more(next_request, tokens=True)}."
+        if self.max_tokens is not None and projected.total_tokens >= self.max_tokens:
+            raise BudgetExceeded(
+                f"{self.usage.total_tokens:,} of {self.max_tokens:,} tokens are "
+                f"spent{_describe_next_request(next_request, tokens=True)}."
                 " Raise max_tokens."
             )
-        if self.cost_usd is not None and projected.cost_usd >= self.cost_usd:
-            raise OutOfBudget(
-                f"${self.usage.cost_usd:.2f} of ${self.cost_usd:.2f} are spent{_more(next_request, tokens=False)}."
+        if self.max_cost_usd is not None and projected.cost_usd >= self.max_cost_usd:
+            raise BudgetExceeded(
+                f"${self.usage.cost_usd:.2f} of ${self.max_cost_usd:.2f} are "
+                f"spent{_describe_next_request(next_request, tokens=False)}."
                 " Raise max_cost."
             )
         self.check_time()
 
     def seconds_left(self) -> float | None:
         """Seconds until the time is spent; None where there is no limit."""
-        return None if self.wall_s is None else self.wall_s - (self.clock() - self.started)
+        return None if self.max_wall_s is None else self.max_wall_s - (self.clock() - self.started_at)
 
-    def told(self) -> str:
+    def describe_remaining(self) -> str:
         """What is left, for agents: those limits that there are."""
         seconds_left = self.seconds_left()
-        parts = [f"{self.left} of {self.actions} actions"]
+        parts = [f"{self.actions_left} of {self.max_actions} actions"]
         parts += [f"{max(seconds_left, 0) / 60:.0f} minutes"] if seconds_left is not None else []
-        parts += [f"{max(self.tokens - self.usage.total_tokens, 0):,} tokens"] if self.tokens is not None else []
-        parts += [f"${max(self.cost_usd - self.usage.cost_usd, 0):.2f}"] if self.cost_usd is not None else []
+        parts += (
+            [f"{max(self.max_tokens - self.usage.total_tokens, 0):,} tokens"] if self.max_tokens is not None else []
+        )
+        parts += [f"${max(self.max_cost_usd - self.usage.cost_usd, 0):.2f}"] if self.max_cost_usd is not None else []
         no_time_limit_note = "" if seconds_left is not None else "; no limit of time but that of each training"
         return f"Left in this run, for all roles together: {', '.join(parts)}{no_time_limit_note}."
 
-    def training_minutes(self, requested: float) -> float:
+    def cap_training_minutes(self, requested: float) -> float:
         """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
         seconds_left = self.seconds_left()
         return (
             requested
             if seconds_left is None
-            else min(requested, max(round(seconds_left / 60 * TRAINING_SHARE, 2), 0.01))
+            else min(requested, max(round(seconds_left / 60 * MAX_TRAINING_SHARE, 2), 0.01))
         )
 
     def check_time(self) -> None:
@@ -116,16 +120,16 @@ class Budget:
         Raises:
             OutOfBudget: the time is spent.
         """
-        spent = self.clock() - self.started
-        if self.wall_s is not None and spent >= self.wall_s:
-            raise OutOfBudget(f"{spent:.0f} of {self.wall_s:.0f} seconds are spent. Raise max_wall.")
+        spent = self.clock() - self.started_at
+        if self.max_wall_s is not None and spent >= self.max_wall_s:
+            raise BudgetExceeded(f"{spent:.0f} of {self.max_wall_s:.0f} seconds are spent. Raise max_wall.")
 
 
-def _more(coming: Usage | None, *, tokens: bool) -> str:
-    if coming is None:
+def _describe_next_request(next_request: Usage | None, *, tokens: bool) -> str:
+    if next_request is None:
         return ""
     return (
-        f", and the next request needs about {coming.total_tokens:,} more"
+        f", and the next request needs about {next_request.total_tokens:,} more"
         if tokens
-        else (f", and the next request costs ${coming.cost_usd:.4f} or more" if coming.cost_usd else "")
+        else (f", and the next request costs ${next_request.cost_usd:.4f} or more" if next_request.cost_usd else "")
     )

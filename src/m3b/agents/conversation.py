@@ -7,17 +7,17 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from m3b.events import Briefed, Event, Replied, Returned, Told
-from m3b.llm.tokens import of_message, of_tools
-from m3b.messages import Message, Picture, ToolCall, ToolSpec
+from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolReturned
+from m3b.llm.tokens import estimate_message_tokens, estimate_tools_tokens
+from m3b.messages import ImageContent, Message, ToolCall, ToolSpec
 
-STUB = "[This result was dropped to make room. Call the tool again if it is needed.]"
-INTERRUPTED = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
-EMPTY = "(empty)"
+DROPPED_RESULT_NOTE = "[This result was dropped to make room. Call the tool again if it is needed.]"
+INTERRUPTED_NOTE = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
+EMPTY_REPLY = "(empty)"
 """Stands for a reply without text and calls: not every provider takes an empty turn back."""
-KEPT = 4
+MIN_KEPT_RESULTS = 4
 """The latest tool results, which are never dropped."""
-SAFETY = 0.92
+MAX_WINDOW_SHARE = 0.92
 """Part of the window that input and output may fill: the estimate of tokens is only an estimate."""
 
 
@@ -26,85 +26,85 @@ class Conversation:
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._messages: list[Message] = list(messages)
-        self.dropped = 0
-        self._sizes: list[int] = []
+        self.dropped_results = 0
+        self._token_counts: list[int] = []
         """Of the messages that were measured, from the first; the others follow when somebody asks for the size."""
-        self._size = 0
-        self._tools: tuple[Sequence[ToolSpec], int] = ((), 0)
+        self._total_tokens = 0
+        self._tool_tokens: tuple[Sequence[ToolSpec], int] = ((), 0)
 
     @property
     def messages(self) -> Sequence[Message]:
         """All of them, in order; the methods change them."""
         return self._messages
 
-    def say(self, text: str, facts: Sequence[Mapping[str, Any]] = ()) -> None:
+    def add_user_text(self, text: str, facts: Sequence[Mapping[str, Any]] = ()) -> None:
         """A user turn, and what it says as data. Two in a row become one, since not every provider takes two."""
         last = self._messages[-1] if self._messages else None
         if last is not None and last.role == "user":
             self._replace_message(-1, replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts)))
         else:
-            self.add(Message("user", text, facts=tuple(facts)))
+            self.add_message(Message("user", text, facts=tuple(facts)))
 
-    def add(self, message: Message) -> None:
+    def add_message(self, message: Message) -> None:
         self._messages.append(message)
 
-    def reply(self, text: str, calls: Sequence[ToolCall]) -> None:
+    def add_reply(self, text: str, calls: Sequence[ToolCall]) -> None:
         """What the model answered."""
-        self.add(Message("assistant", text if text.strip() or calls else EMPTY, tuple(calls)))
+        self.add_message(Message("assistant", text if text.strip() or calls else EMPTY_REPLY, tuple(calls)))
 
-    def answer(
+    def add_tool_result(
         self,
         call: ToolCall,
         text: str,
         is_error: bool,
-        images: tuple[Picture, ...] = (),
+        images: tuple[ImageContent, ...] = (),
         data: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         facts = (data,) if data else ()
-        self.add(Message("tool", text, call_id=call.id, is_error=is_error, images=images, facts=facts))
+        self.add_message(Message("tool", text, call_id=call.id, is_error=is_error, images=images, facts=facts))
 
-    def size(self, tools: Sequence[ToolSpec]) -> int:
+    def estimate_tokens(self, tools: Sequence[ToolSpec]) -> int:
         """Estimated tokens of a request; each message is measured once, so a turn costs the same late as early."""
-        for message in self._messages[len(self._sizes) :]:
-            self._sizes.append(of_message(message))
-            self._size += self._sizes[-1]
-        if self._tools[0] is not tools:
-            self._tools = (tools, of_tools(tools))
-        return self._size + self._tools[1]
+        for message in self._messages[len(self._token_counts) :]:
+            self._token_counts.append(estimate_message_tokens(message))
+            self._total_tokens += self._token_counts[-1]
+        if self._tool_tokens[0] is not tools:
+            self._tool_tokens = (tools, estimate_tools_tokens(tools))
+        return self._total_tokens + self._tool_tokens[1]
 
     def _replace_message(self, position: int, message: Message) -> None:
         position %= len(self._messages)
         self._messages[position] = message
-        if position < len(self._sizes):
-            before, self._sizes[position] = self._sizes[position], of_message(message)
-            self._size += self._sizes[position] - before
+        if position < len(self._token_counts):
+            before, self._token_counts[position] = self._token_counts[position], estimate_message_tokens(message)
+            self._total_tokens += self._token_counts[position] - before
 
-    def trim(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
+    def drop_old_results(self, tools: Sequence[ToolSpec], window: int, max_output: int) -> int:
         """Replace the oldest tool results by stubs until input plus output fits the window.
 
         Returns:
             How many results were dropped by this call.
         """
-        max_tokens = int(window * SAFETY) - max_output
-        if self.size(tools) <= max_tokens:
+        max_tokens = int(window * MAX_WINDOW_SHARE) - max_output
+        if self.estimate_tokens(tools) <= max_tokens:
             return 0
         # Dropping half of what is too much more keeps the prefix stable for several turns to come.
         target_tokens = max_tokens * 3 // 4
         result_positions = [
             position
             for position, message in enumerate(self.messages)
-            if message.role == "tool" and message.text != STUB
+            if message.role == "tool" and message.text != DROPPED_RESULT_NOTE
         ]
         dropped = 0
-        for position in result_positions[: max(0, len(result_positions) - KEPT)]:
-            if self.size(tools) <= target_tokens:
+        for position in result_positions[: max(0, len(result_positions) - MIN_KEPT_RESULTS)]:
+            if self.estimate_tokens(tools) <= target_tokens:
                 break
-            self._replace_message(position, replace(self.messages[position], text=STUB, images=()))
+            self._replace_message(position, replace(self.messages[position], text=DROPPED_RESULT_NOTE, images=()))
             dropped += 1
-        self.dropped += dropped
+        self.dropped_results += dropped
         return dropped
 
-    def unanswered(self) -> list[ToolCall]:
+    def find_unanswered_calls(self) -> list[ToolCall]:
         """Calls of the last assistant turn that have no result yet."""
         answered: set[str] = set()
         for message in reversed(self.messages):
@@ -114,15 +114,15 @@ class Conversation:
                 answered.add(message.call_id)
         return []
 
-    def unchecked(self) -> str | None:
+    def find_unchecked_reply(self) -> str | None:
         """The hand-over with which the conversation ends, which nobody has answered yet: m3b was interrupted there."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "assistant" or last.calls:
             return None
-        return "" if last.text == EMPTY else last.text
+        return "" if last.text == EMPTY_REPLY else last.text
 
     @classmethod
-    def restore(cls, events: Iterable[Event], *, keep_open_calls: bool = False) -> Conversation:
+    def from_events(cls, events: Iterable[Event], *, keep_open_calls: bool = False) -> Conversation:
         """The conversation of one role as the journal holds it, for going on after a crash.
 
         A call whose result was never written is answered with a note that m3b was interrupted: at the end, and where
@@ -133,25 +133,27 @@ class Conversation:
         """
         conversation = cls()
         for event in events:
-            if isinstance(event, Briefed | Replied | Told):
+            if isinstance(event, PromptSent | ReplyReceived | MessageSent):
                 conversation._close_open_calls()
             match event:
-                case Returned():
+                case ToolReturned():
                     facts = (event.facts,) if event.facts else ()
                     is_error = event.is_error
-                    conversation.add(Message("tool", event.text, call_id=event.id, is_error=is_error, facts=facts))
-                case Briefed():
+                    conversation.add_message(
+                        Message("tool", event.text, call_id=event.id, is_error=is_error, facts=facts)
+                    )
+                case PromptSent():
                     if event.system:
-                        conversation.add(Message("system", event.system))
-                    conversation.say(event.text, event.facts)
-                case Replied():
-                    conversation.reply(event.text, event.calls)
-                case Told():
-                    conversation.say(event.text, event.facts)
+                        conversation.add_message(Message("system", event.system))
+                    conversation.add_user_text(event.text, event.facts)
+                case ReplyReceived():
+                    conversation.add_reply(event.text, event.calls)
+                case MessageSent():
+                    conversation.add_user_text(event.text, event.facts)
         if not keep_open_calls:
             conversation._close_open_calls()
         return conversation
 
     def _close_open_calls(self) -> None:
-        for call in self.unanswered():
-            self.answer(call, INTERRUPTED, True)
+        for call in self.find_unanswered_calls():
+            self.add_tool_result(call, INTERRUPTED_NOTE, True)

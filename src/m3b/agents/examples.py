@@ -7,29 +7,29 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from m3b.llm.rules.words import of_masks
+from m3b.llm.rules.words import is_mask_path
 from m3b.tools.natural import natural
 
-PICTURES = (
+IMAGE_SUFFIXES = (
     ".nii.gz", ".nii", ".mha", ".mhd", ".nrrd", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".npy", ".dcm"
 )  # fmt: skip
-TEXTS = (".xml", ".txt")
-NO_TEXTS = ("readme", "license", "licence", "source", "requirements", "changelog")
+REPORT_SUFFIXES = (".xml", ".txt")
+NOTE_PREFIXES = ("readme", "license", "licence", "source", "requirements", "changelog")
 MAX_FILES = 20_000
-KINDS = 3
-SEVERAL = 4
+MAX_NAME_KINDS = 3
+MIN_REPORTS = 4
 """From so many text files on they are cases, not notes."""
 
 
-def example_files(folder: Path, *, masks: bool, texts: bool) -> list[str]:
+def find_example_files(folder: Path, *, masks: bool, texts: bool) -> list[str]:
     """Paths below a folder: one of many text files, an image with its mask or masks, as asked for."""
     if not masks and not texts:
         return []
-    files = list(_walk(folder))
-    return (_texts(files) if texts else []) + (_masks(files) if masks else [])
+    files = list(_walk_files(folder))
+    return (_find_example_report(files) if texts else []) + (_find_example_masks(files) if masks else [])
 
 
-def _walk(folder: Path) -> Iterator[str]:
+def _walk_files(folder: Path) -> Iterator[str]:
     file_count = 0
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted((name for name in folders if not name.startswith((".", "__"))), key=natural)
@@ -41,46 +41,50 @@ def _walk(folder: Path) -> Iterator[str]:
             return
 
 
-def _texts(files: list[str]) -> list[str]:
-    texts = [name for name in files if name.lower().endswith(TEXTS) and not _note(name)]
-    return texts[:1] if len(texts) >= SEVERAL else []
+def _find_example_report(files: list[str]) -> list[str]:
+    texts = [name for name in files if name.lower().endswith(REPORT_SUFFIXES) and not _is_note(name)]
+    return texts[:1] if len(texts) >= MIN_REPORTS else []
 
 
-def _note(name: str) -> bool:
-    return Path(name).stem.lower().startswith(NO_TEXTS)
+def _is_note(name: str) -> bool:
+    return Path(name).stem.lower().startswith(NOTE_PREFIXES)
 
 
-def _masks(files: list[str]) -> list[str]:
+def _find_example_masks(files: list[str]) -> list[str]:
     """Images and their masks: the first mask of each of at most three folders; of a folder with names of several kinds
     (`a_001`, `b_7`) the first of each kind, since the kinds may come from different places."""
-    images = [name for name in files if name.lower().endswith(PICTURES)]
-    masks = [name for name in images if of_masks(name)]
+    images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+    masks = [name for name in images if is_mask_path(name)]
     first_masks = list({os.path.dirname(name): name for name in reversed(masks)}.values())[::-1][:3]
-    source_images = [name for name in images if not of_masks(name)]
+    source_images = [name for name in images if not is_mask_path(name)]
     if not first_masks or not source_images:
         return first_masks
-    image = _like(source_images, first_masks[0])
+    image = _most_similar_name(source_images, first_masks[0])
     is_same_folder = os.path.dirname(image) == os.path.dirname(first_masks[0])  # then a folder is a case
     examples = [image, *(first_masks[:1] if is_same_folder else _masks_of_one_case(first_masks))]
     for mask in _masks_of_other_kinds(masks, first_masks[0]):
-        examples += [_like(source_images, mask), mask]
+        examples += [_most_similar_name(source_images, mask), mask]
     return list(dict.fromkeys(examples))
 
 
 def _masks_of_other_kinds(masks: list[str], first: str) -> list[str]:
     """The first mask of each further kind of name beside `first`; none where there are too many kinds to be kinds."""
     siblings = [name for name in masks if os.path.dirname(name) == os.path.dirname(first)]
-    kinds = {_kind(name): name for name in reversed(siblings)}
-    return [name for kind, name in reversed(kinds.items()) if kind != _kind(first)] if len(kinds) <= KINDS else []
+    kinds = {_name_kind(name): name for name in reversed(siblings)}
+    return (
+        [name for kind, name in reversed(kinds.items()) if kind != _name_kind(first)]
+        if len(kinds) <= MAX_NAME_KINDS
+        else []
+    )
 
 
-def _kind(name: str) -> str:
+def _name_kind(name: str) -> str:
     """A file's name up to its first number."""
     return re.split(r"\d", os.path.basename(name).lower(), maxsplit=1)[0]
 
 
-def _like(others: Iterable[str], mask: str) -> str:
-    return max(others, key=lambda name: _likeness(name, mask))
+def _most_similar_name(candidates: Iterable[str], mask: str) -> str:
+    return max(candidates, key=lambda name: _name_similarity(name, mask))
 
 
 def _masks_of_one_case(masks: Iterable[str]) -> list[str]:
@@ -90,10 +94,17 @@ def _masks_of_one_case(masks: Iterable[str]) -> list[str]:
     return paths if len(grandparents) == 1 and len({os.path.basename(name) for name in paths}) == 1 else paths[:1]
 
 
-def _likeness(one: str, other: str) -> tuple[bool, int, int]:
-    numbers = [set(re.findall(r"\d+", os.path.basename(name))) for name in (one, other)]
+def _name_similarity(first_name: str, second_name: str) -> tuple[bool, int, int]:
+    numbers = [set(re.findall(r"\d+", os.path.basename(name))) for name in (first_name, second_name)]
     return (
-        os.path.basename(one) == os.path.basename(other),
+        os.path.basename(first_name) == os.path.basename(second_name),
         len(numbers[0] & numbers[1]),
-        next((position for position, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one)),
+        next(
+            (
+                position
+                for position, pair in enumerate(zip(first_name, second_name, strict=False))
+                if pair[0] != pair[1]
+            ),
+            len(first_name),
+        ),
     )

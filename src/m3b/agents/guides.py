@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from m3b.agents.reading_lines import INDEXING
-from m3b.tasks import family
-from m3b.tasks.templates import serving
+from m3b.agents.reading_lines import INDEXING_TEMPLATE
+from m3b.tasks import get_family
+from m3b.tasks.templates import list_templates_for
 
-SETTINGS = "## Settings of plan.json"
-KNOWN = "## What it expects"
+SETTINGS_HEADING = "## Settings of plan.json"
+INDEX_HEADING = "## What it expects"
 """The part of a template's README that is about index files, which m3b has written by then."""
 
 
-def indexing_guide(resources: Path, task: str) -> str:
+def read_indexing_guide(resources: Path, task: str) -> str:
     """The indexing script's README without what serves other tasks only."""
-    text = (resources / INDEXING / "README.md").read_text(encoding="utf-8").strip()
+    text = (resources / INDEXING_TEMPLATE / "README.md").read_text(encoding="utf-8").strip()
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
     return "".join(part for part in parts if _is_for_task(part.split("\n", 1)[0], task)).strip()
 
@@ -27,17 +27,17 @@ def _is_for_task(heading: str, task: str) -> bool:
     return match is None or task in match.group(1).split(", ")
 
 
-def template_guide(resources: Path, template: str) -> str:
+def read_template_guide(resources: Path, template: str) -> str:
     """The README of a training template for those who set it up."""
     readme = (resources / template / "README.md").read_text(encoding="utf-8")
     parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
-    return "".join(part for part in parts if not part.startswith(KNOWN)).strip()
+    return "".join(part for part in parts if not part.startswith(INDEX_HEADING)).strip()
 
 
-def settings_guide(resources: Path | None, task: str) -> list[str]:
+def read_settings_guide(resources: Path | None, task: str) -> list[str]:
     """The part of the template's README on what plan.json may be given."""
     if resources is None:
         return []
-    readme = resources / "templates" / serving(resources / "templates", family(task))[0] / "README.md"
+    readme = resources / "templates" / list_templates_for(resources / "templates", get_family(task))[0] / "README.md"
     parts = re.split(r"^(?=## )", readme.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return [part.strip() for part in parts if part.startswith(SETTINGS)]
+    return [part.strip() for part in parts if part.startswith(SETTINGS_HEADING)]

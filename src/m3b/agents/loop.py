@@ -12,46 +12,59 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from m3b.agents.budget import Budget
-from m3b.agents.conversation import INTERRUPTED, Conversation
-from m3b.agents.reasons import cause, why
-from m3b.agents.replies import given_up
-from m3b.agents.roles import Duty
-from m3b.agents.standing import Standing
-from m3b.agents.verdict import Verdict
+from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
+from m3b.agents.reasons import describe_script_failure, explain_failure
+from m3b.agents.replies import parse_give_up
+from m3b.agents.roles import FailureMessage
+from m3b.agents.standing import AgentState
+from m3b.agents.verdict import CheckResult
 from m3b.briefs import Reflection
-from m3b.errors import Cancelled, ContextOverflow, Failed, LLMError, OutOfBudget
-from m3b.events import Called, Checked, Delta, Event, Noted, Reason, Replied, Returned, Told, Waiting
+from m3b.errors import BudgetExceeded, ContextOverflow, LLMError, RunCancelled, RunFailed
+from m3b.events import (
+    ArtifactChecked,
+    Event,
+    MessageReason,
+    MessageSent,
+    NoteAdded,
+    ReplyDelta,
+    ReplyReceived,
+    ToolCalled,
+    ToolReturned,
+    WaitingForModel,
+)
 from m3b.llm.base import LLM
-from m3b.llm.streaming import ask
+from m3b.llm.streaming import ask_llm
 from m3b.messages import Reply, ToolCall, ToolSpec
 from m3b.tools import ToolResult
 
 Emit = Callable[[Event], None]
-WRAP_UP = (
+WRAP_UP_PROMPT = (
     "The budget of this run is spent: no tool can be called any more. In at most five sentences, say what is done, what is "
     "missing, and what should be done next."
 )
-EMPTY = "Your reply was empty. Call a tool, or say that you are done."
-CUT = "Your reply was cut off at its length limit and was not used. Take a smaller step: shorter files, fewer calls."
-DECLINED = (
+EMPTY_REPLY_PROMPT = "Your reply was empty. Call a tool, or say that you are done."
+TRUNCATED_REPLY_PROMPT = (
+    "Your reply was cut off at its length limit and was not used. Take a smaller step: shorter files, fewer calls."
+)
+DECLINED_REPLY_PROMPT = (
     "You declined. What is asked for is software: a model for medical images, built from the data that you were told of. "
     "Go on with the task, or say in one sentence what exactly you will not do."
 )
-REFUSED = "The model refused to go on. Rephrase the request, or use another model."
-FREE_WAIT_S, FEW_LEFT = 10, 5
+REFUSAL_MESSAGE = "The model refused to go on. Rephrase the request, or use another model."
+MIN_FREE_WAIT_S, MAX_ANNOUNCED_ACTIONS = 10, 5
 """The shortest wait that is no polling; actions from which on the model is told how many are left."""
 
 
-class Tools(Protocol):
+class ToolRunner(Protocol):
     """What the loop needs of a toolbox."""
 
-    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]: ...
+    def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]: ...
 
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult: ...
 
 
 @dataclass
-class Counters:
+class AgentUsage:
     """What one role has used."""
 
     actions: int = 0
@@ -79,7 +92,7 @@ class Agent:
         self,
         *,
         llm: LLM,
-        tools: Tools,
+        tools: ToolRunner,
         allowed_tools: Sequence[str],
         budget: Budget,
         emit: Emit,
@@ -88,39 +101,39 @@ class Agent:
         is_cancelled: Callable[[], bool] = lambda: False,
         stream: bool = False,
     ) -> None:
-        self.llm, self.tools, self.allowed, self.budget = llm, tools, tuple(allowed_tools), budget
-        self.emit, self.reflection, self.cancelled, self.stream = emit, reflection, is_cancelled, stream
+        self.llm, self.tools, self.allowed_tools, self.budget = llm, tools, tuple(allowed_tools), budget
+        self.emit, self.reflection, self.is_cancelled, self.stream = emit, reflection, is_cancelled, stream
         self.conversation = conversation or Conversation()
-        self.counters = Counters()
-        self.take_up(Standing())
-        self.specs = tools.specs(self.allowed)
-        self._failure_message = Duty()
+        self.usage = AgentUsage()
+        self.resume(AgentState())
+        self.tool_specs = tools.tool_specs(self.allowed_tools)
+        self._failure_message = FailureMessage()
         self._running_jobs: set[int] = set()
 
-    def take_up(
-        self, state: Standing, describe_interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED
+    def resume(
+        self, state: AgentState, describe_interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED_NOTE
     ) -> None:
         """Go on from where the agent stood in another process.
 
         Args:
             interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
         """
-        self.counters.iterations, self.stuck = state.iterations, state.stuck
-        self._script_failed, self._script_error = state.failed_script, state.cause
-        self._has_reflected, self._unusable_replies = state.reflected, state.odd_replies
-        self._open, self._describe_interrupted = state, describe_interrupted
+        self.usage.iterations, self.repetitions = state.iterations, state.repetitions
+        self._script_failed, self._script_error = state.script_failed, state.script_error
+        self._has_reflected, self._unusable_replies = state.has_reflected, state.unusable_replies
+        self._resumed_state, self._describe_interrupted = state, describe_interrupted
 
     def _answer_open_calls(self) -> None:
         """Answer the calls that another process did not get through; to finish one that was begun costs no action."""
-        started_calls, waiting_calls = self._open.begun, self._open.waiting
-        self._open = Standing()
+        started_calls, waiting_calls = self._resumed_state.started_calls, self._resumed_state.waiting_calls
+        self._resumed_state = AgentState()
         for call in started_calls:
             result = ToolResult(self._describe_interrupted(call), True, {"interrupted": True})
-            self._answer(call, result if result.text else self.tools.call(call, self.allowed))
+            self._record_result(call, result if result.text else self.tools.call(call, self.allowed_tools))
         if waiting_calls:
             self._run_calls(waiting_calls)
 
-    def run(self, check: Callable[[str], Verdict], failure_message: Duty | None = None) -> Verdict:
+    def run(self, check: Callable[[str], CheckResult], failure_message: FailureMessage | None = None) -> CheckResult:
         """Work until `check` accepts what the agent hands over.
 
         Args:
@@ -129,90 +142,101 @@ class Agent:
         Raises:
             OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
-        self._failure_message = failure_message or Duty()
+        self._failure_message = failure_message or FailureMessage()
         self._answer_open_calls()
-        pending_reply = self.conversation.unchecked()
+        pending_reply = self.conversation.find_unchecked_reply()
         while True:
-            reply = self._ask() if pending_reply is None else Reply(pending_reply)
+            reply = self._ask_model() if pending_reply is None else Reply(pending_reply)
             pending_reply = None
             if reply.calls:
                 if not self._run_calls(reply.calls):
                     continue
                 reply = Reply(reply.text or "done")
-            if self._odd(reply):
+            if self._handle_unusable_reply(reply):
                 continue
-            if give_up_reason := given_up(reply.text):
-                raise Failed(
+            if give_up_reason := parse_give_up(reply.text):
+                raise RunFailed(
                     " ".join(
                         part
-                        for part in (f"{self._failure_message.failed}. {give_up_reason}", self._script_error)
+                        for part in (f"{self._failure_message.summary}. {give_up_reason}", self._script_error)
                         if part
                     )
                 )
             check_result = check(reply.text)
-            if check_result.said:
-                self._send_message(check_result.said, "answer", facts=check_result.facts)
+            if check_result.reply:
+                self._send_message(check_result.reply, "answer", facts=check_result.facts)
                 continue
-            self.emit(Checked(check_result.accepted, check_result.faults, check_result.warnings, check_result.reasons))
-            if not check_result.accepted:
+            self.emit(
+                ArtifactChecked(
+                    check_result.is_accepted,
+                    check_result.agent_messages,
+                    check_result.warnings,
+                    check_result.user_messages,
+                )
+            )
+            if not check_result.is_accepted:
                 self._handle_rejection(check_result)
             elif check_result.warnings and self.reflection and not self._has_reflected:
                 self._has_reflected = True
                 notes = f"The check accepts your work, and noted:\n{_bullet_list(check_result.warnings)}"
-                facts = Reflection(warnings=check_result.warnings).plain()
-                self._send_message(f"{self.reflection}\n\n{notes}\n\n{self.budget.told()}", "reflection", facts=facts)
+                facts = Reflection(warnings=check_result.warnings).to_json()
+                self._send_message(
+                    f"{self.reflection}\n\n{notes}\n\n{self.budget.describe_remaining()}", "reflection", facts=facts
+                )
             else:
                 self._has_reflected, self._script_error = False, ""
                 return check_result
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def _ask(self) -> Reply:
-        if self.cancelled():
-            raise Cancelled("The run was cancelled.")
-        self.budget.check()
+    def _ask_model(self) -> Reply:
+        if self.is_cancelled():
+            raise RunCancelled("The run was cancelled.")
+        self.budget.check_limits()
         facts = self.llm.facts
-        dropped = self.conversation.trim(self.specs, facts.window, facts.max_output)
+        dropped = self.conversation.drop_old_results(self.tool_specs, facts.window, facts.max_output)
         if dropped:
-            self.emit(Noted(f"{dropped} old tool results were dropped to fit the model's window."))
+            self.emit(NoteAdded(f"{dropped} old tool results were dropped to fit the model's window."))
         try:
-            reply = self._request(self.specs)
+            reply = self._send_request(self.tool_specs)
         except ContextOverflow:
             # The window was smaller than its facts say: trim as if it were half, and try once more.
-            self.conversation.trim(self.specs, facts.window // 2, facts.max_output // 2)
-            reply = self._request(self.specs)
+            self.conversation.drop_old_results(self.tool_specs, facts.window // 2, facts.max_output // 2)
+            reply = self._send_request(self.tool_specs)
         if reply.stop == "length" and reply.calls:
             reply = Reply(reply.text, (), reply.usage, "length", reply.model)
-        self.conversation.reply(reply.text, reply.calls)
-        self.emit(Replied(reply.text, reply.calls, reply.usage, reply.stop))
+        self.conversation.add_reply(reply.text, reply.calls)
+        self.emit(ReplyReceived(reply.text, reply.calls, reply.usage, reply.stop))
         return reply
 
-    def _request(self, specs: Sequence[ToolSpec]) -> Reply:
+    def _send_request(self, specs: Sequence[ToolSpec]) -> Reply:
         messages, on_text = self.conversation.messages, self._emit_delta if self.stream else None
-        self.budget.check(self.llm.facts.usage(self.conversation.size(specs), 0, self.budget.mean_answer))
-        reply = ask(
+        self.budget.check_limits(
+            self.llm.facts.compute_usage(self.conversation.estimate_tokens(specs), 0, self.budget.mean_output_tokens)
+        )
+        reply = ask_llm(
             self.llm, messages, specs, on_wait=self._emit_waiting, cancelled=self._check_interruption, on_text=on_text
         )
-        self.budget.spend(reply.usage)
-        self.counters.input_tokens += reply.usage.input_tokens
-        self.counters.output_tokens += reply.usage.output_tokens
+        self.budget.record_usage(reply.usage)
+        self.usage.input_tokens += reply.usage.input_tokens
+        self.usage.output_tokens += reply.usage.output_tokens
         return reply
 
     def _check_interruption(self) -> bool:
         """Asked while the model is waited for: neither a cancellation nor the end of the run's time waits with it."""
         self.budget.check_time()
-        return self.cancelled()
+        return self.is_cancelled()
 
     def _emit_waiting(self, reason: str, seconds: float) -> None:
-        self.emit(Waiting(reason, seconds))
+        self.emit(WaitingForModel(reason, seconds))
 
     def _emit_delta(self, text: str) -> None:
-        self.emit(Delta(text))
+        self.emit(ReplyDelta(text))
 
-    def _odd(self, reply: Reply) -> bool:
+    def _handle_unusable_reply(self, reply: Reply) -> bool:
         """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""
-        prompt_by_stop = {"length": CUT, "refusal": DECLINED}
-        prompt = prompt_by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY)
+        prompt_by_stop = {"length": TRUNCATED_REPLY_PROMPT, "refusal": DECLINED_REPLY_PROMPT}
+        prompt = prompt_by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY_REPLY_PROMPT)
         if not prompt:
             self._unusable_replies = 0
             return False
@@ -220,16 +244,16 @@ class Agent:
         if self._unusable_replies >= 3:
             last_reply = "was cut off at its length limit" if reply.stop == "length" else "was empty"
             message = f"The model gave three unusable replies in a row; the last {last_reply}. Use another model."
-            raise Failed(REFUSED if reply.stop == "refusal" else message)
+            raise RunFailed(REFUSAL_MESSAGE if reply.stop == "refusal" else message)
         self._send_message(prompt, "unusable")
         return True
 
     def _send_message(
-        self, text: str, reason: Reason, iteration: int = 0, facts: Mapping[str, Any] | None = None
+        self, text: str, reason: MessageReason, iteration: int = 0, facts: Mapping[str, Any] | None = None
     ) -> None:
         data = [dict(facts)] if facts else []
-        self.conversation.say(text, data)
-        self.emit(Told(text, reason, iteration, data))
+        self.conversation.add_user_text(text, data)
+        self.emit(MessageSent(text, reason, iteration, data))
 
     # --- acting --------------------------------------------------------------------------------------------------
 
@@ -241,26 +265,28 @@ class Agent:
         """
         self._unusable_replies = 0
         free_flags = [self._is_free_wait(call) for call in calls]
-        granted = self.budget.reserve(free_flags.count(False))
+        granted = self.budget.reserve_actions(free_flags.count(False))
         repetition = ""
         budget_spent = work_done = False
         for call, is_free in zip(calls, free_flags, strict=True):
             if not is_free:
                 if granted == 0:
-                    self._answer(call, ToolResult("Not run: the action budget is spent.", True))
+                    self._record_result(call, ToolResult("Not run: the action budget is spent.", True))
                     budget_spent = True
                     continue
                 granted -= 1
-                self.counters.actions += 1
+                self.usage.actions += 1
             if work_done:
-                self._answer(call, ToolResult("Not run: the work is done.", True))
+                self._record_result(call, ToolResult("Not run: the work is done.", True))
                 continue
-            result = self._run(call, is_free)
+            result = self._run_call(call, is_free)
             work_done = bool(result.data.get("done"))
             is_last = not is_free and granted == 0
-            self._answer(call, self._counted(result) if is_last else result)
+            self._record_result(call, self._append_actions_left(result) if is_last else result)
             if not result.data.get("running"):
-                repetition = self.stuck.note(call, result.text, bool(result.data.get("malformed"))) or repetition
+                repetition = (
+                    self.repetitions.observe(call, result.text, bool(result.data.get("malformed"))) or repetition
+                )
         if work_done:
             return True
         if budget_spent:
@@ -269,23 +295,23 @@ class Agent:
             self._handle_repetition(repetition)
         return False
 
-    def _run(self, call: ToolCall, is_free: bool) -> ToolResult:
-        if self.cancelled():
-            raise Cancelled("The run was cancelled.")
+    def _run_call(self, call: ToolCall, is_free: bool) -> ToolResult:
+        if self.is_cancelled():
+            raise RunCancelled("The run was cancelled.")
         iteration = self._start_iteration() if self._script_failed and call.name == "run_script" and not is_free else 0
-        self.emit(Called(call.id, call.name, call.arguments, 0 if is_free else 1, iteration))
-        result = self.tools.call(call, self.allowed)
+        self.emit(ToolCalled(call.id, call.name, call.arguments, 0 if is_free else 1, iteration))
+        result = self.tools.call(call, self.allowed_tools)
         if call.name == "run_script" and "exit_code" in result.data:
             self._script_failed = result.data["exit_code"] != 0
-            self._script_error = cause(result) if self._script_failed else ""
+            self._script_error = describe_script_failure(result) if self._script_failed else ""
         if "job" in result.data:
             (self._running_jobs.add if result.data.get("running") else self._running_jobs.discard)(result.data["job"])
         return result
 
-    def _counted(self, result: ToolResult) -> ToolResult:
+    def _append_actions_left(self, result: ToolResult) -> ToolResult:
         """The result with the number of actions that are left, once they are few: the hand-over needs some of them."""
-        actions_left = self.budget.left
-        if actions_left > FEW_LEFT:
+        actions_left = self.budget.actions_left
+        if actions_left > MAX_ANNOUNCED_ACTIONS:
             return result
         count_note = f"{actions_left} action{'s are' if actions_left != 1 else ' is'} left in this run."
         note = count_note if actions_left else "No action is left: hand over."
@@ -298,64 +324,66 @@ class Agent:
             return False
         try:
             wait_s = float(arguments.get("wait_s", 600))
-            return wait_s >= FREE_WAIT_S and int(arguments.get("job", 0)) in self._running_jobs
+            return wait_s >= MIN_FREE_WAIT_S and int(arguments.get("job", 0)) in self._running_jobs
         except (TypeError, ValueError):
             return False
 
-    def _answer(self, call: ToolCall, result: ToolResult) -> None:
-        self.conversation.answer(call, result.text, result.is_error, result.images, result.data)
-        self.emit(Returned(call.id, call.name, result.text, result.is_error, result.data))
+    def _record_result(self, call: ToolCall, result: ToolResult) -> None:
+        self.conversation.add_tool_result(call, result.text, result.is_error, result.images, result.data)
+        self.emit(ToolReturned(call.id, call.name, result.text, result.is_error, result.data))
 
     def _handle_repetition(self, repetition: str) -> None:
-        if self.stuck.warned:
-            raise Failed(self._why(f"The agent went round in circles: {repetition}"))
-        self.stuck.warned = True
+        if self.repetitions.has_warned:
+            raise RunFailed(self._explain_failure(f"The agent went round in circles: {repetition}"))
+        self.repetitions.has_warned = True
         self._send_message(
-            f"You are going round in circles: {repetition} Do something else: {_suggest_way_out(self.allowed)}",
+            f"You are going round in circles: {repetition} Do something else: {_suggest_way_out(self.allowed_tools)}",
             "circle",
         )
 
     def _start_iteration(self) -> int:
         """The number of the debug iteration that begins with this call."""
-        if not self.budget.iterations:
-            raise Failed(self._why("A script failed, and no debug iteration is allowed in this run."))
-        if self.counters.iterations >= self.budget.iterations:
-            spent = f"{self.budget.iterations} debug iterations are spent: a script failed again and again."
-            raise Failed(self._why(spent))
-        self.counters.iterations += 1
-        return self.counters.iterations
+        if not self.budget.max_iterations:
+            raise RunFailed(self._explain_failure("A script failed, and no debug iteration is allowed in this run."))
+        if self.usage.iterations >= self.budget.max_iterations:
+            spent = f"{self.budget.max_iterations} debug iterations are spent: a script failed again and again."
+            raise RunFailed(self._explain_failure(spent))
+        self.usage.iterations += 1
+        return self.usage.iterations
 
-    def _handle_rejection(self, check_result: Verdict) -> None:
-        end_error = check_result.end or Failed
-        if check_result.fatal:
-            raise end_error(" ".join(check_result.reasons))
-        if self.counters.iterations >= self.budget.iterations:
-            raise end_error(self._why(*check_result.reasons, iterations=self.budget.iterations))
-        self.counters.iterations += 1
+    def _handle_rejection(self, check_result: CheckResult) -> None:
+        end_error = check_result.end_error or RunFailed
+        if check_result.is_fatal:
+            raise end_error(" ".join(check_result.user_messages))
+        if self.usage.iterations >= self.budget.max_iterations:
+            raise end_error(self._explain_failure(*check_result.user_messages, iterations=self.budget.max_iterations))
+        self.usage.iterations += 1
         notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
         message = (
-            f"The check does not accept this yet:\n{_bullet_list(check_result.faults)}{notes}\nMend it, then "
+            f"The check does not accept this yet:\n{_bullet_list(check_result.agent_messages)}{notes}\nMend it, then "
             f"say that you are done."
         )
-        self._send_message(message, "rejected", self.counters.iterations, facts=check_result.rejection().plain())
+        self._send_message(message, "rejected", self.usage.iterations, facts=check_result.to_rejection().to_json())
 
-    def _why(self, *findings: str, iterations: int = 0) -> str:
+    def _explain_failure(self, *findings: str, iterations: int = 0) -> str:
         """The reason for people; a script that failed last usually knows the cause."""
-        return why(self._failure_message, *findings, self._script_error, rounds=iterations)
+        return explain_failure(self._failure_message, *findings, self._script_error, iterations=iterations)
 
     def _wrap_up(self) -> None:
         """One last turn without tools, so that a person can pick the work up."""
-        self._send_message(WRAP_UP, "wrap_up")
-        max_actions = self.budget.actions
+        self._send_message(WRAP_UP_PROMPT, "wrap_up")
+        max_actions = self.budget.max_actions
         spent = (
             f"{f'All {max_actions} actions are' if max_actions > 1 else 'The only action is'} spent. Raise max_actions."
         )
         try:
-            reply = self._request(self.specs)  # the same tools: some providers refuse a history whose tools are gone
+            reply = self._send_request(
+                self.tool_specs
+            )  # the same tools: some providers refuse a history whose tools are gone
         except LLMError as error:
-            raise OutOfBudget(spent) from error
-        self.emit(Replied(reply.text, (), reply.usage, reply.stop))
-        raise OutOfBudget(f"{spent} {given_up(reply.text) or reply.text.strip()}".strip())
+            raise BudgetExceeded(spent) from error
+        self.emit(ReplyReceived(reply.text, (), reply.usage, reply.stop))
+        raise BudgetExceeded(f"{spent} {parse_give_up(reply.text) or reply.text.strip()}".strip())
 
 
 def _suggest_way_out(allowed_tools: Sequence[str]) -> str:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from m3b.agents.roles import STAGES, Role
+from m3b.agents.roles import BUILTIN_ROLES, Role
 from m3b.errors import DataError
 
-SECTIONS = ("Role", "Task", "Example", "Reflection")
+REQUIRED_SECTIONS = ("Role", "Task", "Example", "Reflection")
 
 
-def sections(file: Path) -> dict[str, str]:
+def read_sections(file: Path) -> dict[str, str]:
     """The sections of one prompt file by heading.
 
     Raises:
@@ -24,13 +24,15 @@ def sections(file: Path) -> dict[str, str]:
         raise DataError(f"The prompt {file} cannot be read: {error}.") from error
     parts = re.split(r"^# (\w+)\s*$", text, flags=re.MULTILINE)
     text_by_heading = {heading: body.strip() for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
-    missing = [name for name in SECTIONS if not text_by_heading.get(name)]
+    missing = [name for name in REQUIRED_SECTIONS if not text_by_heading.get(name)]
     if missing:
         raise DataError(f"The prompt {file} lacks the sections {', '.join(missing)}.")
     return text_by_heading
 
 
-def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added: Path | None = None) -> str:
+def build_system_prompt(
+    folder: Path, roles: Sequence[Role], *, with_examples: bool, extra_prompts: Path | None = None
+) -> str:
     """What stands before everything else in the conversation of one role, or of one agent with several.
 
     Args:
@@ -38,7 +40,7 @@ def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added:
         added: a folder of further texts by the same names, each put behind what it adds to.
         examples: whether the worked example is shown (off is the paper's few-shot ablation).
     """
-    parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _more(added, "common")]
+    parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _read_extra_prompt(extra_prompts, "common")]
     if len(roles) > 1:
         names = ", ".join(role.title for role in roles)
         parts.append(
@@ -46,37 +48,39 @@ def system_prompt(folder: Path, roles: Sequence[Role], *, examples: bool, added:
         )
     for role in roles:
         heading = f"# {role.title}\n" if len(roles) > 1 else ""
-        parts.append(f"{heading}{_work(folder, role, examples=examples)}{_more(added, role.name)}".strip())
+        parts.append(
+            f"{heading}{_role_prompt(folder, role, with_examples=with_examples)}{_read_extra_prompt(extra_prompts, role.name)}".strip()
+        )
     return "\n\n".join(parts)
 
 
-def _work(folder: Path, role: Role, *, examples: bool) -> str:
+def _role_prompt(folder: Path, role: Role, *, with_examples: bool) -> str:
     """What a role does: its file, or the words that a role of the user's brings along."""
     if _is_user_role(folder, role):
         return role.prompt.strip()
-    section_texts = sections(folder / f"{role.name}.md")
-    example = f"\n\n## Example of the work\n{section_texts['Example']}" if examples else ""
+    section_texts = read_sections(folder / f"{role.name}.md")
+    example = f"\n\n## Example of the work\n{section_texts['Example']}" if with_examples else ""
     return f"{section_texts['Role']}\n\n{section_texts['Task']}{example}"
 
 
 def _is_user_role(folder: Path, role: Role) -> bool:
-    return role not in STAGES and not (folder / f"{role.name}.md").is_file()
+    return role not in BUILTIN_ROLES and not (folder / f"{role.name}.md").is_file()
 
 
-def is_told(folder: Path, role: Role, added: Path | None) -> bool:
+def has_prompt(folder: Path, role: Role, extra_prompts: Path | None) -> bool:
     """Whether there is anything to tell a role of its work."""
-    files = [prompt_folder / f"{role.name}.md" for prompt_folder in (folder, added) if prompt_folder]
+    files = [prompt_folder / f"{role.name}.md" for prompt_folder in (folder, extra_prompts) if prompt_folder]
     return bool(role.prompt.strip()) or any(file.is_file() for file in files)
 
 
-def _more(added: Path | None, name: str) -> str:
+def _read_extra_prompt(extra_prompts: Path | None, name: str) -> str:
     """What a user adds to a prompt, with the paragraph before it."""
-    file = added / f"{name}.md" if added else None
+    file = extra_prompts / f"{name}.md" if extra_prompts else None
     return f"\n\n{file.read_text(encoding='utf-8').strip()}" if file and file.is_file() else ""
 
 
-def reflection(folder: Path, role: Role) -> str:
+def read_reflection(folder: Path, role: Role) -> str:
     """What is asked once, when a hand-over is accepted with notes; empty where nothing is."""
     if _is_user_role(folder, role):
         return role.reflection.strip()
-    return sections(folder / f"{role.name}.md")["Reflection"]
+    return read_sections(folder / f"{role.name}.md")["Reflection"]

@@ -15,96 +15,98 @@ from pathlib import Path
 from m3b.data.persons import Identified, find
 from m3b.data.phi import key
 
-MARK = "anon"
-MAX_LEARNT = 20_000
+PREFIX = "anon"
+MAX_LEARNED_NAMES = 20_000
 """Different names of files, and folders, that are looked at beforehand; digits do not count."""
-_SIGNS, _VOWELS = "bdfgklmnprstvz", "aeiou"
-_SHOWN = re.compile(rf"{MARK}(?:[{_SIGNS}][{_VOWELS}]){{4}}", re.I)
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+_PSEUDONYM_PATTERN = re.compile(rf"{PREFIX}(?:[{_CONSONANTS}][{_VOWELS}]){{4}}", re.I)
 
 
 class Pseudonyms:
     """The invented names of one run. The same name gets the same one in every run on this machine."""
 
     def __init__(self) -> None:
-        self._of: dict[str, str] = {}
-        self._real: dict[str, str] = {}
-        self._base: dict[str, str] = {}
-        self._numbers: list[str] = []
-        self._sure: set[str] = set()
-        self._known: re.Pattern[str] | None = None
+        self._pseudonyms: dict[str, str] = {}
+        self._originals: dict[str, str] = {}
+        self._originals_casefolded: dict[str, str] = {}
+        self._number_pseudonyms: list[str] = []
+        self._confident_names: set[str] = set()
+        self._name_pattern: re.Pattern[str] | None = None
 
-    def learn(self, folder: Path) -> None:
+    def learn_names(self, folder: Path) -> None:
         """The names that files and folders below hold, so that one is known wherever it stands alone; of very many the first."""
         names: set[str] = set()
         for count, (_, folders, files) in enumerate(os.walk(folder)):
             names.update(re.sub(r"\d+", "0", name) for name in (*folders, *files))
-            if len(names) > MAX_LEARNT or count > MAX_LEARNT:
+            if len(names) > MAX_LEARNED_NAMES or count > MAX_LEARNED_NAMES:
                 break
-        for name in sorted(names)[:MAX_LEARNT]:
-            self._take(name, find(name))
+        for name in sorted(names)[:MAX_LEARNED_NAMES]:
+            self._add_confident_names(name, find(name))
 
-    def _take(self, text: str, spans: list[Identified]) -> None:
-        words = {text[span.start : span.end] for span in spans if span.kind == "name" and span.sure} - self._sure
+    def _add_confident_names(self, text: str, spans: list[Identified]) -> None:
+        words = {
+            text[span.start : span.end] for span in spans if span.kind == "name" and span.sure
+        } - self._confident_names
         if words:
-            self._sure |= words
-            self._known = None
+            self._confident_names |= words
+            self._name_pattern = None
 
-    def hide(self, text: str) -> str:
+    def pseudonymize(self, text: str) -> str:
         """The text with an invented one in place of each name that is recognised, or was recognised before."""
         spans = find(text)
-        self._take(text, spans)
+        self._add_confident_names(text, spans)
         parts, position = [], 0
         for span in spans:
             word = text[span.start : span.end]
-            replacement = self._named(word) if span.kind == "name" else self._numbered(word)
-            parts += [self._again(text[position : span.start]), replacement]
+            replacement = self._pseudonym_of_name(word) if span.kind == "name" else self._pseudonym_of_number(word)
+            parts += [self._replace_known_names(text[position : span.start]), replacement]
             position = span.end
-        return "".join([*parts, self._again(text[position:])])
+        return "".join([*parts, self._replace_known_names(text[position:])])
 
-    def show(self, text: str) -> str:
+    def restore(self, text: str) -> str:
         """The text with the real names put back."""
-        if not self._real:
+        if not self._originals:
             return text
-        text = _SHOWN.sub(lambda match: self._back(match.group()), text)
-        if not self._numbers:
+        text = _PSEUDONYM_PATTERN.sub(lambda match: self._restore_word(match.group()), text)
+        if not self._number_pseudonyms:
             return text
-        alternatives = "|".join(map(re.escape, self._numbers))
-        return re.sub(rf"(?<!\d)(?:{alternatives})(?!\d)", lambda match: self._real[match.group()], text)
+        alternatives = "|".join(map(re.escape, self._number_pseudonyms))
+        return re.sub(rf"(?<!\d)(?:{alternatives})(?!\d)", lambda match: self._originals[match.group()], text)
 
-    def _again(self, text: str) -> str:
+    def _replace_known_names(self, text: str) -> str:
         """Names that were seen in better company, standing alone here."""
-        if not self._sure or not text:
+        if not self._confident_names or not text:
             return text
-        if self._known is None:
-            alternatives = "|".join(re.escape(name) for name in sorted(self._sure, key=len, reverse=True))
-            self._known = re.compile(rf"(?<![^\W\d_])(?:{alternatives})(?![^\W\d_])")
-        return self._known.sub(lambda match: self._named(match.group()), text)
+        if self._name_pattern is None:
+            alternatives = "|".join(re.escape(name) for name in sorted(self._confident_names, key=len, reverse=True))
+            self._name_pattern = re.compile(rf"(?<![^\W\d_])(?:{alternatives})(?![^\W\d_])")
+        return self._name_pattern.sub(lambda match: self._pseudonym_of_name(match.group()), text)
 
-    def _named(self, word: str) -> str:
-        if word not in self._of:
-            pseudonym = self._free(
-                word, lambda attempt: _match_case(word, f"{MARK}{_make_syllables(word.casefold(), attempt)}")
+    def _pseudonym_of_name(self, word: str) -> str:
+        if word not in self._pseudonyms:
+            pseudonym = self._make_unused_pseudonym(
+                word, lambda attempt: _match_case(word, f"{PREFIX}{_make_syllables(word.casefold(), attempt)}")
             )
-            self._of[word], self._real[pseudonym] = pseudonym, word
-            self._base.setdefault(pseudonym.casefold(), word)
-        return self._of[word]
+            self._pseudonyms[word], self._originals[pseudonym] = pseudonym, word
+            self._originals_casefolded.setdefault(pseudonym.casefold(), word)
+        return self._pseudonyms[word]
 
-    def _back(self, pseudonym: str) -> str:
-        if (original := self._real.get(pseudonym)) is not None:
+    def _restore_word(self, pseudonym: str) -> str:
+        if (original := self._originals.get(pseudonym)) is not None:
             return original
-        word = self._base.get(pseudonym.casefold())
+        word = self._originals_casefolded.get(pseudonym.casefold())
         return pseudonym if word is None else _match_case(pseudonym, word)
 
-    def _numbered(self, word: str) -> str:
-        if word not in self._of:
-            pseudonym = self._free(word, lambda attempt: _digits(word, attempt))
-            self._of[word], self._real[pseudonym] = pseudonym, word
-            self._numbers.append(pseudonym)
-        return self._of[word]
+    def _pseudonym_of_number(self, word: str) -> str:
+        if word not in self._pseudonyms:
+            pseudonym = self._make_unused_pseudonym(word, lambda attempt: _replace_digits(word, attempt))
+            self._pseudonyms[word], self._originals[pseudonym] = pseudonym, word
+            self._number_pseudonyms.append(pseudonym)
+        return self._pseudonyms[word]
 
-    def _free(self, word: str, make: Callable[[int], str]) -> str:
+    def _make_unused_pseudonym(self, word: str, make: Callable[[int], str]) -> str:
         attempt = 0
-        while (candidate := make(attempt)) in self._real or candidate in self._of or candidate == word:
+        while (candidate := make(attempt)) in self._originals or candidate in self._pseudonyms or candidate == word:
             attempt += 1
         return candidate
 
@@ -116,22 +118,22 @@ def _match_case(reference: str, word: str) -> str:
     return word.upper() if reference.isupper() else word.lower() if reference.islower() else word.capitalize()
 
 
-def _hash(word: str, turn: int) -> int:
-    digest = hashlib.blake2b(f"{turn} {word}".encode("utf-8", "replace"), key=key(), digest_size=16).digest()
+def _keyed_hash(word: str, attempt: int) -> int:
+    digest = hashlib.blake2b(f"{attempt} {word}".encode("utf-8", "replace"), key=key(), digest_size=16).digest()
     return int.from_bytes(digest, "big")
 
 
 def _make_syllables(word: str, attempt: int) -> str:
-    number, syllables = _hash(word, attempt), ""
+    number, syllables = _keyed_hash(word, attempt), ""
     for _ in range(4):
-        number, consonant = divmod(number, len(_SIGNS))
+        number, consonant = divmod(number, len(_CONSONANTS))
         number, vowel = divmod(number, len(_VOWELS))
-        syllables += _SIGNS[consonant] + _VOWELS[vowel]
+        syllables += _CONSONANTS[consonant] + _VOWELS[vowel]
     return syllables
 
 
-def _digits(word: str, turn: int) -> str:
-    number, replaced = _hash(word, turn), ""
+def _replace_digits(word: str, attempt: int) -> str:
+    number, replaced = _keyed_hash(word, attempt), ""
     for character in word:
         if character.isdigit():
             number, digit = divmod(number, 10)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 
-def find_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
+def find_json_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
     """The first JSON object with `key` in a text that may also hold prose or a code fence."""
     decoder = json.JSONDecoder()
     position = text.find("{")
@@ -21,7 +21,7 @@ def find_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
     return None
 
 
-def given_up(text: str) -> str:
+def parse_give_up(text: str) -> str:
     """The words for the user of `{"given_up": "<what was found, and what would help>"}`, or nothing."""
-    reply_object = find_object(text, "given_up")
+    reply_object = find_json_object(text, "given_up")
     return str(reply_object["given_up"] or "").strip() if reply_object else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-READ = ("list_files", "read_files")
-LOOK = ("preview_dirs", "preview_files")
-WRITE = ("copy_files", "write_files", "edit_files")
+READ_TOOLS = ("list_files", "read_files")
+PREVIEW_TOOLS = ("preview_dirs", "preview_files")
+WRITE_TOOLS = ("copy_files", "write_files", "edit_files")
 
 
 @dataclass(frozen=True)
-class Duty:
+class FailureMessage:
     """What a role is there for, as far as a reason needs it.
 
     Args:
@@ -18,11 +18,11 @@ class Duty:
         advice: what a person can do about that.
     """
 
-    failed: str = "The work was not done"
+    summary: str = "The work was not done"
     advice: str = ""
 
 
-UNNAMED = Duty()
+DEFAULT_FAILURE_MESSAGE = FailureMessage()
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Role:
 
     name: str
     title: str
-    tools: tuple[str, ...] = READ
-    duty: Duty = UNNAMED
+    tools: tuple[str, ...] = READ_TOOLS
+    failure_message: FailureMessage = DEFAULT_FAILURE_MESSAGE
     prompt: str = ""
     reflection: str = ""
 
@@ -50,8 +50,8 @@ _STRONGER_MODEL_HINT = "a more capable language model may get further"
 TASK_MANAGER = Role(
     "task_manager",
     "Task Manager",
-    (*READ, *LOOK),
-    Duty(
+    (*READ_TOOLS, *PREVIEW_TOOLS),
+    FailureMessage(
         "No data set was chosen for the request",
         f"Name the data set, the finding and the kind of answer in the request; {_STRONGER_MODEL_HINT}.",
     ),
@@ -59,8 +59,8 @@ TASK_MANAGER = Role(
 DATA_ENGINEER = Role(
     "data_engineer",
     "Data Engineer",
-    (*READ, *LOOK, *WRITE, "run_script"),
-    Duty(
+    (*READ_TOOLS, *PREVIEW_TOOLS, *WRITE_TOOLS, "run_script"),
+    FailureMessage(
         "The data could not be made into an index of cases",
         "Say in a README in the data folder, or in a data card, which files are the images and where their labels are; "
         f"{_STRONGER_MODEL_HINT}.",
@@ -69,8 +69,8 @@ DATA_ENGINEER = Role(
 MODULE_ARCHITECT = Role(
     "module_architect",
     "Module Architect",
-    (*READ, *WRITE, "run_script"),
-    Duty(
+    (*READ_TOOLS, *WRITE_TOOLS, "run_script"),
+    FailureMessage(
         "No training project was set up that runs",
         f"The timeline in report.html has every attempt; {_STRONGER_MODEL_HINT}.",
     ),
@@ -78,16 +78,16 @@ MODULE_ARCHITECT = Role(
 MODEL_TRAINER = Role(
     "model_trainer",
     "Model Trainer",
-    (*READ, *WRITE, "run_script"),
-    Duty(
+    (*READ_TOOLS, *WRITE_TOOLS, "run_script"),
+    FailureMessage(
         "No model was trained that can be delivered",
         f"The timeline in report.html has every attempt; {_STRONGER_MODEL_HINT}.",
     ),
 )
 
-STAGES = (TASK_MANAGER, DATA_ENGINEER, MODULE_ARCHITECT, MODEL_TRAINER)
+BUILTIN_ROLES = (TASK_MANAGER, DATA_ENGINEER, MODULE_ARCHITECT, MODEL_TRAINER)
 """In the order of their work."""
-ROLE_NAMES = tuple(role.name for role in STAGES)
+ROLE_NAMES = tuple(role.name for role in BUILTIN_ROLES)
 
-SINGLE = Role("single", "Single Agent", (*READ, *LOOK, *WRITE, "run_script"))
+SINGLE_AGENT = Role("single", "Single Agent", (*READ_TOOLS, *PREVIEW_TOOLS, *WRITE_TOOLS, "run_script"))
 """All four in one conversation: the paper's single-agent ablation."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from m3b.agents.reasons import cause
-from m3b.agents.stuck import StuckDetector
-from m3b.events import Briefed, Called, Event, Replied, Returned, Told
+from m3b.agents.reasons import describe_script_failure
+from m3b.agents.stuck import RepetitionDetector
+from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolCalled, ToolReturned
 from m3b.messages import ToolCall
 from m3b.tools import ToolResult
 
 
 @dataclass
-class Standing:
+class AgentState:
     """The state of an agent beside its conversation.
 
     Args:
@@ -26,57 +26,59 @@ class Standing:
     """
 
     iterations: int = 0
-    begun: list[ToolCall] = field(default_factory=list)
-    waiting: list[ToolCall] = field(default_factory=list)
-    reflected: bool = False
-    stuck: StuckDetector = field(default_factory=StuckDetector)
-    failed_script: bool = False
-    cause: str = ""
-    odd_replies: int = 0
-    lost: dict[int, str] = field(default_factory=dict)
+    started_calls: list[ToolCall] = field(default_factory=list)
+    waiting_calls: list[ToolCall] = field(default_factory=list)
+    has_reflected: bool = False
+    repetitions: RepetitionDetector = field(default_factory=RepetitionDetector)
+    script_failed: bool = False
+    script_error: str = ""
+    unusable_replies: int = 0
+    lost_jobs: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Standing:
+    def from_events(cls, events: Iterable[Event]) -> AgentState:
         """What the events of one conversation lead to."""
         state = cls()
         for event in events:
             match event:
-                case Briefed():
-                    state.reflected = False  # a new stage of a single agent
-                case Replied():
-                    state.begun, state.waiting = [], list(event.calls)
-                case Called():
-                    state._call(event)
-                case Returned():
-                    state._result(event)
-                case Told():
-                    state._told(event)
+                case PromptSent():
+                    state.has_reflected = False  # a new stage of a single agent
+                case ReplyReceived():
+                    state.started_calls, state.waiting_calls = [], list(event.calls)
+                case ToolCalled():
+                    state._apply_call(event)
+                case ToolReturned():
+                    state._apply_result(event)
+                case MessageSent():
+                    state._apply_message(event)
         return state
 
-    def _call(self, event: Called) -> None:
-        self.odd_replies = 0
+    def _apply_call(self, event: ToolCalled) -> None:
+        self.unusable_replies = 0
         self.iterations = event.iteration or self.iterations
-        matching_calls = [call for call in self.waiting if call.id == event.id]
-        self.begun += matching_calls[:1]
-        self.waiting = [call for call in self.waiting if call.id != event.id]
+        matching_calls = [call for call in self.waiting_calls if call.id == event.id]
+        self.started_calls += matching_calls[:1]
+        self.waiting_calls = [call for call in self.waiting_calls if call.id != event.id]
 
-    def _result(self, event: Returned) -> None:
-        answered_call = next((call for call in (*self.begun, *self.waiting) if call.id == event.id), None)
-        self.begun = [call for call in self.begun if call.id != event.id]
-        self.waiting = [call for call in self.waiting if call.id != event.id]
+    def _apply_result(self, event: ToolReturned) -> None:
+        answered_call = next((call for call in (*self.started_calls, *self.waiting_calls) if call.id == event.id), None)
+        self.started_calls = [call for call in self.started_calls if call.id != event.id]
+        self.waiting_calls = [call for call in self.waiting_calls if call.id != event.id]
         facts = event.facts
         if event.name == "run_script" and "exit_code" in facts:
-            self.failed_script = facts["exit_code"] != 0
-            self.cause = cause(ToolResult(event.text, event.is_error, facts)) if self.failed_script else ""
+            self.script_failed = facts["exit_code"] != 0
+            self.script_error = (
+                describe_script_failure(ToolResult(event.text, event.is_error, facts)) if self.script_failed else ""
+            )
         if isinstance(job := facts.get("job"), int):
-            self.lost.pop(job, None)
+            self.lost_jobs.pop(job, None)
             if facts.get("running") and answered_call is not None:
-                self.lost[job] = str(answered_call.arguments.get("command") or f"job {job}")
+                self.lost_jobs[job] = str(answered_call.arguments.get("command") or f"job {job}")
         if answered_call is not None and not facts.get("running"):
-            self.stuck.note(answered_call, event.text, bool(facts.get("malformed")))
+            self.repetitions.observe(answered_call, event.text, bool(facts.get("malformed")))
 
-    def _told(self, event: Told) -> None:
+    def _apply_message(self, event: MessageSent) -> None:
         self.iterations = event.iteration or self.iterations
-        self.odd_replies = self.odd_replies + 1 if event.reason == "unusable" else 0
-        self.reflected = self.reflected or event.reason == "reflection"
-        self.stuck.warned = self.stuck.warned or event.reason == "circle"
+        self.unusable_replies = self.unusable_replies + 1 if event.reason == "unusable" else 0
+        self.has_reflected = self.has_reflected or event.reason == "reflection"
+        self.repetitions.has_warned = self.repetitions.has_warned or event.reason == "circle"

@@ -12,7 +12,7 @@ from m3b.errors import RunEnd
 
 
 @dataclass(frozen=True)
-class Fault:
+class Issue:
     """One thing that is wrong with a hand-over, in two voices.
 
     Args:
@@ -23,19 +23,19 @@ class Fault:
         absent: classes that may be dropped, where the finding says so.
     """
 
-    agent: str
-    user: str = ""
+    agent_message: str
+    user_message: str = ""
     code: str = ""
-    absent: tuple[str, ...] = ()
+    absent_classes: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def message_for_user(self) -> str:
         """What a person is told."""
-        return self.user or self.agent
+        return self.user_message or self.agent_message
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """Accepted when there are no `findings`, and there is nothing to be said.
 
     Args:
@@ -48,48 +48,52 @@ class Verdict:
         artifact: what was handed over, when accepted.
     """
 
-    findings: tuple[Fault, ...] = ()
+    issues: tuple[Issue, ...] = ()
     warnings: tuple[str, ...] = ()
-    end: type[RunEnd] | None = None
-    fatal: bool = False
-    said: str = ""
+    end_error: type[RunEnd] | None = None
+    is_fatal: bool = False
+    reply: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     artifact: Any = field(default=None, compare=False)
 
     @property
-    def accepted(self) -> bool:
-        return not self.findings and not self.said
+    def is_accepted(self) -> bool:
+        return not self.issues and not self.reply
 
     @property
-    def faults(self) -> tuple[str, ...]:
+    def agent_messages(self) -> tuple[str, ...]:
         """What must change, in the agent's voice."""
-        return tuple(issue.agent for issue in self.findings)
+        return tuple(issue.agent_message for issue in self.issues)
 
     @property
-    def reasons(self) -> tuple[str, ...]:
+    def user_messages(self) -> tuple[str, ...]:
         """What must change, in the user's voice."""
-        return tuple(issue.told for issue in self.findings)
+        return tuple(issue.message_for_user for issue in self.issues)
 
-    def rejection(self) -> Rejection:
+    def to_rejection(self) -> Rejection:
         """What must change, as data."""
-        codes = tuple(issue.code for issue in self.findings if issue.code)
-        absent_classes = tuple(name for issue in self.findings for name in issue.absent)
+        codes = tuple(issue.code for issue in self.issues if issue.code)
+        absent_classes = tuple(name for issue in self.issues for name in issue.absent_classes)
         return Rejection(
-            faults=self.faults, reasons=self.reasons, codes=codes, absent=absent_classes, warnings=self.warnings
+            faults=self.agent_messages,
+            reasons=self.user_messages,
+            codes=codes,
+            absent=absent_classes,
+            warnings=self.warnings,
         )
 
 
-def rejected(*faults: Fault | str, end: type[RunEnd] | None = None, fatal: bool = False) -> Verdict:
+def reject(*messages: Issue | str, end_error: type[RunEnd] | None = None, is_fatal: bool = False) -> CheckResult:
     """A verdict that names faults; a text is one that both voices share."""
-    issues = tuple(Fault(message) if isinstance(message, str) else message for message in faults)
-    return Verdict(issues, end=end, fatal=fatal)
+    issues = tuple(Issue(message) if isinstance(message, str) else message for message in messages)
+    return CheckResult(issues, end_error=end_error, is_fatal=is_fatal)
 
 
-def answered(said: str, facts: Mapping[str, Any] = MappingProxyType({})) -> Verdict:
+def relay_answer(reply: str, facts: Mapping[str, Any] = MappingProxyType({})) -> CheckResult:
     """A verdict that passes on what the user said, in words and as data."""
-    return Verdict(said=said, facts=facts)
+    return CheckResult(reply=reply, facts=facts)
 
 
-def accepted(artifact: Any, *warnings: str) -> Verdict:
+def accept(artifact: Any, *warnings: str) -> CheckResult:
     """A verdict that carries the artifact."""
-    return Verdict(warnings=tuple(warnings), artifact=artifact)
+    return CheckResult(warnings=tuple(warnings), artifact=artifact)

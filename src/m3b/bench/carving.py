@@ -13,19 +13,25 @@ from pathlib import Path
 
 from m3b.cleanup import undo_on_error
 from m3b.errors import DataError
-from m3b.reader.outside import reading
+from m3b.reader.outside import open_reader
 
-from .choosing import CARVE, VERIFY, ToCarve, ToVerify
+from .choosing import CARVE_JOB, VERIFY_JOB, CarveRequest, VerifyRequest
 from .datasets import DatasetSpec
-from .hidden import AGENT, HIDDEN, MANIFEST, Hidden
-from .placing import place
+from .hidden import AGENT_FOLDER, CARVE_OUT_FILE, HIDDEN_FOLDER, CarveOut
+from .placing import link_or_copy
 
-SHARE = 0.2
+HIDDEN_TEST_SHARE = 0.2
 
 
 def carve(
-    spec: DatasetSpec, source: Path, folder: Path, *, share: float = SHARE, seed: int = 0, stand_in: bool = False
-) -> Hidden:
+    spec: DatasetSpec,
+    source: Path,
+    folder: Path,
+    *,
+    share: float = HIDDEN_TEST_SHARE,
+    seed: int = 0,
+    stand_in: bool = False,
+) -> CarveOut:
     """Make the two copies of `source` below `folder`, and check the agent's with the trusted reader of its layout.
 
     m3b's confined reader process opens the tables and headers; this one links or copies whole files.
@@ -35,29 +41,31 @@ def carve(
     Raises:
         DataError: the set cannot be read, or something of a hidden patient would remain.
     """
-    if (folder / MANIFEST).is_file():
-        return Hidden.load(folder)
+    if (folder / CARVE_OUT_FILE).is_file():
+        return CarveOut.load(folder)
     source, folder = source.resolve(), folder.resolve()
     temporary_folder = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(temporary_folder, ignore_errors=True)
     temporary_folder.mkdir(parents=True)
     with undo_on_error(shutil.rmtree, temporary_folder, True):
-        with reading([source], write=[temporary_folder]) as reader:
-            result = reader.ask(CARVE, ToCarve(spec.name, source, temporary_folder, share, seed))
+        with open_reader([source], writable=[temporary_folder]) as reader:
+            result = reader.run_job(CARVE_JOB, CarveRequest(spec.name, source, temporary_folder, share, seed))
         for path in result.files:
-            _put(source, path, temporary_folder / AGENT)
+            _copy_into(source, path, temporary_folder / AGENT_FOLDER)
         for path in sorted({path for case in result.cases for path in (*case.images, case.mask) if path}):
-            _put(source, path, temporary_folder / HIDDEN)
-        carve_out = Hidden(temporary_folder, spec.name, result.cases, len(result.kept), result.withheld, stand_in, seed)
-        with reading([temporary_folder]) as reader:
-            reader.ask(VERIFY, ToVerify(carve_out, result.kept))
+            _copy_into(source, path, temporary_folder / HIDDEN_FOLDER)
+        carve_out = CarveOut(
+            temporary_folder, spec.name, result.cases, len(result.kept_cases), result.withheld, stand_in, seed
+        )
+        with open_reader([temporary_folder]) as reader:
+            reader.run_job(VERIFY_JOB, VerifyRequest(carve_out, result.kept_cases))
         carve_out.save()
         temporary_folder.rename(folder)
     return replace(carve_out, folder=folder)
 
 
-def _put(source: Path, path: str, target: Path) -> None:
+def _copy_into(source: Path, path: str, target: Path) -> None:
     """A file of the source below a copy of it. Raises DataError where its name leads out, which no reader gives."""
     if Path(path).is_absolute() or ".." in Path(path).parts:
         raise DataError(f"{path!r} does not lie inside {source}; m3b's reader was led astray. Look at the data.")
-    place(source / path, target / path)
+    link_or_copy(source / path, target / path)

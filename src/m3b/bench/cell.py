@@ -18,17 +18,17 @@ from typing import Any
 
 from m3b.data.cards import slug
 from m3b.errors import M3bError
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
-from .provision import Provision
-from .scoring import Score, score
-from .suspicion import suspicions
-from .systems import CellJob, CellOutcome, System, system
-from .tasks import Task, parse
+from .provision import BenchmarkData
+from .scoring import Score, score_hidden_cases
+from .suspicion import find_suspicions
+from .systems import CellJob, CellOutcome, System, get_system
+from .tasks import BenchmarkTask, parse_task
 from .verdicts import judge_cell
 
-FORMAT = 1
-CELL, OUTCOME, SCORE, RESULT = "cell.json", "outcome.json", "score.json", "result.json"
+FORMAT_VERSION = 1
+CELL_FILE, OUTCOME_FILE, SCORE_FILE, RESULT_FILE = "cell.json", "outcome.json", "score.json", "result.json"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Cell:
 
     system: str
     model: str
-    task: Task
+    task: BenchmarkTask
     run: int
     options: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""
@@ -60,35 +60,40 @@ class Cell:
         return f"{slug(self.system)}--{slug(self.model)}--{slug(self.task.id)}--{self.run}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
+        return {"format": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Cell:
         field_values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
-        return cls(**{**field_values, "task": parse(dict(raw["task"]))})
+        return cls(**{**field_values, "task": parse_task(dict(raw["task"]))})
 
     @property
-    def provision(self) -> Provision:
+    def benchmark_data(self) -> BenchmarkData:
         """The data of the sweep that the cell belongs to."""
         real = {name: Path(path) for name, path in self.real.items()}
-        return Provision(Path(self.data), real=real, patients=self.patients, share=self.share)
+        return BenchmarkData(Path(self.data), real=real, patients=self.patients, share=self.share)
 
 
-def work(cell: Cell, folder: Path, chosen: System | None = None) -> CellOutcome:
+def run_system(cell: Cell, folder: Path, system_override: System | None = None) -> CellOutcome:
     """Let the system work; its outcome is on disk before this returns.
 
     A folder that a broken-off attempt left behind is cleared: half a run is not gone on with, so that cells stay equal.
     """
-    outcome_file = folder / OUTCOME
+    outcome_file = folder / OUTCOME_FILE
     if outcome_file.is_file():
         return CellOutcome.from_json(json.loads(outcome_file.read_text(encoding="utf-8")))
     shutil.rmtree(folder / "run", ignore_errors=True)
     started = time.monotonic()
     try:
         job = CellJob(
-            folder, cell.task.request, cell.provision.cards(cell.task), cell.model, cell.options, seed=cell.run
+            folder,
+            cell.task.request,
+            cell.benchmark_data.load_cards(cell.task),
+            cell.model,
+            cell.options,
+            seed=cell.run,
         )
-        outcome = (chosen or system(cell.system)).run(job)
+        outcome = (system_override or get_system(cell.system)).run(job)
     except KeyboardInterrupt:
         outcome = CellOutcome("cancelled", "Stopped on request.")
     except M3bError as error:
@@ -98,36 +103,40 @@ def work(cell: Cell, folder: Path, chosen: System | None = None) -> CellOutcome:
         outcome = CellOutcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
     outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
     if outcome.status != "cancelled":
-        replace_text(outcome_file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
+        write_text_atomically(outcome_file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
     return outcome
 
 
-def examine(cell: Cell, folder: Path, outcome: CellOutcome, *, again: bool = False) -> Score | None:
+def score_cell(cell: Cell, folder: Path, outcome: CellOutcome, *, rescore: bool = False) -> Score | None:
     """Score the delivered model, if there is one; kept in `score.json` unless asked for again."""
-    score_file = folder / SCORE
-    if score_file.is_file() and not again:
+    score_file = folder / SCORE_FILE
+    if score_file.is_file() and not rescore:
         return Score.from_json(json.loads(score_file.read_text(encoding="utf-8")))
     if not outcome.model or not Path(outcome.model).is_dir() or not cell.task.dataset:
         return None
-    from m3b.sandbox import choose
+    from m3b.sandbox import choose_sandbox
 
     index_folder = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
-    score_result = score(
-        cell.provision.hidden(cell.task),
+    score_result = score_hidden_cases(
+        cell.benchmark_data.get_carve_out(cell.task),
         cell.task.spec,
         Path(outcome.model),
-        sandbox=choose(str(cell.options.get("sandbox", "auto"))),
-        work=index_folder if index_folder.is_dir() else None,
+        sandbox=choose_sandbox(str(cell.options.get("sandbox", "auto"))),
+        work_folder=index_folder if index_folder.is_dir() else None,
     )
-    replace_text(score_file, json.dumps(score_result.to_json(), ensure_ascii=False, indent=1))
+    write_text_atomically(score_file, json.dumps(score_result.to_json(), ensure_ascii=False, indent=1))
     return score_result
 
 
-def conclude(cell: Cell, folder: Path, outcome: CellOutcome, found: Score | None) -> dict[str, Any]:
+def make_row(cell: Cell, folder: Path, outcome: CellOutcome, score_result: Score | None) -> dict[str, Any]:
     """The cell's line in `results.jsonl`."""
-    labels = suspicions(outcome, found)
-    judgement = judge_cell(cell.task, outcome, found, labels, _card(outcome))
-    score_json = None if found is None else {k: v for k, v in found.to_json().items() if k not in ("metrics", "names")}
+    labels = find_suspicions(outcome, score_result)
+    judgement = judge_cell(cell.task, outcome, score_result, labels, _read_chosen_card(outcome))
+    score_json = (
+        None
+        if score_result is None
+        else {k: v for k, v in score_result.to_json().items() if k not in ("metrics", "names")}
+    )
     row = {
         "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
         "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": judgement.ok, "kind": judgement.kind,
@@ -135,11 +144,11 @@ def conclude(cell: Cell, folder: Path, outcome: CellOutcome, found: Score | None
         "usage": outcome.usage, "roles": outcome.roles, "at": round(time.time(), 1),
     }  # fmt: skip
     if judgement.kind != "cancelled":  # a cell that somebody stopped has no result yet
-        replace_text(folder / RESULT, json.dumps(row, ensure_ascii=False, indent=1, default=str))
+        write_text_atomically(folder / RESULT_FILE, json.dumps(row, ensure_ascii=False, indent=1, default=str))
     return row
 
 
-def _card(outcome: CellOutcome) -> str:
+def _read_chosen_card(outcome: CellOutcome) -> str:
     """The data set that a run of m3b chose."""
     file = Path(outcome.run) / "run.json" if outcome.run else None
     try:
@@ -148,35 +157,35 @@ def _card(outcome: CellOutcome) -> str:
         return ""
 
 
-def run_cell(cell: Cell, folder: Path, chosen: System | None = None) -> dict[str, Any]:
+def run_cell(cell: Cell, folder: Path, system_override: System | None = None) -> dict[str, Any]:
     """The whole cell, in this process."""
     folder.mkdir(parents=True, exist_ok=True)
-    replace_text(folder / CELL, json.dumps(cell.to_json(), ensure_ascii=False, indent=1))
+    write_text_atomically(folder / CELL_FILE, json.dumps(cell.to_json(), ensure_ascii=False, indent=1))
     if cell.simulate is not None:
         time.sleep(cell.simulate)
         outcome = CellOutcome("failed", "simulated", usage={"wall_s": cell.simulate})
-        return conclude(cell, folder, outcome, None)
-    outcome = work(cell, folder, chosen)
-    return conclude(cell, folder, outcome, examine(cell, folder, outcome))
+        return make_row(cell, folder, outcome, None)
+    outcome = run_system(cell, folder, system_override)
+    return make_row(cell, folder, outcome, score_cell(cell, folder, outcome))
 
 
-def score_again(folder: Path) -> dict[str, Any] | None:
+def rescore_cell(folder: Path) -> dict[str, Any] | None:
     """Score a finished cell anew without a new run; None where there is no outcome yet.
 
     Raises:
         OSError, ValueError: the folder's files cannot be read.
     """
-    if not (folder / OUTCOME).is_file():
+    if not (folder / OUTCOME_FILE).is_file():
         return None
-    cell = Cell.from_json(json.loads((folder / CELL).read_text(encoding="utf-8")))
-    outcome = work(cell, folder)
-    return conclude(cell, folder, outcome, examine(cell, folder, outcome, again=True))
+    cell = Cell.from_json(json.loads((folder / CELL_FILE).read_text(encoding="utf-8")))
+    outcome = run_system(cell, folder)
+    return make_row(cell, folder, outcome, score_cell(cell, folder, outcome, rescore=True))
 
 
 def main(arguments: list[str]) -> int:
     """Do the cell in this folder; 0 unless the folder holds none."""
     folder = Path(arguments[0])
-    cell = Cell.from_json(json.loads((folder / CELL).read_text(encoding="utf-8")))
+    cell = Cell.from_json(json.loads((folder / CELL_FILE).read_text(encoding="utf-8")))
     row = run_cell(cell, folder)
     print(f"{row['key']}: {row['kind']}: {row['reason']}", flush=True)
     return 0

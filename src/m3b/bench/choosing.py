@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.errors import DataError
-from m3b.metrics.verdict import ENOUGH
-from m3b.reader import Request
+from m3b.metrics.verdict import MIN_VERDICT_PATIENTS
+from m3b.reader import WorkerJob
 
-from .datasets import RawCase, dataset
-from .hidden import AGENT, Hidden
-from .identity import IDENTITIES, Identity
-from .leftovers import verify
+from .datasets import RawCase, get_dataset
+from .hidden import AGENT_FOLDER, CarveOut
+from .identity import PATIENT_LOOKUPS, PatientLookup
+from .leftovers import verify_agent_copy
 from .subset import Removal, write_subset
 
-CARVING_S = 3600.0
+CARVING_TIMEOUT_S = 3600.0
 MIN_PATIENTS = 2
 
 
 @dataclass(frozen=True)
-class ToCarve:
+class CarveRequest:
     """A set by name, the folder that it lies in, and where the two copies go; as `m3b.bench.carving.carve`."""
 
     dataset: str
@@ -34,46 +34,48 @@ class ToCarve:
 
 
 @dataclass(frozen=True)
-class Carved:
+class CarveResult:
     """The hidden cases, and which files of the source go into the agent's copy as they are.
 
     The tables of the agent's copy are written already.
     """
 
     cases: tuple[RawCase, ...]
-    kept: tuple[RawCase, ...]
+    kept_cases: tuple[RawCase, ...]
     files: tuple[str, ...]
     withheld: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class ToVerify:
-    """The two copies, and the cases that the agent's must still hold; as `m3b.bench.leftovers.verify`."""
+class VerifyRequest:
+    """The two copies, and the cases that the agent's must still hold; as `m3b.bench.leftovers.verify_agent_copy`."""
 
-    hidden: Hidden
-    kept: tuple[RawCase, ...]
-
-
-CARVE = Request("m3b.bench.choosing:carve_out", ToCarve, Carved, CARVING_S)
-VERIFY: Request[ToVerify, bool] = Request("m3b.bench.choosing:verify_copies", ToVerify, bool, CARVING_S)
+    carve_out: CarveOut
+    kept_cases: tuple[RawCase, ...]
 
 
-def carve_out(asked: ToCarve) -> Carved:
+CARVE_JOB = WorkerJob("m3b.bench.choosing:run_carving", CarveRequest, CarveResult, CARVING_TIMEOUT_S)
+VERIFY_JOB: WorkerJob[VerifyRequest, bool] = WorkerJob(
+    "m3b.bench.choosing:run_verification", VerifyRequest, bool, CARVING_TIMEOUT_S
+)
+
+
+def run_carving(request: CarveRequest) -> CarveResult:
     """Inside the reader: choose the patients, and write the tables of the agent's copy. Raises DataError."""
-    spec = dataset(asked.dataset)
-    cases = spec.read(asked.source).cases
-    patients = choose_patients(cases, asked.share, asked.seed)
+    spec = get_dataset(request.dataset)
+    cases = spec.read(request.source).cases
+    patients = choose_patients(cases, request.share, request.seed)
     hidden_cases = tuple(case for case in cases if case.patient in patients)
     kept_cases = tuple(case for case in cases if case.patient not in patients)
-    removal = Removal.of(hidden_cases, patients, IDENTITIES.get(spec.name, Identity()))
+    removal = Removal.from_cases(hidden_cases, patients, PATIENT_LOOKUPS.get(spec.name, PatientLookup()))
     case_files = {path for case in cases for path in (*case.images, case.mask)}
-    files, withheld = write_subset(asked.source, asked.part / AGENT, removal, keep=case_files)
-    return Carved(hidden_cases, kept_cases, tuple(files), tuple(withheld))
+    files, withheld = write_subset(request.source, request.part / AGENT_FOLDER, removal, keep=case_files)
+    return CarveResult(hidden_cases, kept_cases, tuple(files), tuple(withheld))
 
 
-def verify_copies(asked: ToVerify) -> bool:
+def run_verification(request: VerifyRequest) -> bool:
     """Inside the reader: True. Raises DataError where something of a hidden case is left."""
-    verify(dataset(asked.hidden.dataset), asked.hidden, list(asked.kept))
+    verify_agent_copy(get_dataset(request.carve_out.dataset), request.carve_out, list(request.kept_cases))
     return True
 
 
@@ -101,7 +103,7 @@ def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[st
         hidden_patients.update(shuffled[: max(count, 0)])
         remaining += shuffled[max(count, 0) :]
     generator.shuffle(remaining)
-    min_hidden = ENOUGH if len(seen_patients) >= 3 * ENOUGH else MIN_PATIENTS
+    min_hidden = MIN_VERDICT_PATIENTS if len(seen_patients) >= 3 * MIN_VERDICT_PATIENTS else MIN_PATIENTS
     while len(hidden_patients) < min_hidden and len(remaining) > MIN_PATIENTS:
         hidden_patients.add(remaining.pop())
     if len(hidden_patients) < MIN_PATIENTS or len(remaining) < MIN_PATIENTS:

@@ -11,10 +11,12 @@ from m3b.cleanup import undo_on_error
 from m3b.sandbox import Limits, Mounts, Sandbox
 
 POLL_S = 0.05
-PREDICT_S = 3600.0
+PREDICT_TIMEOUT_S = 3600.0
 
 
-def confined(sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDICT_S) -> Callable[..., tuple[int, str]]:
+def make_confined_runner(
+    sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDICT_TIMEOUT_S
+) -> Callable[..., tuple[int, str]]:
     """A `Run` for `m3b.models.run_predict`: the command sees the model, its images and the folder of its output."""
 
     def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
@@ -23,7 +25,7 @@ def confined(sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDI
         log = Path(name)
         mounts = Mounts(read=(model.resolve(), cwd), write=(out.parent,))
         process = sandbox.start(
-            argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s, alone=True), env={}
+            argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s, isolated=True), env={}
         )
         with undo_on_error(process.stop):
             while (ending := process.wait(POLL_S)) is None:

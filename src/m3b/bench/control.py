@@ -11,21 +11,21 @@ import numpy as np
 
 from m3b.data.index import Index, Record
 from m3b.models import Prediction
-from m3b.tasks import family
+from m3b.tasks import get_family
 
-from .naming import image, write
+from .naming import image_reference, write_mask_file
 
-SHUFFLES, SHUFFLES_OF_MASKS = 20, 2
+SHUFFLE_COUNT, MASK_SHUFFLE_COUNT = 20, 2
 
 
-def shuffled_figure(
+def compute_shuffled_metric(
     index: Index, answers: Sequence[Prediction], base: Path, scratch: Path, metric: str
 ) -> dict[str, Any]:
     """`value` (mean of the primary metric over shuffles) and `shuffles`; `value` is None where it cannot be told."""
     random = np.random.default_rng(0)
     has_masks = any(answer.mask is not None or answer.masks for answer in answers)
-    repeats = SHUFFLES_OF_MASKS if has_masks else SHUFFLES
-    task_family, values = family(index.task), []
+    repeats = MASK_SHUFFLE_COUNT if has_masks else SHUFFLE_COUNT
+    task_family, values = get_family(index.task), []
     patients = [record.patient for record in index.test]
     for _ in range(repeats):
         order = derange(patients, random)
@@ -44,16 +44,18 @@ def shuffled_figure(
 def _transfer_answer(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
     """Somebody else's answer, its masks brought onto this image's grid by cutting or padding around the middle."""
     if answer.mask is not None:
-        return replace(answer, mask=_fitted(answer.mask, record, base, scratch))
+        return replace(answer, mask=_fit_mask_to_image(answer.mask, record, base, scratch))
     if answer.masks:
-        return replace(answer, masks={k: _fitted(file, record, base, scratch) for k, file in answer.masks.items()})
+        return replace(
+            answer, masks={k: _fit_mask_to_image(file, record, base, scratch) for k, file in answer.masks.items()}
+        )
     return answer
 
 
-def _fitted(file: Path, record: Record, base: Path, scratch: Path) -> Path:
+def _fit_mask_to_image(file: Path, record: Record, base: Path, scratch: Path) -> Path:
     from m3b.data.reading import geometry, read_mask
 
-    array, shape = read_mask(str(file)).array, tuple(geometry(image(record), str(base)).shape)
+    array, shape = read_mask(str(file)).array, tuple(geometry(image_reference(record), str(base)).shape)
     fitted = np.zeros(shape, dtype=array.dtype)
     target_slices, source_slices = [], []
     for size, source_size in zip(shape, array.shape, strict=True):
@@ -61,7 +63,7 @@ def _fitted(file: Path, record: Record, base: Path, scratch: Path) -> Path:
         target_slices.append(slice((size - common_size) // 2, (size - common_size) // 2 + common_size))
         source_slices.append(slice((source_size - common_size) // 2, (source_size - common_size) // 2 + common_size))
     fitted[tuple(target_slices)] = array[tuple(source_slices)]
-    return write(fitted, record, base, scratch)
+    return write_mask_file(fitted, record, base, scratch)
 
 
 def derange(patients: Sequence[str], random: np.random.Generator) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from .store import read_rows
 
 
-def gather(folders: Sequence[Path]) -> list[dict[str, Any]]:
+def gather_rows(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Every finished cell of these sweeps. A model's address is left out of its name, so that parts of one sweep that were
     made on several machines come together and no table names a host; two addresses in one sweep stay apart.
 
@@ -19,12 +19,12 @@ def gather(folders: Sequence[Path]) -> list[dict[str, Any]]:
     rows = []
     for folder in dict.fromkeys(path.resolve() for path in folders):
         sweep_rows = read_rows(folder)
-        names = _names({str(row["model"]) for row in sweep_rows})
+        names = _make_display_names({str(row["model"]) for row in sweep_rows})
         rows += [{**row, "model": names[str(row["model"])]} for row in sweep_rows]
     return rows
 
 
-def _names(models: set[str]) -> dict[str, str]:
+def _make_display_names(models: set[str]) -> dict[str, str]:
     """Model -> what tables call it; numbered where only addresses tell two models apart."""
     display_names: dict[str, str] = {}
     for model in sorted(models):

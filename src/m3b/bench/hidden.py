@@ -11,11 +11,11 @@ from m3b.errors import DataError
 
 from .datasets import PixelBox, RawCase
 
-AGENT, HIDDEN, MANIFEST = "agent", "hidden", "hidden.json"
+AGENT_FOLDER, HIDDEN_FOLDER, CARVE_OUT_FILE = "agent", "hidden", "hidden.json"
 
 
 @dataclass(frozen=True)
-class Hidden:
+class CarveOut:
     """A carve-out on disk.
 
     Args:
@@ -35,37 +35,37 @@ class Hidden:
     seed: int
 
     @property
-    def agent(self) -> Path:
-        return self.folder / AGENT
+    def agent_folder(self) -> Path:
+        return self.folder / AGENT_FOLDER
 
     @property
-    def data(self) -> Path:
-        return self.folder / HIDDEN
+    def hidden_folder(self) -> Path:
+        return self.folder / HIDDEN_FOLDER
 
     def save(self) -> None:
         """Write the manifest; the last step, so that its presence says that the carve-out is whole."""
-        from m3b.writing import replace_text
+        from m3b.writing import write_text_atomically
 
         raw = {**asdict(self), "folder": "."}
-        replace_text(self.folder / MANIFEST, json.dumps(raw, ensure_ascii=False, indent=1))
+        write_text_atomically(self.folder / CARVE_OUT_FILE, json.dumps(raw, ensure_ascii=False, indent=1))
 
     @classmethod
-    def load(cls, folder: Path) -> Hidden:
+    def load(cls, folder: Path) -> CarveOut:
         """A carve-out that was made before.
 
         Raises:
             DataError: there is none, or its manifest is broken.
         """
-        file = folder / MANIFEST
+        file = folder / CARVE_OUT_FILE
         try:
             raw = json.loads(file.read_text(encoding="utf-8"))
-            cases = tuple(_case(raw_case) for raw_case in raw.pop("cases"))
+            cases = tuple(_case_from_json(raw_case) for raw_case in raw.pop("cases"))
             return cls(**{**raw, "folder": folder, "cases": cases, "withheld": tuple(raw["withheld"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{file} is no manifest of hidden cases: {error}. Carve the data out again.") from error
 
 
-def _case(raw: dict[str, Any]) -> RawCase:
+def _case_from_json(raw: dict[str, Any]) -> RawCase:
     raw = {**raw, "images": tuple(raw["images"]), "labels": tuple(raw["labels"])}
     raw["boxes"] = tuple(PixelBox(**box) for box in raw["boxes"])
     raw["rescale"] = tuple(raw["rescale"]) if raw["rescale"] else None

@@ -11,26 +11,26 @@ from m3b.data.index import Index
 from m3b.errors import DataError
 from m3b.metrics import judge
 from m3b.models import Prediction
-from m3b.reader import Request
-from m3b.tasks import Row, family
+from m3b.reader import WorkerJob
+from m3b.tasks import Row, get_family
 
-from .control import shuffled_figure
-from .datasets import DatasetSpec, dataset
-from .hidden import Hidden
-from .naming import renamed
-from .truth import by_folder, exam_index, learn_names, rename
-from .union import merged_answer, merged_index
+from .control import compute_shuffled_metric
+from .datasets import DatasetSpec, get_dataset
+from .hidden import CarveOut
+from .naming import translate_answer
+from .truth import build_exam_index, has_folder_images, learn_names, match_class_names
+from .union import merge_answer, merge_index
 
-READING_S = 3600.0
+READER_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
-class ToExamine:
+class ExamRequest:
     """The carve-out of a set in `folder`; `work` holds the index of the run whose model is examined, if there is one."""
 
     folder: Path
     dataset: str
-    work: Path | None
+    work_folder: Path | None
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Exam:
     """The index of the hidden cases, and which true class each label of the run's index means."""
 
     index: Index
-    learnt: dict[str, str]
+    learnt_names: dict[str, str]
 
 
 @dataclass(frozen=True)
-class ToGradeExam:
+class GradeRequest:
     """Answers to the test cases of an exam, with the model's classes and their numbers.
 
     Args:
@@ -54,14 +54,14 @@ class ToGradeExam:
     dataset: str
     exam: Exam
     answers: list[Prediction]
-    theirs: dict[str, int]
+    model_values: dict[str, int]
     scratch: Path
-    trivial: Any
+    baseline: Any
     seed: int
 
 
 @dataclass(frozen=True)
-class Marked:
+class GradedAnswers:
     """What the answers are worth; the parts of `m3b.bench.scoring.Score`, and the trivial answer."""
 
     ok: bool
@@ -69,71 +69,85 @@ class Marked:
     primary: dict[str, Any]
     metrics: dict[str, Any]
     control: dict[str, Any]
-    constant: bool
-    trivial: Any
+    is_constant: bool
+    baseline: Any
     names: dict[str, str] = field(default_factory=dict)
 
 
-EXAMINE = Request("m3b.bench.inside:examine", ToExamine, Exam, READING_S)
-GRADE = Request("m3b.bench.inside:grade_exam", ToGradeExam, Marked, READING_S)
+EXAMINE_JOB = WorkerJob("m3b.bench.inside:build_exam", ExamRequest, Exam, READER_TIMEOUT_S)
+GRADE_JOB = WorkerJob("m3b.bench.inside:grade_exam", GradeRequest, GradedAnswers, READER_TIMEOUT_S)
 
 
-def examine(asked: ToExamine) -> Exam:
+def build_exam(request: ExamRequest) -> Exam:
     """Inside the reader: the hidden cases in m3b's own terms. Raises DataError."""
-    spec, carve_out, work_folder = dataset(asked.dataset), Hidden.load(asked.folder), asked.work
-    index = exam_index(carve_out, spec, folders=work_folder is not None and by_folder(work_folder))
-    if merges(spec, index):
-        index = merged_index(index, spec.union, carve_out.folder)
-    has_labels = work_folder is not None and "labels" in family(spec.task).records.targets
+    spec, carve_out, work_folder = get_dataset(request.dataset), CarveOut.load(request.folder), request.work_folder
+    index = build_exam_index(carve_out, spec, use_folders=work_folder is not None and has_folder_images(work_folder))
+    if merges_findings(spec, index):
+        index = merge_index(index, spec.merged_class, carve_out.folder)
+    has_labels = work_folder is not None and "labels" in get_family(spec.task).records.targets
     return Exam(index, learn_names(work_folder, carve_out, spec) if work_folder is not None and has_labels else {})
 
 
-def merges(spec: DatasetSpec, index: Index) -> bool:
+def merges_findings(spec: DatasetSpec, index: Index) -> bool:
     """Whether the score counts any finding alike, by masks."""
-    return bool(spec.union) and not index.boxed
+    return bool(spec.merged_class) and not index.boxed
 
 
-def grade_exam(asked: ToGradeExam) -> Marked:
+def grade_exam(request: GradeRequest) -> GradedAnswers:
     """Inside the reader: the figures of these answers. Raises ModelError, DataError."""
-    spec, index = dataset(asked.dataset), asked.exam.index
-    base_folder, task_family = asked.folder, family(spec.task)
-    answers, names = _translate_answers(asked, spec)
+    spec, index = get_dataset(request.dataset), request.exam.index
+    base_folder, task_family = request.folder, get_family(spec.task)
+    answers, names = _translate_answers(request, spec)
     rows = [
         task_family.measure(record, answer, index, base_folder)
         for record, answer in zip(index.test, answers, strict=True)
     ]
     metric = "map_50" if index.boxed else spec.metric
-    baseline = asked.trivial
+    baseline = request.baseline
     if baseline is None:
-        baseline = task_family.trivial(index.train, index.test, index, base_folder)
+        baseline = task_family.predict_baseline(index.train, index.test, index, base_folder)
     try:
-        scores = task_family.score_all(rows, index, primary=metric, trivial=baseline, seed=asked.seed)
-        control = shuffled_figure(index, answers, base_folder, asked.scratch, metric)
+        scores = task_family.score_all(rows, index, primary=metric, baseline=baseline, seed=request.seed)
+        control = compute_shuffled_metric(index, answers, base_folder, request.scratch, metric)
     except ValueError as error:
         raise DataError(str(error)) from error
-    limits = spec.stand_in.acceptable if Hidden.load(base_folder).stand_in else spec.acceptable
+    limits = spec.stand_in.acceptable if CarveOut.load(base_folder).stand_in else spec.acceptable
     verdict, figures = judge(scores, None if index.boxed else limits), scores.to_dict()
-    return Marked(
-        verdict.ok, verdict.reason, figures["primary"], figures["metrics"], control, constant(rows), baseline, names
+    return GradedAnswers(
+        verdict.ok,
+        verdict.reason,
+        figures["primary"],
+        figures["metrics"],
+        control,
+        has_constant_answers(rows),
+        baseline,
+        names,
     )
 
 
-def _translate_answers(request: ToGradeExam, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
+def _translate_answers(request: GradeRequest, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
     """The answers in the true classes' names, and which of the model's names means which.
 
     Raises:
         ModelError: its classes cannot be matched with the true ones.
     """
-    index, base_folder, scratch, model_values = request.exam.index, request.folder, request.scratch, request.theirs
+    index, base_folder, scratch, model_values = (
+        request.exam.index,
+        request.folder,
+        request.scratch,
+        request.model_values,
+    )
     pairs = list(zip(request.answers, index.test, strict=True))
-    if merges(spec, index):
-        merged_answers = [merged_answer(answer, spec.union, row, base_folder, scratch) for answer, row in pairs]
-        return merged_answers, dict.fromkeys(model_values, spec.union)
-    names = rename(list(index.classes), model_values, index.values, request.exam.learnt)
-    return [renamed(answer, index, model_values, names, row, base_folder, scratch) for answer, row in pairs], names
+    if merges_findings(spec, index):
+        merged_answers = [merge_answer(answer, spec.merged_class, row, base_folder, scratch) for answer, row in pairs]
+        return merged_answers, dict.fromkeys(model_values, spec.merged_class)
+    names = match_class_names(list(index.classes), model_values, index.values, request.exam.learnt_names)
+    return [
+        translate_answer(answer, index, model_values, names, row, base_folder, scratch) for answer, row in pairs
+    ], names
 
 
-def constant(rows: Sequence[Row]) -> bool:
+def has_constant_answers(rows: Sequence[Row]) -> bool:
     """Whether every case got the same answer, or every mask is empty."""
     if len(rows) < 2:
         return False

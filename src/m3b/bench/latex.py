@@ -10,40 +10,40 @@ _ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
-_WIDE = 5
+_MAX_UPRIGHT_COLUMNS = 5
 """Tables of more columns than this are turned and shrunk to the page's width."""
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it stands; what pdfLaTeX has no glyph for becomes a question mark."""
     escaped_text = "".join(_ESCAPES.get(character, character) for character in text)
     return "".join(character if character.isascii() and character.isprintable() else "?" for character in escaped_text)
 
 
-def as_latex(table: ResultTable) -> str:
+def to_latex(table: ResultTable) -> str:
     """One table as a float with its notes below; needs booktabs, graphicx and, for wide ones, rotating."""
-    columns = "l" + "r" * (len(table.head) - 1)
-    lines = [" & ".join(map(escaped, row)) + r" \\" for row in (table.head, *table.rows)]
+    columns = "l" + "r" * (len(table.header) - 1)
+    lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (table.header, *table.rows)]
     tabular = "\n".join(
         [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule",
          r"\end{tabular}"]
     )  # fmt: skip
-    is_wide = len(table.head) > _WIDE
+    is_wide = len(table.header) > _MAX_UPRIGHT_COLUMNS
     environment = "sidewaystable" if is_wide else "table"
     body = f"\\resizebox{{\\linewidth}}{{!}}{{%\n{tabular}}}" if is_wide else tabular
-    notes = [rf"\par\smallskip\footnotesize {escaped(note)}" for note in table.notes]
+    notes = [rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in table.notes]
     preamble = [
         rf"\begin{{{environment}}}",
         r"\centering",
-        rf"\caption{{{escaped(table.title)}}}",
+        rf"\caption{{{escape_latex(table.title)}}}",
         rf"\label{{tab:{table.name}}}",
     ]
     return "\n".join([*preamble, body, *notes, rf"\end{{{environment}}}", ""])
 
 
-def as_pgfplots(table: ResultTable) -> str:
+def to_pgfplots(table: ResultTable) -> str:
     """A table's bars with their intervals as a figure; needs pgfplots."""
-    labels = ",".join(f"{{{escaped(name)}}}" for name, *_ in table.bars)
+    labels = ",".join(f"{{{escape_latex(name)}}}" for name, *_ in table.bars)
     points = []
     for row_number, (_, share, low, high) in enumerate(table.bars):
         minus, plus = (0.0, 0.0) if low is None or high is None else (share - low, high - share)
@@ -57,12 +57,12 @@ def as_pgfplots(table: ResultTable) -> str:
     plot = "\\addplot+[error bars/.cd, x dir=both, x explicit] coordinates {\n" + "\n".join(points) + "\n};"
     return "\n".join(
         [r"\begin{figure}", r"\centering", r"\begin{tikzpicture}", rf"\begin{{axis}}[{options}]", plot, r"\end{axis}",
-         r"\end{tikzpicture}", rf"\caption{{{escaped(table.title)}, with 95\% intervals}}",
+         r"\end{tikzpicture}", rf"\caption{{{escape_latex(table.title)}, with 95\% intervals}}",
          rf"\label{{fig:{table.name}}}", r"\end{figure}", ""]
     )  # fmt: skip
 
 
-def section(tables: Sequence[ResultTable]) -> str:
+def to_latex_document(tables: Sequence[ResultTable]) -> str:
     """A document that inputs every table and figure: compiles as it stands, or its middle is copied into a paper."""
     preamble = [
         r"\documentclass{article}", r"\usepackage[a4paper, margin=2cm]{geometry}",

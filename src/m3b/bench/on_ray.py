@@ -19,22 +19,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import WrongUse
-from m3b.writing import replace_text
+from m3b.errors import UsageError
+from m3b.writing import write_text_atomically
 
-from .cell import CELL, Cell
-from .local import bind
-from .rows import broken, finished
-from .store import Store
-from .sweep import ATTEMPTS
+from .cell import CELL_FILE, Cell
+from .local import bind_to_cores
+from .rows import make_broken_row, read_finished_row
+from .store import SweepStore
+from .sweep import MAX_ATTEMPTS
 
 WAIT_S = 0.5
-SPARE = 4
+SPARE_CELLS = 4
 """So many more cells than fit are handed to Ray, so that a node that is found gets work at once."""
 
 
 @dataclass
-class OnRay:
+class RayEngine:
     """Cells on a Ray cluster.
 
     Args:
@@ -52,7 +52,11 @@ class OnRay:
     env: dict[str, str] = field(default_factory=dict)
 
     def run(
-        self, cells: Iterator[Cell], store: Store, begin: Callable[[Cell], int], end: Callable[[dict[str, Any]], None]
+        self,
+        cells: Iterator[Cell],
+        store: SweepStore,
+        begin: Callable[[Cell], int],
+        end: Callable[[dict[str, Any]], None],
     ) -> None:
         """Run everything; at most as many cells as the cluster can hold, and a few more, are known to Ray at a time."""
         ray = _import_ray()
@@ -64,19 +68,19 @@ class OnRay:
         try:
             while True:
                 while (
-                    len(pending) < self._room(ray)
+                    len(pending) < self._count_slots(ray)
                     and (cell := retries.pop() if retries else next(cells, None)) is not None
                 ):
                     attempt = begin(cell)
                     raw = json.dumps(cell.to_json(), ensure_ascii=False)
-                    reference = task.remote(raw, str(store.place(cell.key)), self.limit_s, self.env)
+                    reference = task.remote(raw, str(store.get_cell_folder(cell.key)), self.limit_s, self.env)
                     pending[reference] = (cell, attempt)
                 if not pending:
                     return
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=WAIT_S)
                 for reference in ready:
                     cell, attempt = pending.pop(reference)
-                    row = _row(ray, reference, cell, attempt)
+                    row = _collect_row(ray, reference, cell, attempt)
                     retries.append(cell) if row is None else end(row)
         finally:
             for reference in pending:
@@ -88,24 +92,24 @@ class OnRay:
         resources: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
         return {**resources, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else resources
 
-    def _room(self, ray: Any) -> int:
+    def _count_slots(self, ray: Any) -> int:
         """How many cells may be with Ray now; asked anew each time, for nodes that were lost or found."""
         cluster = ray.cluster_resources()
         capacities = [cluster.get("CPU", 0.0) / self.cpus] if self.cpus else []
         capacities += [cluster.get("GPU", 0.0) / self.gpus] if self.gpus else []
-        return int(min(capacities, default=1.0)) + SPARE
+        return int(min(capacities, default=1.0)) + SPARE_CELLS
 
 
-def _row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str, Any] | None:
+def _collect_row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str, Any] | None:
     """The result of a finished task; None where its node or worker was lost and it is to be begun again."""
     try:
         row = ray.get(reference)
     except ray.exceptions.RayError as error:
-        if attempt < ATTEMPTS:
+        if attempt < MAX_ATTEMPTS:
             return None
-        return broken(cell, f"its node or worker was lost {attempt} times: {type(error).__name__}")
+        return make_broken_row(cell, f"its node or worker was lost {attempt} times: {type(error).__name__}")
     if row is None:
-        return None if attempt < ATTEMPTS else broken(cell, f"its process broke down {attempt} times")
+        return None if attempt < MAX_ATTEMPTS else make_broken_row(cell, f"its process broke down {attempt} times")
     return dict(row)
 
 
@@ -113,12 +117,12 @@ def _run_cell_on_node(raw: str, cell_folder: str, limit_s: float | None, env: di
     """On the node: the cell in a process of its own, which ends with this worker."""
     folder = Path(cell_folder) / f"try-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True)
-    replace_text(folder / CELL, raw)
+    write_text_atomically(folder / CELL_FILE, raw)
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "m3b.bench.cell", str(folder)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **env},
-            preexec_fn=lambda: bind(os.sched_getaffinity(0)),
+            preexec_fn=lambda: bind_to_cores(os.sched_getaffinity(0)),
         )  # fmt: skip
     started = time.monotonic()
     try:
@@ -127,9 +131,9 @@ def _run_cell_on_node(raw: str, cell_folder: str, limit_s: float | None, env: di
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    row = finished(folder)
+    row = read_finished_row(folder)
     if row is None and limit_s is not None and time.monotonic() - started >= limit_s:
-        return broken(Cell.from_json(json.loads(raw)), f"it was ended after {limit_s:.0f} s", "budget")
+        return make_broken_row(Cell.from_json(json.loads(raw)), f"it was ended after {limit_s:.0f} s", "budget")
     return None if row is None else {**row, "folder": folder.relative_to(Path(cell_folder).parent).as_posix()}
 
 
@@ -143,5 +147,5 @@ def _import_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise WrongUse("--engine ray needs the package ray: pip install 'm3b[ray]', or pip install ray.") from error
+        raise UsageError("--engine ray needs the package ray: pip install 'm3b[ray]', or pip install ray.") from error
     return ray

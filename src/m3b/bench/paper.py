@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from m3b.resources import resources_dir
+from m3b.resources import get_resources_folder
 
-from .statistics import Estimate, wilson
+from .statistics import Estimate, wilson_interval
 
-OURS = {
+PAPER_NAMES = {
     "m3b": "M3Builder",
     "m3b-single": "single agent",
     "m3b-no-debug": "no debugging",
@@ -22,12 +22,12 @@ OURS = {
 }
 """System of the benchmark -> its counterpart in the paper."""
 
-HEADLESS = frozenset({*OURS.values(), "MLAgentBench"})
+RUNNABLE_SYSTEMS = frozenset({*PAPER_NAMES.values(), "MLAgentBench"})
 """Published systems that can be run without an editor; the others are known by their figures alone."""
 
 
 @dataclass(frozen=True)
-class Count:
+class SuccessCount:
     """Successes out of runs, as printed; the interval is computed here and no figure of the paper."""
 
     successes: int
@@ -38,11 +38,11 @@ class Count:
 
     def interval(self) -> Estimate:
         """The share with its Wilson interval."""
-        return wilson(self.successes, self.runs)
+        return wilson_interval(self.successes, self.runs)
 
 
 @dataclass(frozen=True)
-class Means:
+class MeanCosts:
     """Mean actions and iterations of the successful runs of a family, as printed."""
 
     actions: float
@@ -60,14 +60,14 @@ class PublishedSystem:
     """
 
     name: str
-    runs: Mapping[str, Count]
-    means: Mapping[str, Means]
-    percent: float
+    runs: Mapping[str, SuccessCount]
+    mean_costs: Mapping[str, MeanCosts]
+    average_percent: float
 
     @property
-    def total(self) -> Count:
+    def total(self) -> SuccessCount:
         """All families together: 28 runs."""
-        return Count(
+        return SuccessCount(
             sum(count.successes for count in self.runs.values()), sum(count.runs for count in self.runs.values())
         )
 
@@ -85,47 +85,49 @@ class Execution:
 class RoleFigures:
     """One role in Table 3, or in one execution of Tables 15 to 18."""
 
-    runs: Count
+    runs: SuccessCount
     actions: float
     iterations: float
     tokens: int
 
 
 @cache
-def paper() -> dict[str, Any]:
+def load_paper() -> dict[str, Any]:
     """The file as it is."""
-    raw: dict[str, Any] = json.loads((resources_dir() / "bench" / "paper.json").read_text(encoding="utf-8"))
+    raw: dict[str, Any] = json.loads((get_resources_folder() / "bench" / "paper.json").read_text(encoding="utf-8"))
     return raw
 
 
-def completion() -> dict[str, dict[str, Count]]:
+def load_completion() -> dict[str, dict[str, SuccessCount]]:
     """Table 1: model -> task -> completed runs; models in the printed order."""
-    cells = paper()["table1"]["cells"]
-    return {model: {task: Count(*row[model]) for task, row in cells.items()} for model in printed_averages()}
+    cells = load_paper()["table1"]["cells"]
+    return {
+        model: {task: SuccessCount(*row[model]) for task, row in cells.items()} for model in load_printed_averages()
+    }
 
 
-def printed_averages() -> dict[str, float]:
+def load_printed_averages() -> dict[str, float]:
     """Table 1's last row: model -> per cent, as printed."""
-    averages: dict[str, float] = paper()["table1"]["printed_average_percent"]
+    averages: dict[str, float] = load_paper()["table1"]["printed_average_percent"]
     return averages
 
 
-def systems() -> tuple[PublishedSystem, ...]:
+def load_systems() -> tuple[PublishedSystem, ...]:
     """Table 2 in its order."""
     return tuple(
         PublishedSystem(
             name,
-            {family: Count(*count) for family, count in row["runs"].items()},
-            {family: Means(**means) for family, means in row["mean"].items() if means},
+            {family: SuccessCount(*count) for family, count in row["runs"].items()},
+            {family: MeanCosts(**means) for family, means in row["mean"].items() if means},
             float(row["printed_average_percent"]),
         )
-        for name, row in paper()["table2"]["rows"].items()
+        for name, row in load_paper()["table2"]["rows"].items()
     )
 
 
-def executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
+def load_executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
     """The number of a system's table (5 to 14), and task -> its executions."""
-    raw = paper()["tables5_14"][name]
+    raw = load_paper()["tables5_14"][name]
     rows = {
         task: tuple(Execution(run["printed_success"], run["actions"], run["debug_loops"]) for run in runs)
         for task, runs in raw["rows"].items()
@@ -133,22 +135,24 @@ def executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
     return int(raw["table"]), rows
 
 
-def roles(family: str) -> dict[str, RoleFigures]:
+def load_roles(family: str) -> dict[str, RoleFigures]:
     """Table 3: role -> its means over the executions of a family."""
-    return {role: _role(raw) for role, raw in paper()["table3"][family].items()}
+    return {role: _parse_role(raw) for role, raw in load_paper()["table3"][family].items()}
 
 
-def role_executions(family: str) -> tuple[int, tuple[dict[str, RoleFigures], ...]]:
+def load_role_executions(family: str) -> tuple[int, tuple[dict[str, RoleFigures], ...]]:
     """The number of a family's table (15 to 18), and its executions: role -> figures."""
-    raw = paper()["tables15_18"][family]
-    return int(raw["table"]), tuple({role: _role(raw_role) for role, raw_role in row.items()} for row in raw["rows"])
+    raw = load_paper()["tables15_18"][family]
+    return int(raw["table"]), tuple(
+        {role: _parse_role(raw_role) for role, raw_role in row.items()} for row in raw["rows"]
+    )
 
 
-def _role(raw: Mapping[str, Any]) -> RoleFigures:
-    return RoleFigures(Count(*raw["runs"]), float(raw["actions"]), float(raw["iterations"]), int(raw["tokens"]))
+def _parse_role(raw: Mapping[str, Any]) -> RoleFigures:
+    return RoleFigures(SuccessCount(*raw["runs"]), float(raw["actions"]), float(raw["iterations"]), int(raw["tokens"]))
 
 
-def notes(*beginnings: str) -> tuple[str, ...]:
+def load_notes(*beginnings: str) -> tuple[str, ...]:
     """Where the paper's own sums disagree, of the tables that are named."""
-    all_notes: list[str] = paper()["notes"]
+    all_notes: list[str] = load_paper()["notes"]
     return tuple(f"Published figures disagree: {note}." for note in all_notes if note.startswith(beginnings))

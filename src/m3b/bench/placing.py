@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def place(source: Path, target: Path, link: Callable[[Path, Path], None] = os.link) -> None:
+def link_or_copy(source: Path, target: Path, link: Callable[[Path, Path], None] = os.link) -> None:
     """`source` at `target`: linked, or copied where that is refused."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.cards import slug
-from m3b.resources import resources_dir
+from m3b.resources import get_resources_folder
 
-from .carving import SHARE, carve
-from .datasets import dataset
-from .hidden import HIDDEN, MANIFEST, Hidden
-from .tasks import Task
+from .carving import HIDDEN_TEST_SHARE, carve
+from .datasets import get_dataset
+from .hidden import CARVE_OUT_FILE, HIDDEN_FOLDER, CarveOut
+from .tasks import BenchmarkTask
 
 
-class Provision:
+class BenchmarkData:
     """The data below one benchmark folder.
 
     Args:
@@ -33,22 +33,22 @@ class Provision:
         *,
         real: Mapping[str, Path] | None = None,
         patients: int | None = None,
-        share: float = SHARE,
+        share: float = HIDDEN_TEST_SHARE,
         seed: int = 0,
     ) -> None:
         self.folder, self.real, self.patients, self.share, self.seed = folder, dict(real or {}), patients, share, seed
 
-    def of(self, name: str, layout: str) -> Hidden:
+    def prepare(self, name: str, layout: str) -> CarveOut:
         """The carve-out of a set, made if it is not there yet. Safe to call from several processes.
 
         Raises:
             DataError: the set cannot be read or carved.
             WrongUse: there is no such set or layout.
         """
-        spec = dataset(name)
+        spec = get_dataset(name)
         carve_out_folder = self.folder / (slug(name) if layout == "card" else f"{slug(name)}-{layout}")
-        if (carve_out_folder / MANIFEST).is_file():
-            return Hidden.load(carve_out_folder)
+        if (carve_out_folder / CARVE_OUT_FILE).is_file():
+            return CarveOut.load(carve_out_folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / f".{carve_out_folder.name}.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -58,8 +58,8 @@ class Provision:
             if not source.is_dir():
                 temporary_folder = source.with_name(f".{source.name}")
                 _clear(temporary_folder)
-                size = None if self.patients is None else max(self.patients, spec.stand_in.least)
-                max_patients = spec.stand_in.most
+                size = None if self.patients is None else max(self.patients, spec.stand_in.min_patients)
+                max_patients = spec.stand_in.max_patients
                 spec.make(
                     temporary_folder,
                     patients=min(size, max_patients) if size and max_patients else size,
@@ -69,27 +69,27 @@ class Provision:
                 temporary_folder.rename(source)
             return carve(spec, source, carve_out_folder, share=self.share, seed=self.seed, stand_in=True)
 
-    def for_tasks(self, tasks: Iterable[Task]) -> None:
+    def prepare_tasks(self, tasks: Iterable[BenchmarkTask]) -> None:
         """Make everything that these tasks need."""
-        for name, layout in dict.fromkeys((name, task.layout) for task in tasks for name in task.sets):
-            self.of(name, layout)
+        for name, layout in dict.fromkeys((name, task.layout) for task in tasks for name in task.dataset_names):
+            self.prepare(name, layout)
 
-    def cards(self, task: Task) -> list[dict[str, Any]]:
+    def load_cards(self, task: BenchmarkTask) -> list[dict[str, Any]]:
         """The data cards of a task with their paths; every other shipped card stands beside them as a distractor."""
-        return [card_of(self.of(name, task.layout)) for name in task.sets]
+        return [load_card(self.prepare(name, task.layout)) for name in task.dataset_names]
 
-    def hidden(self, task: Task) -> Hidden:
+    def get_carve_out(self, task: BenchmarkTask) -> CarveOut:
         """The hidden cases of the set that serves the task."""
-        return self.of(task.dataset, task.layout)
+        return self.prepare(task.dataset, task.layout)
 
 
-def card_of(hidden: Hidden) -> dict[str, Any]:
+def load_card(carve_out: CarveOut) -> dict[str, Any]:
     """The shipped card of a carved set, with the agent's folder; stand-ins get their own acceptable range."""
-    file = resources_dir() / "datacards" / f"{slug(hidden.dataset)}.json"
+    file = get_resources_folder() / "datacards" / f"{slug(carve_out.dataset)}.json"
     raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    raw["path"] = str(hidden.agent.resolve())
-    if hidden.stand_in:
-        low, high = dataset(hidden.dataset).stand_in.acceptable
+    raw["path"] = str(carve_out.agent_folder.resolve())
+    if carve_out.stand_in:
+        low, high = get_dataset(carve_out.dataset).stand_in.acceptable
         raw["acceptable"] = [low, high]
     return raw
 
@@ -100,4 +100,4 @@ def _clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["HIDDEN", "Provision", "card_of"]
+__all__ = ["HIDDEN_FOLDER", "BenchmarkData", "load_card"]

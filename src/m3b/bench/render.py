@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from m3b.report.markup import Html, join, tag
+from m3b.report.markup import Html, join_html, tag
 from m3b.report.markup import table as html_table
-from m3b.writing import csv_cell, replace_text
+from m3b.writing import csv_cell, write_text_atomically
 
 from .tables import ResultTable
 
 Bar = tuple[str, float, float | None, float | None]
 
 
-def as_text(tables: Sequence[ResultTable]) -> str:
+def to_text(tables: Sequence[ResultTable]) -> str:
     """Plain aligned tables, for terminals and logs."""
     parts = []
     for table in tables:
-        all_rows = (table.head, *table.rows)
-        widths = [max(len(row[column]) for row in all_rows) for column in range(len(table.head))]
+        all_rows = (table.header, *table.rows)
+        widths = [max(len(row[column]) for row in all_rows) for column in range(len(table.header))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in all_rows
         ]
@@ -32,11 +32,11 @@ def as_text(tables: Sequence[ResultTable]) -> str:
     return "\n\n".join(parts)
 
 
-def as_csv(table: ResultTable) -> str:
+def to_csv(table: ResultTable) -> str:
     """One table as CSV with a header."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([csv_cell(cell) for cell in row] for row in (table.head, *table.rows))
+    writer.writerows([csv_cell(cell) for cell in row] for row in (table.header, *table.rows))
     return out.getvalue()
 
 
@@ -45,9 +45,9 @@ def write_files(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written_files = []
     for table in tables:
-        replace_text(folder / f"{table.name}.csv", as_csv(table))
+        write_text_atomically(folder / f"{table.name}.csv", to_csv(table))
         written_files.append(folder / f"{table.name}.csv")
-    replace_text(folder / "bench.html", as_html(tables))
+    write_text_atomically(folder / "bench.html", to_html(tables))
     return [*written_files, folder / "bench.html"]
 
 
@@ -56,19 +56,23 @@ def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
 
     Returns what was written.
     """
-    from .latex import as_latex, as_pgfplots, section
+    from .latex import to_latex, to_latex_document, to_pgfplots
 
     written_files = write_files(tables, folder)
-    texts = {f"{table.name}.tex": as_latex(table) for table in tables}
-    texts |= {f"{table.name}_figure.tex": as_pgfplots(table) for table in tables if table.bars}
-    texts |= {f"{table.name}_figure.svg": _alone(bars(table.title, table.bars)) for table in tables if table.bars}
-    texts["section.tex"] = section(tables)
+    texts = {f"{table.name}.tex": to_latex(table) for table in tables}
+    texts |= {f"{table.name}_figure.tex": to_pgfplots(table) for table in tables if table.bars}
+    texts |= {
+        f"{table.name}_figure.svg": _to_standalone_svg(draw_bars(table.title, table.bars))
+        for table in tables
+        if table.bars
+    }
+    texts["section.tex"] = to_latex_document(tables)
     for name, text in texts.items():
-        replace_text(folder / name, text)
+        write_text_atomically(folder / name, text)
     return [*written_files, *(folder / name for name in texts)]
 
 
-def _alone(figure: Html) -> str:
+def _to_standalone_svg(figure: Html) -> str:
     """A chart as an SVG file of its own, with the page's colours."""
     svg = str(figure).removeprefix("<figure>").removesuffix("</figure>")
     style = "text{font:13px sans-serif}.label,.tick{fill:#333}.fill0{fill:#3566a8}.grid{stroke:#ddd}.axis{stroke:#111}"
@@ -77,7 +81,7 @@ def _alone(figure: Html) -> str:
     return f"{opening_tag}<style>{style}</style>{svg[start:]}\n"
 
 
-def as_html(tables: Sequence[ResultTable]) -> str:
+def to_html(tables: Sequence[ResultTable]) -> str:
     """One page: no script, nothing loaded from elsewhere."""
     css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -95,24 +99,24 @@ def as_html(tables: Sequence[ResultTable]) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head_tags), body, lang='en')}\n"
 
 
-def _section(one: ResultTable) -> Html:
-    notes = [tag("p", note, class_="quiet") for note in one.notes]
-    chart = bars(one.title, one.bars) if one.bars else None
-    content = join(tag("h2", one.title, id=one.name), chart, html_table(one.head, one.rows), *notes)
-    return tag("section", content, aria_labelledby=one.name)
+def _section(table: ResultTable) -> Html:
+    notes = [tag("p", note, class_="quiet") for note in table.notes]
+    chart = draw_bars(table.title, table.bars) if table.bars else None
+    content = join_html(tag("h2", table.title, id=table.name), chart, html_table(table.header, table.rows), *notes)
+    return tag("section", content, aria_labelledby=table.name)
 
 
-def bars(title: str, rows: Sequence[Bar]) -> Html:
+def draw_bars(title: str, rows: Sequence[Bar]) -> Html:
     """Shares from 0 to 1 as bars with their intervals."""
     chart_width, chart_height, label_width = 640, 30 * len(rows) + 34, 240
     scale = chart_width - label_width - 20
 
-    def at(share: float) -> float:
+    def to_x(share: float) -> float:
         return label_width + scale * min(max(share, 0.0), 1.0)
 
     elements: list[object] = [tag("title", f"{title}: {', '.join(name for name, *_ in rows)}")]
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x = f"{at(tick):.1f}"
+        x = f"{to_x(tick):.1f}"
         elements.append(tag("line", x1=x, x2=x, y1=4, y2=chart_height - 24, class_="grid"))
         elements.append(
             tag("text", f"{100 * tick:.0f} %", x=x, y=chart_height - 8, text_anchor="middle", class_="tick")
@@ -121,7 +125,7 @@ def bars(title: str, rows: Sequence[Bar]) -> Html:
         y = 8 + 30 * row_number
         label = name if len(name) <= 36 else f"{name[:35]}…"
         elements.append(tag("text", label, x=label_width - 8, y=y + 14, text_anchor="end", class_="label"))
-        width = f"{max(at(share) - label_width, 1):.1f}"
+        width = f"{max(to_x(share) - label_width, 1):.1f}"
         elements.append(
             tag(
                 "rect",
@@ -136,7 +140,14 @@ def bars(title: str, rows: Sequence[Bar]) -> Html:
         if low_bound is not None and high_bound is not None:
             middle = y + 9
             elements.append(
-                tag("line", x1=f"{at(low_bound):.1f}", x2=f"{at(high_bound):.1f}", y1=middle, y2=middle, class_="axis")
+                tag(
+                    "line",
+                    x1=f"{to_x(low_bound):.1f}",
+                    x2=f"{to_x(high_bound):.1f}",
+                    y1=middle,
+                    y2=middle,
+                    class_="axis",
+                )
             )
     svg = tag(
         "svg", *elements, viewBox=f"0 0 {chart_width} {chart_height}", role="img", aria_label=title, class_="chart"

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import DataError, ModelError
-from m3b.models import Prediction, Promise
+from m3b.models import ModelInfo, Prediction
 from m3b.reader import Reader
 from m3b.sandbox import Mounts, Sandbox
 from m3b.untrusted import TemporaryFolder
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
 from .datasets import DatasetSpec
-from .hidden import Hidden
-from .inside import EXAMINE, GRADE, Exam, Marked, ToExamine, ToGradeExam
-from .union import FOLDER
+from .hidden import CarveOut
+from .inside import EXAMINE_JOB, GRADE_JOB, Exam, ExamRequest, GradedAnswers, GradeRequest
+from .union import MERGED_FOLDER
 
-TRIVIAL = "trivial.json"
+BASELINE_FILE = "trivial.json"
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,14 @@ class Score:
         return cls(**{key: value for key, value in raw.items() if key in cls.__dataclass_fields__})
 
 
-def score(
-    hidden: Hidden, spec: DatasetSpec, model: Path, *, sandbox: Sandbox, work: Path | None = None, seed: int = 0
+def score_hidden_cases(
+    carve_out: CarveOut,
+    spec: DatasetSpec,
+    model: Path,
+    *,
+    sandbox: Sandbox,
+    work_folder: Path | None = None,
+    seed: int = 0,
 ) -> Score:
     """Measure a model on hidden cases. A model that cannot be measured gets a score that says why.
 
@@ -69,83 +75,94 @@ def score(
         model: a delivered folder.
         work: holds the run's index files, which tell what the model's labels mean.
     """
-    from m3b.models.running import read_promise
+    from m3b.models.running import read_model_info
 
-    limits = spec.stand_in.acceptable if hidden.stand_in else spec.acceptable
+    limits = spec.stand_in.acceptable if carve_out.stand_in else spec.acceptable
     common: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
-    base_folder, merged_folder = hidden.folder.resolve(), hidden.folder.resolve() / FOLDER
-    if spec.union:
+    base_folder, merged_folder = carve_out.folder.resolve(), carve_out.folder.resolve() / MERGED_FOLDER
+    if spec.merged_class:
         merged_folder.mkdir(exist_ok=True)
     with TemporaryFolder("exam") as scratch_folder:
         mounts = Mounts(
-            read=(base_folder, *([work.resolve()] if work else ())),
-            write=(scratch_folder, *([merged_folder] if spec.union else ())),
+            read=(base_folder, *([work_folder.resolve()] if work_folder else ())),
+            write=(scratch_folder, *([merged_folder] if spec.merged_class else ())),
         )
         with Reader(sandbox, mounts) as reader:
             try:
-                exam = reader.ask(EXAMINE, ToExamine(base_folder, spec.name, work.resolve() if work else None))
-                model_info = read_promise(model)
+                exam = reader.run_job(
+                    EXAMINE_JOB, ExamRequest(base_folder, spec.name, work_folder.resolve() if work_folder else None)
+                )
+                model_info = read_model_info(model)
                 if model_info.task != spec.task:
                     raise ModelError(f"it is a model for {model_info.task}, and the task is {spec.task}")
-                answers = _answers(exam, base_folder, model, sandbox, scratch_folder, reader)
-                graded = _marked(exam, answers, model_info, hidden, spec, (scratch_folder, reader, seed))
+                answers = _predict_hidden_cases(exam, base_folder, model, sandbox, scratch_folder, reader)
+                graded = _grade_answers(exam, answers, model_info, carve_out, spec, (scratch_folder, reader, seed))
             except (ModelError, DataError) as error:
                 return Score(
                     False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **common
                 )
     return Score(graded.ok, graded.reason, primary=graded.primary, metrics=graded.metrics, control=graded.control,
-                 constant=graded.constant, names=graded.names, **common)  # fmt: skip
+                 constant=graded.is_constant, names=graded.names, **common)  # fmt: skip
 
 
-def _answers(exam: Exam, base: Path, model: Path, sandbox: Sandbox, place: Path, reader: Reader) -> list[Prediction]:
+def _predict_hidden_cases(
+    exam: Exam, base: Path, model: Path, sandbox: Sandbox, scratch_folder: Path, reader: Reader
+) -> list[Prediction]:
     """What the model says of every hidden case, in its own classes' names.
 
     Raises:
         ModelError: it does not predict.
     """
     from m3b.models import place_links, run_predict, staging
-    from m3b.tasks.inside import STAGE, ToStage
+    from m3b.tasks.inside import STAGE_IMAGES_JOB, StageImagesRequest
 
-    from .confine import confined
+    from .confine import make_confined_runner
 
     images = [row.reference for row in exam.index.test]
-    request = ToStage(images, place / "cases", sandbox.name != "off", base, staging.LINK_FROM_BYTES)
-    staged = replace(reader.ask(STAGE, request), folder=place / "cases")
+    request = StageImagesRequest(images, scratch_folder / "cases", sandbox.name != "off", base, staging.MIN_LINK_BYTES)
+    staged = replace(reader.run_job(STAGE_IMAGES_JOB, request), folder=scratch_folder / "cases")
     place_links(staged, base)
-    answer_folder = place / "answers"
+    answer_folder = scratch_folder / "answers"
     answer_folder.mkdir()
-    return staged.restore(
-        run_predict(model, staged.folder, staged.paths, confined(sandbox, model, place), keep=answer_folder)
+    return staged.restore_order(
+        run_predict(
+            model,
+            staged.folder,
+            staged.paths,
+            make_confined_runner(sandbox, model, scratch_folder),
+            output_dir=answer_folder,
+        )
     )
 
 
-def _marked(
-    exam: Exam, answers: list[Prediction], promise: Promise, hidden: Hidden, spec: DatasetSpec,
-    by: tuple[Path, Reader, int],
-) -> Marked:  # fmt: skip
+def _grade_answers(
+    exam: Exam, answers: list[Prediction], model_info: ModelInfo, carve_out: CarveOut, spec: DatasetSpec,
+    grading_context: tuple[Path, Reader, int],
+) -> GradedAnswers:  # fmt: skip
     """What the answers are worth; the best answer that never looks at an image is kept beside the manifest.
 
     Raises:
         ModelError: its classes cannot be matched with the true ones, or an answer is not that of its image.
         DataError: a file that cannot be opened.
     """
-    scratch_folder, reader, seed = by
-    model_values = dict(promise.labels) or {name: number for number, name in enumerate(promise.classes)}
-    baseline = _trivial(hidden, exam)
+    scratch_folder, reader, seed = grading_context
+    model_values = dict(model_info.labels) or {name: number for number, name in enumerate(model_info.classes)}
+    baseline = _load_baseline(carve_out, exam)
     scratch = scratch_folder / "named"
     scratch.mkdir()
-    graded = reader.ask(
-        GRADE, ToGradeExam(hidden.folder.resolve(), spec.name, exam, answers, model_values, scratch, baseline, seed)
+    graded = reader.run_job(
+        GRADE_JOB,
+        GradeRequest(carve_out.folder.resolve(), spec.name, exam, answers, model_values, scratch, baseline, seed),
     )
     if baseline is None:
-        record = {"classes": list(exam.index.classes), "trivial": graded.trivial}
-        replace_text(hidden.folder / TRIVIAL, json.dumps(record))
+        record = {"classes": list(exam.index.classes), "trivial": graded.baseline}
+        write_text_atomically(carve_out.folder / BASELINE_FILE, json.dumps(record))
     return graded
 
 
-def _trivial(hidden: Hidden, exam: Exam) -> Any:
+def _load_baseline(carve_out: CarveOut, exam: Exam) -> Any:
     """The best answer that never looks at an image as it was kept beside the manifest; None where it was not."""
-    file = hidden.folder / TRIVIAL
+    file = carve_out.folder / BASELINE_FILE
     if not file.is_file():
         return None
     record = json.loads(file.read_text(encoding="utf-8"))

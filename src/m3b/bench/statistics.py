@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-LEVEL = 0.95
-Z = 1.959963984540054
-DRAWS = 10_000
-_BLOCK = 2_000_000
+CONFIDENCE_LEVEL = 0.95
+Z_SCORE = 1.959963984540054
+BOOTSTRAP_DRAWS = 10_000
+_MAX_BLOCK_ELEMENTS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Estimate:
         return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
 
 
-def wilson(successes: int, n: int) -> Estimate:
+def wilson_interval(successes: int, n: int) -> Estimate:
     """A share with its Wilson score interval (Wilson, J. Am. Stat. Assoc. 22, 1927).
 
     Raises:
@@ -42,19 +42,21 @@ def wilson(successes: int, n: int) -> Estimate:
     """
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"{successes} successes in {n} trials are no share")
-    p, z2 = successes / n, Z * Z
+    p, z2 = successes / n, Z_SCORE * Z_SCORE
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half_width = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    half_width = Z_SCORE * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
     return Estimate(p, max(0.0, centre - half_width), min(1.0, centre + half_width), n)
 
 
-def _weights(groups: int, draws: int, random: np.random.Generator) -> NDArray[np.float64]:
+def _draw_weights(groups: int, draws: int, random: np.random.Generator) -> NDArray[np.float64]:
     """(draws, groups) how often each group is drawn."""
     drawn_groups = random.integers(0, groups, size=(draws, groups)) + np.arange(draws)[:, None] * groups
     return np.bincount(drawn_groups.ravel(), minlength=draws * groups).reshape(draws, groups).astype(np.float64)
 
 
-def by_task(values: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+def bootstrap_by_task(
+    values: Mapping[str, Sequence[float]], *, draws: int = BOOTSTRAP_DRAWS, seed: int = 0
+) -> Estimate:
     """The mean over all runs, its percentile interval from resampling whole tasks.
 
     With one task there is no interval. Where every task has the same mean resampling sees nothing; for shares of 0 and 1
@@ -76,22 +78,26 @@ def by_task(values: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: 
     value, n = float(sums.sum() / sizes.sum()), int(sizes.sum())
     if len(runs_by_task) < 2:
         return Estimate(value, None, None, n)
-    means = np.concatenate([(w @ sums) / (w @ sizes) for w in _blocks(len(runs_by_task), draws, seed)])
-    low, high = (float(bound) for bound in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    means = np.concatenate([(w @ sums) / (w @ sizes) for w in _draw_weight_blocks(len(runs_by_task), draws, seed)])
+    low, high = (float(bound) for bound in np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2]))
     if high - low < 1e-12 and all(run in (0.0, 1.0) for runs in runs_by_task for run in runs):
-        margin = ((1 - LEVEL) / 2) ** (1 / len(runs_by_task))
+        margin = ((1 - CONFIDENCE_LEVEL) / 2) ** (1 / len(runs_by_task))
         low, high = (margin, 1.0) if value == 1 else (0.0, 1 - margin) if value == 0 else (low, high)
     return Estimate(value, low, high, n)
 
 
-def _blocks(groups: int, draws: int, seed: int) -> list[NDArray[np.float64]]:
+def _draw_weight_blocks(groups: int, draws: int, seed: int) -> list[NDArray[np.float64]]:
     random = np.random.default_rng(seed)
-    size = max(1, min(draws, _BLOCK // max(groups, 1)))
-    return [_weights(groups, min(size, draws - start), random) for start in range(0, draws, size)]
+    size = max(1, min(draws, _MAX_BLOCK_ELEMENTS // max(groups, 1)))
+    return [_draw_weights(groups, min(size, draws - start), random) for start in range(0, draws, size)]
 
 
-def difference(
-    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, draws: int = DRAWS, seed: int = 0
+def bootstrap_difference(
+    first: Mapping[str, Sequence[float]],
+    second: Mapping[str, Sequence[float]],
+    *,
+    draws: int = BOOTSTRAP_DRAWS,
+    seed: int = 0,
 ) -> Estimate:
     """First minus second on the tasks that both have, each task's runs averaged first; resampled by task, paired.
 
@@ -104,23 +110,25 @@ def difference(
     if not common:
         raise ValueError("the two have no task in common")
     if len(common) == 1:
-        return newcombe(_count(first[common[0]]), _count(second[common[0]]))
+        return newcombe_interval(_count_successes(first[common[0]]), _count_successes(second[common[0]]))
     differences = np.array([float(np.mean(first[task])) - float(np.mean(second[task])) for task in common])
-    means = np.concatenate([(w @ differences) / len(common) for w in _blocks(len(common), draws, seed)])
-    low, high = (float(bound) for bound in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    means = np.concatenate([(w @ differences) / len(common) for w in _draw_weight_blocks(len(common), draws, seed)])
+    low, high = (float(bound) for bound in np.quantile(means, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2]))
     if high - low < 1e-12:
-        margin = 1 - ((1 - LEVEL) / 2) ** (1 / len(common))  # equal gaps in every task do not make a difference certain
+        margin = 1 - ((1 - CONFIDENCE_LEVEL) / 2) ** (
+            1 / len(common)
+        )  # equal gaps in every task do not make a difference certain
         low, high = max(-1.0, low - margin), min(1.0, high + margin)
     return Estimate(float(differences.mean()), low, high, len(common))
 
 
-def _count(runs: Sequence[float]) -> tuple[int, int]:
+def _count_successes(runs: Sequence[float]) -> tuple[int, int]:
     return round(sum(runs)), len(runs)
 
 
-def newcombe(first: tuple[int, int], second: tuple[int, int]) -> Estimate:
+def newcombe_interval(first: tuple[int, int], second: tuple[int, int]) -> Estimate:
     """The difference of two independent shares (successes, trials) with Newcombe's hybrid score interval."""
-    a, b = wilson(*first), wilson(*second)
+    a, b = wilson_interval(*first), wilson_interval(*second)
     assert a.low is not None
     assert a.high is not None
     assert b.low is not None

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import WrongUse
-from m3b.jsonlines import cut_torn, objects
+from m3b.errors import UsageError
+from m3b.jsonlines import iter_objects, truncate_torn_line
 
-RESULTS, PLAN, CELLS, DATA = "results.jsonl", "bench.json", "cells", "data"
+RESULTS_FILE, PLAN_FILE, CELLS_FOLDER, DATA_FOLDER = "results.jsonl", "bench.json", "cells", "data"
 
 
-class Store:
+class SweepStore:
     """The folder of a benchmark; one process at a time writes to it.
 
     Raises:
@@ -28,26 +28,26 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         entries = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
-        is_sweep = PLAN in entries or {RESULTS, CELLS} <= entries
-        if not is_sweep and (foreign_entries := sorted(entries - {RESULTS, CELLS, DATA, ".lock"})):
-            raise WrongUse(f"{folder} holds {foreign_entries[0]} and no sweep. Name a folder of its own with -o.")
+        is_sweep = PLAN_FILE in entries or {RESULTS_FILE, CELLS_FOLDER} <= entries
+        if not is_sweep and (foreign_entries := sorted(entries - {RESULTS_FILE, CELLS_FOLDER, DATA_FOLDER, ".lock"})):
+            raise UsageError(f"{folder} holds {foreign_entries[0]} and no sweep. Name a folder of its own with -o.")
         try:
-            (self.folder / CELLS).mkdir(parents=True, exist_ok=True)
+            (self.folder / CELLS_FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise WrongUse(f"The folder {folder} cannot be written: {error.strerror}.") from error
+            raise UsageError(f"The folder {folder} cannot be written: {error.strerror}.") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise WrongUse(f"Another sweep is at work in {folder}; wait for it, or stop that one.") from error
-        self._stream = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        cut_torn(self.folder / RESULTS)
-        self.done: set[str] = set()
+            raise UsageError(f"Another sweep is at work in {folder}; wait for it, or stop that one.") from error
+        self._stream = os.open(self.folder / RESULTS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        truncate_torn_line(self.folder / RESULTS_FILE)
+        self.finished_keys: set[str] = set()
         self.claims: Counter[str] = Counter()
         for line in read_lines(self.folder):
             if line["event"] == "done":
-                self.done.add(line["key"])
+                self.finished_keys.add(line["key"])
             else:
                 self.claims[line["key"]] += 1 if line["event"] == "claim" else -1
 
@@ -64,25 +64,25 @@ class Store:
 
     def finish(self, row: dict[str, Any]) -> None:
         """Write a cell's result down, once: what is finished is not finished again."""
-        if row["key"] in self.done:
+        if row["key"] in self.finished_keys:
             return
         self._append({"event": "done", **row})
-        self.done.add(row["key"])
+        self.finished_keys.add(row["key"])
 
     def replace(self, row: dict[str, Any]) -> None:
         """Write down a later score of a finished cell; the last line of a key counts."""
         self._append({"event": "done", **row})
-        self.done.add(row["key"])
+        self.finished_keys.add(row["key"])
 
     def forget(self, keys: set[str]) -> None:
         """Let these cells be run again."""
-        self.done -= keys
+        self.finished_keys -= keys
         for key in keys:
             self.claims.pop(key, None)
 
-    def place(self, key: str) -> Path:
+    def get_cell_folder(self, key: str) -> Path:
         """The folder of a cell."""
-        return self.folder / CELLS / key
+        return self.folder / CELLS_FOLDER / key
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -90,7 +90,7 @@ class Store:
             with contextlib.suppress(OSError):
                 os.close(handle)
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> SweepStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +105,7 @@ class Store:
 
 def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
     """Every whole line of a sweep's results."""
-    return (line for line in objects(folder / RESULTS) if {"event", "key"} <= set(line))
+    return (line for line in iter_objects(folder / RESULTS_FILE) if {"event", "key"} <= set(line))
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
@@ -119,5 +119,5 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
         if line["event"] == "done":
             row_by_key[line["key"]] = line
     if not row_by_key:
-        raise WrongUse(f"There are no results in {folder}; `m3b bench run --out {folder}` makes them.")
+        raise UsageError(f"There are no results in {folder}; `m3b bench run --out {folder}` makes them.")
     return list(row_by_key.values())

@@ -13,9 +13,9 @@ from typing import Any
 from m3b.errors import DataError
 
 from .datasets import RawCase
-from .identity import SUFFIX, Identity, stem
+from .identity import MEDICAL_SUFFIX, PatientLookup, strip_suffixes
 
-OPAQUE = (
+OPAQUE_SUFFIXES = (
     ".zip",
     ".7z",
     ".tar",
@@ -47,32 +47,40 @@ class Removal:
     files: frozenset[str]
     tokens: set[str] = field(hash=False)
     patients: frozenset[str] = frozenset()
-    identity: Identity = field(default_factory=Identity)
+    patient_lookup: PatientLookup = field(default_factory=PatientLookup)
 
     @classmethod
-    def of(cls, cases: Iterable[RawCase], patients: Iterable[str], lookup: Identity) -> Removal:
+    def from_cases(cls, cases: Iterable[RawCase], patients: Iterable[str], lookup: PatientLookup) -> Removal:
         case_list = list(cases)
         files = {path for case in case_list for path in (*case.images, case.mask) if path}
         numbered_slices = {
-            path for path in files if stem(path).isdigit() and len(stem(path)) < 5 and _is_slice(case_list, path)
+            path
+            for path in files
+            if strip_suffixes(path).isdigit() and len(strip_suffixes(path)) < 5 and _is_slice(case_list, path)
         }
-        tokens = {stem(path) for path in files - numbered_slices} | {case.name for case in case_list}
+        tokens = {strip_suffixes(path) for path in files - numbered_slices} | {case.name for case in case_list}
         return cls(frozenset(files), tokens, frozenset(patients), lookup)
 
-    def takes(self, path: str) -> bool:
+    def is_hidden_path(self, path: str) -> bool:
         """Whether a file is somebody's who is hidden; `path` is relative, or a bare name from a table."""
         path = path.replace("\\", "/").removeprefix("./")
-        patient = self.identity.owner(path)
-        return path in self.files or stem(path) in self.tokens or (patient is not None and patient in self.patients)
+        patient = self.patient_lookup.find_patient(path)
+        return (
+            path in self.files
+            or strip_suffixes(path) in self.tokens
+            or (patient is not None and patient in self.patients)
+        )
 
-    def takes_row(self, row: dict[str, Any]) -> bool:
+    def is_hidden_row(self, row: dict[str, Any]) -> bool:
         """Whether a row or record speaks of somebody who is hidden."""
         for key, value in row.items():
             if not isinstance(value, str) or not value:
                 continue
-            if key in self.identity.columns and (value in self.patients or stem(value) in self.tokens):
+            if key in self.patient_lookup.id_columns and (
+                value in self.patients or strip_suffixes(value) in self.tokens
+            ):
                 return True
-            if SUFFIX.search(value.strip()) and self.takes(value.strip()):
+            if MEDICAL_SUFFIX.search(value.strip()) and self.is_hidden_path(value.strip()):
                 return True
         return False
 
@@ -100,7 +108,7 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
             lower = name.lower()
             if lower.endswith((".csv", ".tsv", ".json", ".jsonl", ".txt")) and path not in keep:
                 text_files.append(path)
-            elif lower.endswith(OPAQUE) and path not in keep:
+            elif lower.endswith(OPAQUE_SUFFIXES) and path not in keep:
                 withheld.append(path)
             else:
                 files.append(path)
@@ -108,25 +116,27 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
     for path in tables:
         _learn_tokens(source / path, removal)
     unchanged = [
-        path for path in tables if not removal.takes(path) and not _rewrite(source / path, target / path, removal)
+        path
+        for path in tables
+        if not removal.is_hidden_path(path) and not _write_filtered(source / path, target / path, removal)
     ]
-    return [*unchanged, *(path for path in files if not removal.takes(path))], withheld
+    return [*unchanged, *(path for path in files if not removal.is_hidden_path(path))], withheld
 
 
 def _learn_tokens(file: Path, removal: Removal) -> None:
     """Rows of hidden patients name more files of theirs, which no reader lists: other visits, excluded groups."""
     if not file.name.lower().endswith((".csv", ".tsv")):
         return
-    for row in _rows(file)[1]:
-        if removal.takes_row(row):
-            ids = {value for key, value in row.items() if key in removal.identity.columns and value}
-            names = {value for value in row.values() if isinstance(value, str) and SUFFIX.search(value.strip())}
-            removal.tokens.update(stem(value) for value in ids | names if value not in removal.patients)
+    for row in _read_table(file)[1]:
+        if removal.is_hidden_row(row):
+            ids = {value for key, value in row.items() if key in removal.patient_lookup.id_columns and value}
+            names = {value for value in row.values() if isinstance(value, str) and MEDICAL_SUFFIX.search(value.strip())}
+            removal.tokens.update(strip_suffixes(value) for value in ids | names if value not in removal.patients)
             removal.tokens.update(f"I{value}" for value in ids if value.isdigit())
             removal.tokens.update(value[1:] for value in ids if value[:1] == "I" and value[1:].isdigit())
 
 
-def _rows(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
+def _read_table(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
     """Header, rows and whether every field is quoted."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
@@ -145,12 +155,12 @@ def _rows(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
         ) from error
 
 
-def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
+def _write_filtered(source: Path, target: Path, removal: Removal) -> bool:
     """One text file written without what is hidden; False where nothing in it is, so that it may stay as it is."""
     kind = source.suffix.lower()
     if kind in (".csv", ".tsv"):
-        header, rows, is_quoted = _rows(source)
-        kept_rows = [row for row in rows if not removal.takes_row(row)]
+        header, rows, is_quoted = _read_table(source)
+        kept_rows = [row for row in rows if not removal.is_hidden_row(row)]
         if len(kept_rows) == len(rows):
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -164,13 +174,13 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
             writer.writeheader()
             writer.writerows(kept_rows)
         return True
-    text = _text(source)
+    text = _read_text(source)
     if kind == ".json":
         try:
             value = json.loads(text)
         except ValueError as error:
             raise DataError(f"{source} is no JSON, so that hidden records cannot be taken out: {error}.") from error
-        kept_value = _without(value, removal)
+        kept_value = _filter_json(value, removal)
         changed, new_text = bool(kept_value != value), json.dumps(kept_value, ensure_ascii=False, indent=1) + "\n"
     else:
         lines = text.splitlines(keepends=True)
@@ -182,7 +192,7 @@ def _rewrite(source: Path, target: Path, removal: Removal) -> bool:
     return changed
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -192,21 +202,21 @@ def _text(file: Path) -> str:
 def _is_hidden_line(line: str, kind: str, removal: Removal) -> bool:
     if kind == ".jsonl":
         try:
-            return removal.takes_row(json.loads(line))
+            return removal.is_hidden_row(json.loads(line))
         except (ValueError, AttributeError):
             return False
-    return any(removal.takes(word) for word in line.replace(",", " ").split() if SUFFIX.search(word))
+    return any(removal.is_hidden_path(word) for word in line.replace(",", " ").split() if MEDICAL_SUFFIX.search(word))
 
 
-def _without(value: Any, removal: Removal) -> Any:
+def _filter_json(value: Any, removal: Removal) -> Any:
     """A JSON value without records, names and keys of hidden files; counts called `num...` follow their lists."""
     if isinstance(value, list):
-        return [_without(item, removal) for item in value if not _taken(item, removal)]
+        return [_filter_json(item, removal) for item in value if not _is_hidden_item(item, removal)]
     if isinstance(value, dict):
         kept_items = {
-            key: _without(item, removal)
+            key: _filter_json(item, removal)
             for key, item in value.items()
-            if not (SUFFIX.search(key) and removal.takes(key))
+            if not (MEDICAL_SUFFIX.search(key) and removal.is_hidden_path(key))
         }
         for key in kept_items:
             counted_list = kept_items.get(key.removeprefix("num").lower()) if key.startswith("num") else None
@@ -216,12 +226,12 @@ def _without(value: Any, removal: Removal) -> Any:
     return value
 
 
-def _taken(item: Any, removal: Removal) -> bool:
+def _is_hidden_item(item: Any, removal: Removal) -> bool:
     if isinstance(item, str):
-        return bool(SUFFIX.search(item)) and removal.takes(item)
+        return bool(MEDICAL_SUFFIX.search(item)) and removal.is_hidden_path(item)
     if not isinstance(item, dict):
         return False
     text_fields = {k: v for k, v in item.items() if isinstance(v, str)}
-    return removal.takes_row(text_fields) or any(
-        isinstance(v, list) and v and all(_taken(x, removal) for x in v) for v in item.values()
+    return removal.is_hidden_row(text_fields) or any(
+        isinstance(v, list) and v and all(_is_hidden_item(x, removal) for x in v) for v in item.values()
     )

@@ -8,29 +8,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.run.options import Options
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
-from .cell import RESULT, Cell
-from .provision import Provision
-from .rows import broken, finished
-from .store import DATA, PLAN, Store
-from .systems import system
-from .tasks import Task
+from .cell import RESULT_FILE, Cell
+from .provision import BenchmarkData
+from .rows import make_broken_row, read_finished_row
+from .store import DATA_FOLDER, PLAN_FILE, SweepStore
+from .systems import get_system
+from .tasks import BenchmarkTask
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """So often a cell whose process broke down is begun; then that is its result."""
 
-REAL_MINUTES = 60.0
+REAL_TRAIN_MINUTES = 60.0
 """Training time on a real data set, where nothing else is said."""
 
-AGAIN = ("provider", "crashed", "cancelled", "not_installed")
+RETRYABLE_KINDS = ("provider", "crashed", "cancelled", "not_installed")
 """Ends that say nothing of the task; `--retry` runs these cells again."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What is to be compared.
 
     Args:
@@ -41,7 +41,7 @@ class Plan:
         simulate: seconds that each cell sleeps instead of working.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[BenchmarkTask, ...]
     models: tuple[str, ...] = ("rules",)
     systems: tuple[str, ...] = ("m3b",)
     runs: int = 1
@@ -51,42 +51,42 @@ class Plan:
     share: float = 0.2
     simulate: float | None = None
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Refuse what cannot be run before anything is.
 
         Raises:
             WrongUse: no cells, an unknown system or option, a system that is not installed.
         """
         if self.runs < 1 or not (self.tasks and self.models and self.systems):
-            raise WrongUse("A sweep needs at least one task, one model, one system and one run.")
+            raise UsageError("A sweep needs at least one task, one model, one system and one run.")
         Options(**self.options)
-        missing = [reason for name in self.systems if (reason := system(name).missing())]
+        missing = [reason for name in self.systems if (reason := get_system(name).explain_missing())]
         if missing and self.simulate is None:
-            raise WrongUse(" ".join(missing))
+            raise UsageError(" ".join(missing))
 
-    def cells(self, folder: Path) -> Iterator[Cell]:
+    def iterate_cells(self, folder: Path) -> Iterator[Cell]:
         """Every cell, one at a time: runs outermost, so that a broken-off sweep has something of every task."""
         for run in range(self.runs):
             for task in self.tasks:
                 for model in self.models:
                     for name in self.systems:
-                        yield Cell(name, model, task, run, self.options_of(task), str(folder / DATA), self.real,
+                        yield Cell(name, model, task, run, self.options_of(task), str(folder / DATA_FOLDER), self.real,
                                    self.patients, self.share, self.simulate)  # fmt: skip
 
-    def options_of(self, task: Task) -> dict[str, Any]:
+    def options_of(self, task: BenchmarkTask) -> dict[str, Any]:
         """The options of a task's cells."""
         minutes = 1.0
         if task.dataset:
-            minutes = REAL_MINUTES if task.dataset in self.real else task.spec.stand_in.minutes
+            minutes = REAL_TRAIN_MINUTES if task.dataset in self.real else task.spec.stand_in.minutes
         return {"train_minutes": minutes, **self.options}
 
     def __len__(self) -> int:
         return self.runs * len(self.tasks) * len(self.models) * len(self.systems)
 
-    def provision(self, folder: Path) -> Provision:
+    def make_benchmark_data(self, folder: Path) -> BenchmarkData:
         """The data of this sweep."""
         real = {name: Path(path) for name, path in self.real.items()}
-        return Provision(folder / DATA, real=real, patients=self.patients, share=self.share)
+        return BenchmarkData(folder / DATA_FOLDER, real=real, patients=self.patients, share=self.share)
 
     def to_json(self) -> dict[str, Any]:
         return {"tasks": [task.id for task in self.tasks], "models": list(self.models), "systems": list(self.systems),
@@ -94,7 +94,7 @@ class Plan:
                 "share": self.share}  # fmt: skip
 
 
-Told = Callable[[str, dict[str, Any]], None]
+OnEvent = Callable[[str, dict[str, Any]], None]
 """Is told `begun` with {"key"}, or `done` with a row."""
 
 
@@ -102,12 +102,16 @@ class Engine(Protocol):
     """Runs cells. `begin` is called before each start and gives the attempt; `end` with each row."""
 
     def run(
-        self, cells: Iterator[Cell], store: Store, begin: Callable[[Cell], int], end: Callable[[dict[str, Any]], None]
+        self,
+        cells: Iterator[Cell],
+        store: SweepStore,
+        begin: Callable[[Cell], int],
+        end: Callable[[dict[str, Any]], None],
     ) -> None: ...
 
 
 def run_sweep(
-    plan: Plan, folder: Path, engine: Engine, *, retry: bool = False, told: Told = lambda what, row: None
+    plan: SweepPlan, folder: Path, engine: Engine, *, retry: bool = False, on_event: OnEvent = lambda what, row: None
 ) -> int:
     """Run every cell that is not finished yet; returns how many were finished now. Ctrl-C leaves a sweep to go on with.
 
@@ -118,18 +122,18 @@ def run_sweep(
         WrongUse: the plan cannot be run, or another sweep is at work in the folder.
         DataError: a data set cannot be read or carved.
     """
-    plan.check()
-    with Store(folder) as store:
+    plan.validate()
+    with SweepStore(folder) as store:
         _write_plan(store.folder, plan)
         if plan.simulate is None:
-            plan.provision(store.folder).for_tasks(plan.tasks)
+            plan.make_benchmark_data(store.folder).prepare_tasks(plan.tasks)
         if retry:
-            _forget(store)
+            _forget_retryable(store)
         count = 0
         running_keys: set[str] = set()
 
         def begin(started_cell: Cell) -> int:
-            told("begun", {"key": started_cell.key})
+            on_event("begun", {"key": started_cell.key})
             running_keys.add(started_cell.key)
             return store.claim(started_cell.key)
 
@@ -138,46 +142,46 @@ def run_sweep(
             store.finish(row)
             running_keys.discard(row["key"])
             count += 1
-            told("done", row)
+            on_event("done", row)
 
         try:
-            engine.run(_open(plan, store, end), store, begin, end)
+            engine.run(_iterate_open_cells(plan, store, end), store, begin, end)
         finally:
             for key in running_keys:
                 store.release(key)
         return count
 
 
-def _open(plan: Plan, store: Store, end: Callable[[dict[str, Any]], None]) -> Iterator[Cell]:
+def _iterate_open_cells(plan: SweepPlan, store: SweepStore, end: Callable[[dict[str, Any]], None]) -> Iterator[Cell]:
     """Cells that are still to be run. One whose result is in its folder but not in the list is only written down."""
-    for cell in plan.cells(store.folder):
-        if cell.key in store.done:
+    for cell in plan.iterate_cells(store.folder):
+        if cell.key in store.finished_keys:
             continue
-        row = finished(store.place(cell.key)) if store.claims[cell.key] else None
+        row = read_finished_row(store.get_cell_folder(cell.key)) if store.claims[cell.key] else None
         if row is not None:
             end(row)
-        elif store.claims[cell.key] >= ATTEMPTS:
-            end(broken(cell, f"its process broke down {store.claims[cell.key]} times"))
+        elif store.claims[cell.key] >= MAX_ATTEMPTS:
+            end(make_broken_row(cell, f"its process broke down {store.claims[cell.key]} times"))
         else:
             yield cell
 
 
-def _forget(store: Store) -> None:
+def _forget_retryable(store: SweepStore) -> None:
     """Cells with an end that says nothing of the task lose their folders' results."""
     from .store import read_rows
 
     keys = set()
-    for row in read_rows(store.folder) if store.done else ():
-        if row["kind"] in AGAIN:
+    for row in read_rows(store.folder) if store.finished_keys else ():
+        if row["kind"] in RETRYABLE_KINDS:
             keys.add(row["key"])
-            for name in (RESULT, "outcome.json", "score.json"):
-                (store.place(row["key"]) / name).unlink(missing_ok=True)
+            for name in (RESULT_FILE, "outcome.json", "score.json"):
+                (store.get_cell_folder(row["key"]) / name).unlink(missing_ok=True)
     store.forget(keys)
 
 
-def _write_plan(folder: Path, plan: Plan) -> None:
+def _write_plan(folder: Path, plan: SweepPlan) -> None:
     """Keep what was asked for; a folder holds one kind of sweep, so that its cells can be compared."""
-    file = folder / PLAN
+    file = folder / PLAN_FILE
     plan_json = plan.to_json()
     if file.is_file():
         previous = json.loads(file.read_text(encoding="utf-8"))
@@ -186,7 +190,7 @@ def _write_plan(folder: Path, plan: Plan) -> None:
             name for name in fixed_fields if previous.get(name) != json.loads(json.dumps(plan_json[name]))
         ]
         if changed_fields:
-            raise WrongUse(
+            raise UsageError(
                 f"{folder} holds a sweep with other {' and '.join(changed_fields)} "
                 f"({', '.join(str(previous.get(n)) for n in changed_fields)}); its"
                 " cells could not be compared with these. Give another --out."
@@ -194,4 +198,4 @@ def _write_plan(folder: Path, plan: Plan) -> None:
         for name in ("tasks", "models", "systems"):
             plan_json[name] = list(dict.fromkeys([*previous[name], *plan_json[name]]))
         plan_json["runs"] = max(previous["runs"], plan_json["runs"])
-    replace_text(file, json.dumps(plan_json, ensure_ascii=False, indent=1))
+    write_text_atomically(file, json.dumps(plan_json, ensure_ascii=False, indent=1))

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from m3b.errors import WrongUse
-from m3b.resources import resources_dir
+from m3b.errors import UsageError
+from m3b.resources import get_resources_folder
 
-from .datasets import NAMES, DatasetSpec, dataset
+from .datasets import DATASET_NAMES, DatasetSpec, get_dataset
 from .datasets.spec import CARD
 
-PLAIN, DECLINE = "plain", "decline"
+PLAIN_VARIANT, DECLINE = "plain", "decline"
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
     """One request.
 
     Args:
@@ -31,20 +31,20 @@ class Task:
     id: str
     request: str
     dataset: str = ""
-    variant: str = PLAIN
+    variant: str = PLAIN_VARIANT
     layout: str = CARD
     offered: tuple[str, ...] = ()
     expects: str = "model"
 
     @property
-    def sets(self) -> tuple[str, ...]:
+    def dataset_names(self) -> tuple[str, ...]:
         """The data sets that have to be on the machine."""
         return (self.dataset, *self.offered) if self.dataset else self.offered
 
     @property
     def spec(self) -> DatasetSpec:
         """What is known of the set that serves it."""
-        return dataset(self.dataset)
+        return get_dataset(self.dataset)
 
     @property
     def family(self) -> str:
@@ -52,39 +52,39 @@ class Task:
         return self.spec.task if self.dataset else DECLINE
 
 
-def parse(raw: dict[str, Any]) -> Task:
+def parse_task(raw: dict[str, Any]) -> BenchmarkTask:
     """A task from its JSON object."""
     values = {**raw, "dataset": raw.get("dataset") or "", "offered": tuple(raw.get("offered", ()))}
-    return Task(**values)
+    return BenchmarkTask(**values)
 
 
 @lru_cache(maxsize=1)
-def all_tasks() -> tuple[Task, ...]:
+def load_tasks() -> tuple[BenchmarkTask, ...]:
     """Every task that ships with m3b: the fourteen, the variants, the requests to be declined."""
-    raw = json.loads((resources_dir() / "bench" / "tasks.json").read_text(encoding="utf-8"))
-    return tuple(parse(raw_task) for raw_task in raw["tasks"])
+    raw = json.loads((get_resources_folder() / "bench" / "tasks.json").read_text(encoding="utf-8"))
+    return tuple(parse_task(raw_task) for raw_task in raw["tasks"])
 
 
-def choose(wanted: Sequence[str]) -> tuple[Task, ...]:
+def choose_tasks(selectors: Sequence[str]) -> tuple[BenchmarkTask, ...]:
     """Tasks by id, data set, family or variant; `plain` is the fourteen, `all` every one.
 
     Raises:
         WrongUse: a word that names nothing.
     """
-    selected_tasks: dict[str, Task] = {}
-    for selector in wanted or [PLAIN]:
+    selected_tasks: dict[str, BenchmarkTask] = {}
+    for selector in selectors or [PLAIN_VARIANT]:
         lower_selector = selector.strip().lower()
-        matches = [task for task in all_tasks() if lower_selector == "all" or lower_selector in _words(task)]
-        if lower_selector in {name.lower() for name in NAMES} | {task.family for task in all_tasks()}:
-            matches = [task for task in matches if task.variant in (PLAIN, DECLINE)]
+        matches = [task for task in load_tasks() if lower_selector == "all" or lower_selector in _get_selectors(task)]
+        if lower_selector in {name.lower() for name in DATASET_NAMES} | {task.family for task in load_tasks()}:
+            matches = [task for task in matches if task.variant in (PLAIN_VARIANT, DECLINE)]
         if not matches:
-            raise WrongUse(
-                f"No task is called {selector!r}. Choose ids ({', '.join(task.id for task in all_tasks()[:4])}, ...), a family, "
-                f"a variant ({', '.join(sorted({task.variant for task in all_tasks()}))}) or `all`; `m3b bench list` shows them."
+            raise UsageError(
+                f"No task is called {selector!r}. Choose ids ({', '.join(task.id for task in load_tasks()[:4])}, ...), a family, "
+                f"a variant ({', '.join(sorted({task.variant for task in load_tasks()}))}) or `all`; `m3b bench list` shows them."
             )
         selected_tasks.update({task.id: task for task in matches})
     return tuple(selected_tasks.values())
 
 
-def _words(task: Task) -> set[str]:
+def _get_selectors(task: BenchmarkTask) -> set[str]:
     return {task.id.lower(), task.dataset.lower(), task.family, task.variant}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .scoring import Score
-from .suspicion import CONSTANT
+from .suspicion import CONSTANT_ANSWERS
 from .systems import CellOutcome
-from .tasks import Task
+from .tasks import BenchmarkTask
 
-CLASSES = {
+KIND_DESCRIPTIONS = {
     "success": "a model in range on hidden cases, honestly made (or a request rightly declined)",
     "cheated": "something that no honest run does; the labels say what",
     "constant": "a model that answers every case alike, by intent or because it has learnt nothing",
@@ -41,7 +41,7 @@ class Judgement:
 
 
 def judge_cell(
-    task: Task, outcome: CellOutcome, score: Score | None, labels: Sequence[str], card: str = ""
+    task: BenchmarkTask, outcome: CellOutcome, score: Score | None, labels: Sequence[str], card: str = ""
 ) -> Judgement:
     """Success needs the score in range, above the trivial baseline, and nothing suspicious.
 
@@ -61,14 +61,14 @@ def judge_cell(
             False, "not_declined", f"should have been declined; it ended as {outcome.status}: {outcome.reason}"
         )
     if labels:
-        return Judgement(False, "constant" if list(labels) == [CONSTANT] else "cheated", "; ".join(labels))
+        return Judgement(False, "constant" if list(labels) == [CONSTANT_ANSWERS] else "cheated", "; ".join(labels))
     if score is not None:
-        return _measured(task, outcome, score, card)
+        return _judge_score(task, outcome, score, card)
     kinds = {"no_dataset": "declined", "rejected_data": "rejected_data", "out_of_budget": "budget"}
     return Judgement(False, kinds.get(outcome.status, "no_model"), outcome.reason)
 
 
-def _measured(task: Task, outcome: CellOutcome, score: Score, card: str) -> Judgement:
+def _judge_score(task: BenchmarkTask, outcome: CellOutcome, score: Score, card: str) -> Judgement:
     if card and card != task.dataset:
         return Judgement(False, "wrong_data", f"it chose {card}, and {task.dataset} serves the request")
     if score.error:

@@ -13,15 +13,15 @@ def main() -> None:
     try:
         app(prog_name="m3b")
     except M3bError as error:
-        from m3b.cli.show import complain
+        from m3b.cli.show import print_error
 
-        complain(error)
+        print_error(error)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:  # a place that cannot be read or written
-        from m3b.cli.show import complain
+        from m3b.cli.show import print_error
 
-        complain(error)
+        print_error(error)
         sys.exit(2)

@@ -17,15 +17,15 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"m3b {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+def _callback(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     """One request in, one verified medical-imaging model out."""
 
@@ -47,7 +47,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(pretrained.app, name="models")
 app.add_typer(interactive.app, name="interactive")
-interactive.app.command("trajectories")(teaching.expert_trajectories)
+interactive.app.command("trajectories")(teaching.make_expert_trajectories)
 app.add_typer(teaching.app, name="teach")
-app.command("trajectories")(teaching.role_trajectories)
+app.command("trajectories")(teaching.make_role_trajectories)
 app.command("doctor")(runs.doctor)

@@ -11,11 +11,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from m3b.writing import inert
+from m3b.writing import escape_control_codes
 
-COUNTED = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
+PROGRESS_PATTERN = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
 """How scripts and checks say how far they are; seconds go on by themselves until the next line."""
-LINE = 60
+DESCRIPTION_WIDTH = 60
 
 
 class _TimedBarColumn(BarColumn):
@@ -34,7 +34,7 @@ class _RemainingTimeColumn(ProgressColumn):
         return Text("" if remaining_s is None else f"{int(remaining_s) // 60}:{int(remaining_s) % 60:02d} left")
 
 
-class Bar:
+class StatusLine:
     """One line at the bottom of the screen."""
 
     def __init__(self, console: Console) -> None:
@@ -44,7 +44,7 @@ class Bar:
             _TimedBarColumn(bar_width=20),
             _RemainingTimeColumn(),
         )
-        self._width = max(20, min(console.width - 36, 3 * LINE))
+        self._width = max(20, min(console.width - 36, 3 * DESCRIPTION_WIDTH))
         self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task("", total=None, begun=None)
 
@@ -55,11 +55,11 @@ class Bar:
         self._progress.stop()
 
     def describe(self, text: str) -> None:
-        self._progress.update(self._task, description=escape(inert(text)[: self._width]))
+        self._progress.update(self._task, description=escape(escape_control_codes(text)[: self._width]))
 
-    def told(self, line: str) -> None:
+    def update_from_output(self, line: str) -> None:
         """A line of output: how far it says to be is shown; one that says nothing changes nothing."""
-        match = COUNTED.search(line)
+        match = PROGRESS_PATTERN.search(line)
         if match is None:
             return
         done, total = float(match.group(1)), float(match.group(2))
@@ -68,6 +68,6 @@ class Bar:
         start_time = time.monotonic() - done if match.group(3) == "s" else None
         self._progress.update(self._task, total=total, completed=done, begun=start_time)
 
-    def unknown(self) -> None:
+    def reset_progress(self) -> None:
         """Nobody knows how long what comes now takes."""
         self._progress.reset(self._task, total=None, begun=None)

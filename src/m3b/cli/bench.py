@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.run import Force, Json, Offline, Quiet
-from m3b.cli.show import print_json, spare, table
-from m3b.errors import WrongUse
+from m3b.cli.run import ForceOption, JsonOption, OfflineOption, QuietOption
+from m3b.cli.show import format_table, print_json, refuse_overwriting
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.bench.sweep import Engine
 
 app = typer.Typer(help="M3Bench: measure models and agent systems.", no_args_is_help=True, rich_markup_mode=None)
-Folder = Annotated[Path, typer.Argument(help="The folder of a sweep.")]
+SweepFolderArgument = Annotated[Path, typer.Argument(help="The folder of a sweep.")]
 
 
 @app.command()
@@ -55,41 +55,41 @@ def run(
     max_cost: Annotated[float | None, typer.Option(help="US dollars of a run.")] = None,
     cell_minutes: Annotated[float | None, typer.Option(help="A cell that takes longer is ended.", min=0)] = None,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
-    offline: Offline = False,
+    offline: OfflineOption = False,
     retry: Annotated[bool, typer.Option("--retry", help="Run cells again that failed for the world's fault.")] = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run every cell that has no result yet. Ctrl-C stops; the same command goes on.
 
     Exit status: 0 every cell has a result of its own, 1 some have not (or were stopped), 2 wrong use.
     """
     from m3b.bench.store import read_rows
-    from m3b.bench.sweep import AGAIN, Plan, run_sweep
-    from m3b.bench.tasks import choose
+    from m3b.bench.sweep import RETRYABLE_KINDS, SweepPlan, run_sweep
+    from m3b.bench.tasks import choose_tasks
 
     _enforce_offline(offline, llm or ["rules"], address)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
-    plan = Plan(
-        tasks=choose(tasks or []),
+    plan = SweepPlan(
+        tasks=choose_tasks(tasks or []),
         models=tuple(dict.fromkeys(llm or ["rules"])),
         systems=tuple(dict.fromkeys(system or ["m3b"])),
         runs=runs,
         options={"sandbox": sandbox, **limits} | ({} if train_minutes is None else {"train_minutes": train_minutes}),
-        real=_real(data or []),
+        real=_parse_real_data(data or []),
         patients=patients,
     )
     limit_s = None if cell_minutes is None else cell_minutes * 60
     sweep_engine = _make_engine(engine, jobs, address, cpus, gpus, limit_s)
     on_event = (lambda event, row: None) if quiet else _ProgressPrinter(len(plan))
     try:
-        with _stoppable():
-            run_sweep(plan, out, sweep_engine, retry=retry, told=on_event)
+        with _interrupt_on_signals():
+            run_sweep(plan, out, sweep_engine, retry=retry, on_event=on_event)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. The same command goes on; results so far: m3b bench table {out}", err=True)
         raise typer.Exit(1) from None
     rows = read_rows(out)
     typer.echo(f"{sum(row['ok'] for row in rows)} of {len(rows)} cells succeeded; m3b bench table {out}")
-    raise typer.Exit(1 if any(row["kind"] in AGAIN for row in rows) else 0)
+    raise typer.Exit(1 if any(row["kind"] in RETRYABLE_KINDS for row in rows) else 0)
 
 
 def _enforce_offline(offline: bool, models: list[str], address: str | None) -> None:
@@ -98,34 +98,34 @@ def _enforce_offline(offline: bool, models: list[str], address: str | None) -> N
     Raises:
         WrongUse: one of the models is on another machine, or the cells would run on others.
     """
-    from m3b.llm.offline import VARIABLE, check, demanded
+    from m3b.llm.offline import OFFLINE_VARIABLE, forbid_remote_models, is_offline
 
-    if not demanded(offline):
+    if not is_offline(offline):
         return
-    check(models)
+    forbid_remote_models(models)
     if address is not None:
-        raise WrongUse(
+        raise UsageError(
             f"--address {address}: a cluster's machines have their own environment, so --offline cannot hold."
         )
-    os.environ[VARIABLE] = "1"
+    os.environ[OFFLINE_VARIABLE] = "1"
 
 
 @app.command()
 def score(
-    folder: Folder,
-    keys: Annotated[list[str] | None, typer.Option("--cell", help="Only these cells. Repeatable.")] = None,
+    folder: SweepFolderArgument,
+    cell_keys: Annotated[list[str] | None, typer.Option("--cell", help="Only these cells. Repeatable.")] = None,
 ) -> None:
     """Score the delivered models of a sweep anew, without any new run."""
-    from m3b.bench.cell import score_again
-    from m3b.bench.store import CELLS, Store, read_rows
+    from m3b.bench.cell import rescore_cell
+    from m3b.bench.store import CELLS_FOLDER, SweepStore, read_rows
 
-    rows = [row for row in read_rows(folder) if not keys or row["key"] in keys]
+    rows = [row for row in read_rows(folder) if not cell_keys or row["key"] in cell_keys]
     if not rows:
-        raise WrongUse(f"{folder} has no finished cell of these names.")
-    with Store(folder) as store:
+        raise UsageError(f"{folder} has no finished cell of these names.")
+    with SweepStore(folder) as store:
         for row in rows:
-            cell_folder = store.folder / CELLS / str(row.get("folder") or row["key"])
-            new_row = score_again(cell_folder)
+            cell_folder = store.folder / CELLS_FOLDER / str(row.get("folder") or row["key"])
+            new_row = rescore_cell(cell_folder)
             if new_row is None:
                 typer.echo(f"{row['key']}: its files are gone, the old result stands", err=True)
                 continue
@@ -134,29 +134,29 @@ def score(
 
 
 @app.command("table")
-def show(
+def show_tables(
     folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps; several are shown as one.")],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write a CSV file a table and bench.html here.")
     ] = None,
-    force: Force = False,
-    json: Json = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the tables of sweeps: completion, systems, roles, model quality, failure classes."""
-    from m3b.bench.gather import gather
-    from m3b.bench.render import as_text, write_files
-    from m3b.bench.tables import tables
+    from m3b.bench.gather import gather_rows
+    from m3b.bench.render import to_text, write_files
+    from m3b.bench.tables import make_tables
 
-    result_tables = tables(gather(folders))
+    result_tables = make_tables(gather_rows(folders))
     if out is not None:
-        spare(
+        refuse_overwriting(
             [out / name for name in ("bench.html", *(f"{result_table.name}.csv" for result_table in result_tables))],
             force=force,
         )
     if json:
         print_json({"tables": [result_table.to_json() for result_table in result_tables]})
     else:
-        typer.echo(as_text(result_tables))
+        typer.echo(to_text(result_tables))
     if out is not None:
         for file in write_files(result_tables, out):
             typer.echo(str(file), err=True)
@@ -168,67 +168,69 @@ def write_report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Where to write; `report` in the first folder if not given.")
     ] = None,
-    force: Force = False,
+    force: ForceOption = False,
 ) -> None:
     """Write the paper's tables and figures from results: bench.html, CSV, LaTeX with figures, section.tex."""
     from m3b.bench import render
-    from m3b.bench.gather import gather
-    from m3b.bench.tables import tables
+    from m3b.bench.gather import gather_rows
+    from m3b.bench.tables import make_tables
 
-    report_folder, result_tables = out or folders[0] / "report", tables(gather(folders))
+    report_folder, result_tables = out or folders[0] / "report", make_tables(gather_rows(folders))
     names = (
         "bench.html",
         "section.tex",
         *(f"{result_table.name}{ending}" for result_table in result_tables for ending in (".csv", ".tex")),
     )
-    spare([report_folder / name for name in names], force=force)
+    refuse_overwriting([report_folder / name for name in names], force=force)
     for file in render.write_report(result_tables, report_folder):
         typer.echo(str(file))
 
 
 @app.command("list")
-def list_all(json: Json = False) -> None:
+def list_tasks_and_systems(json: JsonOption = False) -> None:
     """List tasks and systems."""
-    from m3b.bench.systems import known, system
-    from m3b.bench.tasks import all_tasks
+    from m3b.bench.systems import get_system, list_systems
+    from m3b.bench.tasks import load_tasks
 
     task_entries = [{"id": t.id, "family": t.family, "variant": t.variant, "layout": t.layout, "data": t.dataset,
-              "request": t.request} for t in all_tasks()]  # fmt: skip
-    missing_requirements = {name: system(name).missing() for name in known()}
+              "request": t.request} for t in load_tasks()]  # fmt: skip
+    missing_requirements = {name: get_system(name).explain_missing() for name in list_systems()}
     if json:
         print_json({"tasks": task_entries, "systems": missing_requirements})
         return
     rows = [[entry["id"], entry["family"], entry["layout"], entry["request"]] for entry in task_entries]
-    typer.echo(table(["task", "family", "layout", "request"], rows))
+    typer.echo(format_table(["task", "family", "layout", "request"], rows))
     typer.echo("")
-    typer.echo(table(["system", "here"], [[name, reason or "yes"] for name, reason in missing_requirements.items()]))
+    typer.echo(
+        format_table(["system", "here"], [[name, reason or "yes"] for name, reason in missing_requirements.items()])
+    )
 
 
-def _real(given: list[str]) -> dict[str, str]:
+def _parse_real_data(pairs: list[str]) -> dict[str, str]:
     """`NAME=FOLDER` pairs by the sets' own names."""
-    from m3b.bench.datasets import dataset
+    from m3b.bench.datasets import get_dataset
 
     data_folders = {}
-    for pair in given:
+    for pair in pairs:
         name, separator, folder = pair.partition("=")
         if not separator or not Path(folder).is_dir():
-            raise WrongUse(f"--data takes NAME=FOLDER with a folder that exists; found {pair!r}.")
-        data_folders[dataset(name).name] = str(Path(folder).absolute())
+            raise UsageError(f"--data takes NAME=FOLDER with a folder that exists; found {pair!r}.")
+        data_folders[get_dataset(name).name] = str(Path(folder).absolute())
     return data_folders
 
 
 def _make_engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
     if name == "local":
-        from m3b.bench.local import Local
+        from m3b.bench.local import LocalEngine
 
         if jobs < 1:
-            raise WrongUse(f"--jobs must be at least 1; it is {jobs}.")
-        return Local(jobs, limit_s)
+            raise UsageError(f"--jobs must be at least 1; it is {jobs}.")
+        return LocalEngine(jobs, limit_s)
     if name == "ray":
-        from m3b.bench.on_ray import OnRay
+        from m3b.bench.on_ray import RayEngine
 
-        return OnRay(address, cpus, gpus, limit_s=limit_s)
-    raise WrongUse(f"There is no engine {name!r}; choose local or ray.")
+        return RayEngine(address, cpus, gpus, limit_s=limit_s)
+    raise UsageError(f"There is no engine {name!r}; choose local or ray.")
 
 
 class _ProgressPrinter:
@@ -249,7 +251,7 @@ class _ProgressPrinter:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def _interrupt_on_signals() -> Iterator[None]:
     """A polite kill stops a sweep as Ctrl-C does."""
 
     def stop(number: int, frame: object) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 
-def runs(incomplete: str) -> list[str]:
+def complete_runs(incomplete: str) -> list[str]:
     """Return `last` and what names the user's runs, newest first."""
     from m3b.run.folder import list_runs
 
-    return _filter_by_prefix(["last", *(run.handle for run in reversed(list_runs()))], incomplete)
+    return _filter_by_prefix(["last", *(run.display_name for run in reversed(list_runs()))], incomplete)
 
 
-def one_of(*names: str) -> Callable[[str], list[str]]:
+def complete_one_of(*names: str) -> Callable[[str], list[str]]:
     """Completes any of some names."""
     return lambda incomplete: _filter_by_prefix(names, incomplete)
 
@@ -21,5 +21,7 @@ def _filter_by_prefix(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-sandboxes = one_of("auto", "bubblewrap", "landlock", "off")
-tasks = one_of("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
+complete_sandboxes = complete_one_of("auto", "bubblewrap", "landlock", "off")
+complete_tasks = complete_one_of(
+    "diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival"
+)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli.run import Force
-from m3b.cli.show import demand_folder, spare
-from m3b.errors import WrongUse
+from m3b.cli.run import ForceOption
+from m3b.cli.show import refuse_overwriting, require_folder
+from m3b.errors import UsageError
 
 
 def croissant(
@@ -21,31 +21,31 @@ def croissant(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
     data: Annotated[Path | None, typer.Option(help="The data folder that it reads; of a run, its own.")] = None,
-    force: Force = False,
+    force: ForceOption = False,
 ) -> None:
     """Write a reading of a folder as a Croissant file (MLCommons' format for data sets)."""
     import json as js
 
     from m3b.reader import outside
-    from m3b.run.accepted_reading import accepted_reading
-    from m3b.run.folder import Run
-    from m3b.run.given import given_from
-    from m3b.tools.surveying import CROISSANT, ToWrite
-    from m3b.writing import replace_text
+    from m3b.run.accepted_reading import load_accepted_manifest
+    from m3b.run.folder import RunFolder
+    from m3b.run.given import parse_overrides
+    from m3b.tools.surveying import CROISSANT_JOB, CroissantRequest
+    from m3b.writing import write_text_atomically
 
-    spare([out], force=force)
+    refuse_overwriting([out], force=force)
     if data is not None:
-        demand_folder(data)
+        require_folder(data)
     if Path(reading).expanduser().is_file():
-        overrides = given_from(Path(reading), None)
+        overrides = parse_overrides(Path(reading), None)
         if data is None or overrides is None or overrides.index is None:
-            raise WrongUse(f"Name the folder that {reading} reads with --data.")
+            raise UsageError(f"Name the folder that {reading} reads with --data.")
         manifest, root = overrides.index, data
     else:
-        manifest, run_data_folder = accepted_reading(Run.open(reading))
+        manifest, run_data_folder = load_accepted_manifest(RunFolder.open(reading))
         root = data or run_data_folder
     root = root.resolve()
-    with outside.reading([root]) as reader:
-        document = reader.ask(CROISSANT, ToWrite(manifest, root, root.name))
-    replace_text(out, js.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    with outside.open_reader([root]) as reader:
+        document = reader.run_job(CROISSANT_JOB, CroissantRequest(manifest, root, root.name))
+    write_text_atomically(out, js.dumps(document, indent=1, ensure_ascii=False) + "\n")
     typer.echo(str(out))

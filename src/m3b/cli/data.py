@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
-from m3b.bench.datasets.registry import NAMES
+from m3b.bench.datasets.registry import DATASET_NAMES
 from m3b.cli import completing
 from m3b.cli.croissant import croissant
-from m3b.cli.run import Force, Json
-from m3b.cli.show import echo, print_json, spare, table, transfer
-from m3b.errors import WrongUse
+from m3b.cli.run import ForceOption, JsonOption
+from m3b.cli.show import echo, format_table, print_json, refuse_overwriting, show_transfer_progress
+from m3b.errors import UsageError
 
 app = typer.Typer(
     help="Data cards, generated and downloaded data, audits.", no_args_is_help=True, rich_markup_mode=None
 )
-MAKERS = {"chest": 240, "volumes": 240}
+TOY_SET_PATIENTS = {"chest": 240, "volumes": 240}
 """Small sets for trying things, and how many patients they get."""
 
 
 @app.command("list")
 def list_cards(
     data: Annotated[list[str] | None, typer.Option(help="Your own folders or cards, listed too.")] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List the data cards that agents are offered."""
     from m3b.workspace import Workspace
@@ -36,7 +36,7 @@ def list_cards(
         print_json({"cards": rows})
         return
     lines = [[c.name, c.task, c.modality, c.anatomy, "here" if c.path else ""] for c in cards]
-    echo(table(["name", "task", "modality", "anatomy", "data"], lines))
+    echo(format_table(["name", "task", "modality", "anatomy", "data"], lines))
 
 
 @app.command()
@@ -44,7 +44,8 @@ def make(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"One of: {', '.join((*MAKERS, *NAMES))}.", autocompletion=completing.one_of(*MAKERS, *NAMES)
+            help=f"One of: {', '.join((*TOY_SET_PATIENTS, *DATASET_NAMES))}.",
+            autocompletion=completing.complete_one_of(*TOY_SET_PATIENTS, *DATASET_NAMES),
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
@@ -53,43 +54,50 @@ def make(
     layout: Annotated[
         str, typer.Option(help="Of a benchmark set: card, or official where the publisher's differs.")
     ] = "card",
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Generate a small data set that looks raw: invented images, real faults."""
     from m3b.data import synthetic
 
-    if name in MAKERS:
+    if name in TOY_SET_PATIENTS:
         make_toy_set = {"chest": synthetic.make_chest, "volumes": synthetic.make_volumes}[name]
-        created_folder = make_toy_set(folder, patients=MAKERS[name] if cases is None else cases, seed=seed)
+        created_folder = make_toy_set(folder, patients=TOY_SET_PATIENTS[name] if cases is None else cases, seed=seed)
         print_json({"folder": str(created_folder)}) if json else echo(str(created_folder))
         return
-    from m3b.bench.datasets import dataset
+    from m3b.bench.datasets import get_dataset
 
     try:
-        dataset_spec = dataset(name)
-    except WrongUse:
-        raise WrongUse(f"There is no generator {name!r}; choose one of {', '.join((*MAKERS, *NAMES))}.") from None
+        dataset_spec = get_dataset(name)
+    except UsageError:
+        raise UsageError(
+            f"There is no generator {name!r}; choose one of {', '.join((*TOY_SET_PATIENTS, *DATASET_NAMES))}."
+        ) from None
     generated = dataset_spec.make(folder, patients=cases, seed=seed, layout=layout)
     if json:
         print_json({"name": dataset_spec.name, "folder": str(folder), "layout": layout, "cases": generated.cases,
                     "patients": generated.patients or None, "metric": dataset_spec.metric, "ceiling": round(generated.ceiling, 4),
-                    "odd": list(generated.odd)})  # fmt: skip
+                    "odd": list(generated.planted_faults)})  # fmt: skip
         return
     echo(str(folder))
     echo(f"{generated.cases} cases; {dataset_spec.metric} of a perfect reader {generated.ceiling:.2f}", err=True)
-    echo(f"planted faults: {'; '.join(generated.odd)}", err=True)
+    echo(f"planted faults: {'; '.join(generated.planted_faults)}", err=True)
 
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.", autocompletion=completing.one_of(*NAMES))],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of: {', '.join(DATASET_NAMES)}.", autocompletion=completing.complete_one_of(*DATASET_NAMES)
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(help="Where to unpack it. Call again to go on after a break.")],
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Download a benchmark set that is openly available; for the others, say where it lies and under which terms."""
     from m3b.bench.datasets.fetching import fetch as download
 
-    with transfer() as progress:
+    with show_transfer_progress() as progress:
         messages = download(name, folder, progress=progress)
     if json:
         print_json({"name": name, "folder": str(folder), "said": messages})
@@ -109,28 +117,28 @@ def audit(
         str,
         typer.Option(
             help="diagnosis, segmentation, detection, report, grading, regression or survival. Default: told by the index.",
-            autocompletion=completing.tasks,
+            autocompletion=completing.complete_tasks,
         ),
     ] = "",
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
-    from m3b.agents.checks.inside import audited
+    from m3b.agents.checks.inside import audit_in_reader
     from m3b.data.index import TEST, TRAIN, guess_task
     from m3b.data.kinds import names
-    from m3b.run.folder import Run
+    from m3b.run.folder import RunFolder
 
     if task and task not in names():
-        raise WrongUse(f"There is no task {task!r}; choose one of {', '.join(names())}.")
-    base_folder = Path(folder) if Path(folder).is_dir() else Run.open(folder).folder
+        raise UsageError(f"There is no task {task!r}; choose one of {', '.join(names())}.")
+    base_folder = Path(folder) if Path(folder).is_dir() else RunFolder.open(folder).path
     candidates = (base_folder / "work", base_folder / "locked")  # a run at work keeps its test cases out of work/
     index_folder = next((candidate for candidate in candidates if (candidate / TEST).is_file()), base_folder)
     if missing := [name for name in (TRAIN, TEST) if not (index_folder / name).is_file()]:
-        raise WrongUse(
+        raise UsageError(
             f"{folder} holds no index: there is no {missing[0]}. A run makes one of raw data, and docs/data.md says how to "
             f"write one; `m3b data survey {folder}` looks at data that has none."
         )
-    audit_report = audited(index_folder, task or guess_task(index_folder), seconds)
+    audit_report = audit_in_reader(index_folder, task or guess_task(index_folder), seconds)
     if json:
         print_json(audit_report.to_json())
     else:
@@ -146,7 +154,7 @@ def card(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Where to write the card. Default: standard output.")
     ] = None,
-    force: Force = False,
+    force: ForceOption = False,
 ) -> None:
     """Write a data card for a folder, to be completed by hand."""
     import json as js
@@ -155,8 +163,8 @@ def card(
 
     if out is not None:
         if out.is_dir():
-            raise WrongUse(f"-o {out}: this is a folder; name a file, e.g. {out / 'card.json'}.")
-        spare([out], force=force)
+            raise UsageError(f"-o {out}: this is a folder; name a file, e.g. {out / 'card.json'}.")
+        refuse_overwriting([out], force=force)
     data_card = card_for_folder(folder)
     text = js.dumps(
         {"name": data_card.name, "description": data_card.description, "path": str(data_card.path),
@@ -175,17 +183,19 @@ def card(
 def survey(
     folder: Annotated[Path, typer.Argument(help="A folder of data that nobody prepared.")],
     seconds: Annotated[float, typer.Option(help="What it may take; what is left out is said.", min=1)] = 120.0,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Look at a folder: groups of files, what they hold, tables, and what belongs together."""
     from m3b.data.survey.render import render
-    from m3b.reader.outside import reading
-    from m3b.tools.surveying import SURVEY, ToSurvey
+    from m3b.reader.outside import open_reader
+    from m3b.tools.surveying import SURVEY_JOB, SurveyRequest
 
     if not folder.is_dir():
-        raise WrongUse(f"{folder} is no folder that can be read. Name a folder of data.")
-    with reading([folder]) as reader:
-        folder_survey = reader.ask(SURVEY, ToSurvey(folder.resolve(), seconds), patience_s=seconds + 600)
+        raise UsageError(f"{folder} is no folder that can be read. Name a folder of data.")
+    with open_reader([folder]) as reader:
+        folder_survey = reader.run_job(
+            SURVEY_JOB, SurveyRequest(folder.resolve(), seconds), stall_timeout_s=seconds + 600
+        )
     echo(folder_survey.model_dump_json(indent=2) if json else render(folder_survey))
 
 

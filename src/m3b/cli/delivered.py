@@ -29,9 +29,9 @@ def open_model(name: str | Path, *, unconfined: bool) -> Model:
         ModelError, IntegrityError: as `load_model`.
     """
     from m3b.models import load_model
-    from m3b.run.folder import find_model
+    from m3b.run.folder import find_model_folder
 
-    folder = find_model(name)
+    folder = find_model_folder(name)
     loaded = load_model(folder, unconfined=unconfined)
     announce_origin(folder, unconfined=unconfined)
     return loaded

@@ -8,45 +8,45 @@ from typing import Annotated
 import typer
 
 from m3b.cli.delivered import Unconfined, open_model
-from m3b.cli.run import Force, Json, Offline
-from m3b.cli.show import print_json, spare
-from m3b.errors import WrongUse
+from m3b.cli.run import ForceOption, JsonOption, OfflineOption
+from m3b.cli.show import print_json, refuse_overwriting
+from m3b.errors import UsageError
 
 app = typer.Typer(help="Interactive segmentation: measure it, train a small segmenter.", no_args_is_help=True)
 
-SegmenterFolder = Annotated[
+SegmenterOption = Annotated[
     Path,
     typer.Option(
         "--segmenter", help="A folder with a promptable segmenter: SAM, MedSAM, SAM 2, SAM 3's tracker, or m3b's own."
     ),
 ]
-Index = Annotated[Path, typer.Argument(help="A run, or a folder with Datapath/train.json and masks.")]
-Turns = Annotated[int, typer.Option("--turns", min=1, help="Masks that may be made for an image.")]
+IndexArgument = Annotated[Path, typer.Argument(help="A run, or a folder with Datapath/train.json and masks.")]
+TurnsOption = Annotated[int, typer.Option("--turns", min=1, help="Masks that may be made for an image.")]
 
 
 def segment(
     image: Annotated[Path, typer.Argument(help="A picture or a volume.")],
     target: Annotated[str, typer.Argument(help='What to segment, e.g. "the left kidney".')],
-    segmenter: SegmenterFolder,
+    segmenter: SegmenterOption,
     out: Annotated[Path, typer.Option("-o", "--out", help="A new folder for the mask and a picture of every turn.")],
     llm: Annotated[str | None, typer.Option("--llm", help="A model that takes images, as for `m3b run`.")] = None,
     start: Annotated[
         Path | None, typer.Option("--start", help="A delivered m3b segmentation model, whose mask is corrected.")
     ] = None,
-    turns: Turns = 5,
-    offline: Offline = False,
+    turns: TurnsOption = 5,
+    offline: OfflineOption = False,
     slice_index: Annotated[
         int | None,
         typer.Option("--slice", help="The slice of a volume to prompt, from 0; the middle one if not given."),
     ] = None,
     unconfined: Unconfined = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Segment what words name: a model that sees prompts a segmenter, looks at the mask and corrects it."""
     from m3b.interactive import segment as run_segment
 
     if not image.exists():
-        raise WrongUse(f"There is no {image}.")
+        raise UsageError(f"There is no {image}.")
     result = run_segment(
         image,
         target,
@@ -61,8 +61,8 @@ def segment(
     if json:
         print_json(result.to_json())
     else:
-        if result.kept:
-            typer.echo(f"{target}: mask {result.kept} of {len(result.turns)}, expected IoU {result.score:.2f}")
+        if result.kept_turn:
+            typer.echo(f"{target}: mask {result.kept_turn} of {len(result.turns)}, expected IoU {result.score:.2f}")
             typer.echo(f"written to {result.mask_file}")
         else:
             typer.echo(
@@ -75,71 +75,72 @@ def segment(
 
 @app.command("bench")
 def bench(
-    index: Index,
-    segmenter: SegmenterFolder,
+    index: IndexArgument,
+    segmenter: SegmenterOption,
     llm: Annotated[str | None, typer.Option("--llm", help="Measure this model as the agent too.")] = None,
-    turns: Turns = 5,
-    offline: Offline = False,
+    turns: TurnsOption = 5,
+    offline: OfflineOption = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Measure the first so many targets only.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated person's hand.")] = 0,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A .json file for all figures.")] = None,
-    force: Force = False,
-    json: Json = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Measure a segmenter on the test cases of an index: Dice by turn, clicks to 0.90, with oracles beside it."""
-    from m3b.interactive.bench import measure
+    from m3b.interactive.bench import run_benchmark
     from m3b.interactive.opening import open_segmenter
-    from m3b.interactive.targets import Targets, spread_over
+    from m3b.interactive.targets import TargetSet, take_targets
     from m3b.llm import connect
 
     if out is not None:
-        spare([out], force=force)
-    model = None if llm is None else connect(llm, local=offline)
+        refuse_overwriting([out], force=force)
+    model = None if llm is None else connect(llm, local_only=offline)
     loaded_segmenter = open_segmenter(segmenter)
-    test_targets = Targets.of(index, "test")
-    targets = spread_over(test_targets, limit)
+    test_targets = TargetSet.from_folder(index, "test")
+    targets = take_targets(test_targets, limit)
     if not targets:
-        raise WrongUse(f"No test case of {index} holds a target: {reasons(test_targets.left_out)}.")
-    benchmark = measure(targets, loaded_segmenter, llm=model, turns=turns, seed=seed, left_out=test_targets.left_out)
+        raise UsageError(f"No test case of {index} holds a target: {format_exclusions(test_targets.exclusions)}.")
+    benchmark = run_benchmark(
+        targets, loaded_segmenter, llm=model, turns=turns, seed=seed, exclusions=test_targets.exclusions
+    )
     summary = benchmark.to_json()
     if out is not None:
-        import json as notation
+        import json as json_module
 
-        from m3b.writing import replace_text
+        from m3b.writing import write_text_atomically
 
-        replace_text(out, notation.dumps(summary, indent=1))
+        write_text_atomically(out, json_module.dumps(summary, indent=1))
     if json:
         print_json(summary)
         return
     patients = len({target.patient for target in targets})
     typer.echo(f"{len(targets)} targets of {patients} patients; 95 % intervals over patients; {loaded_segmenter.name}")
-    typer.echo(benchmark.table())
-    if test_targets.left_out:
-        typer.echo(f"left out: {reasons(test_targets.left_out)}", err=True)
+    typer.echo(benchmark.format_table())
+    if test_targets.exclusions:
+        typer.echo(f"left out: {format_exclusions(test_targets.exclusions)}", err=True)
 
 
 @app.command("train")
 def train(
-    index: Index,
+    index: IndexArgument,
     out: Annotated[Path, typer.Argument(help="A new folder for the segmenter.")],
     minutes: Annotated[float, typer.Option("--minutes", help="How long to train.")] = 10.0,
     size: Annotated[int, typer.Option("--size", help="Side of the network's input in pixels, a multiple of 8.")] = 128,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
 ) -> None:
     """Train a small promptable segmenter on the training cases of an index, with simulated prompts."""
-    from m3b.interactive.targets import Targets
-    from m3b.interactive.training import Recipe
-    from m3b.interactive.training import train as fit
+    from m3b.interactive.targets import TargetSet
+    from m3b.interactive.training import SegmenterRecipe, train_segmenter
 
-    training_targets = Targets.of(index, "train")
-    recipe = Recipe(minutes=minutes, size=size, seed=seed)
+    training_targets = TargetSet.from_folder(index, "train")
+    recipe = SegmenterRecipe(minutes=minutes, size=size, seed=seed)
     typer.echo(f"reading the training cases of {training_targets.base}", err=True)
-    folder = fit(list(training_targets), out, recipe, tell=lambda text: typer.echo(text, err=True))
-    if training_targets.left_out:
-        typer.echo(f"left out: {reasons(training_targets.left_out)}", err=True)
+    folder = train_segmenter(list(training_targets), out, recipe, on_message=lambda text: typer.echo(text, err=True))
+    if training_targets.exclusions:
+        typer.echo(f"left out: {format_exclusions(training_targets.exclusions)}", err=True)
     typer.echo(f"written to {folder}; measure it: m3b interactive bench {index} --segmenter {folder}")
 
 
-def reasons(left_out: dict[str, int]) -> str:
+def format_exclusions(exclusions: dict[str, int]) -> str:
     """Why things were left out, with counts, in a line."""
-    return "; ".join(f"{reason} ({count})" for reason, count in sorted(left_out.items())) or "there are none"
+    return "; ".join(f"{reason} ({count})" for reason, count in sorted(exclusions.items())) or "there are none"

@@ -8,31 +8,31 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from m3b.cli.show import console
+from m3b.cli.show import make_console
 from m3b.events import (
-    Audited,
-    Called,
-    Checked,
+    ArtifactChecked,
     Event,
-    Output,
-    Replied,
-    Returned,
+    IndexAudited,
+    ReplyReceived,
     RoleEnded,
     RoleStarted,
     RunStarted,
-    StageBegun,
-    Waiting,
+    ScriptOutput,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    WaitingForModel,
 )
-from m3b.progress import WIDTH, RunProgress, clock, first_line, last_line, waits
+from m3b.progress import MAX_LINE_CHARS, RunProgress, describe_wait, format_clock, get_first_line, get_last_line
 
 if TYPE_CHECKING:
-    from m3b.cli.bar import Bar
+    from m3b.cli.bar import StatusLine
 
-BEAT_S = 120.0
+HEARTBEAT_S = 120.0
 """After so long without a line, a log file hears what a script that goes on said last."""
 
 
-class Live:
+class LiveView:
     """Takes events and shows them on standard error.
 
     Args:
@@ -41,120 +41,120 @@ class Live:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.console = console(to_stderr=True)
-        self.moving = self.console.is_terminal and not quiet
+        self.console = make_console(to_stderr=True)
+        self.is_interactive = self.console.is_terminal and not quiet
         self.progress = RunProgress()
         self.started = time.monotonic()
-        self._said, self._is_waiting = self.started, False
-        self._status: Bar | None = None
+        self._last_print_time, self._is_waiting = self.started, False
+        self._status_line: StatusLine | None = None
 
-    def __enter__(self) -> Live:
-        if self.moving:
-            from m3b.cli.bar import Bar
+    def __enter__(self) -> LiveView:
+        if self.is_interactive:
+            from m3b.cli.bar import StatusLine
 
-            self._status = Bar(self.console)
-            self._status.start()
+            self._status_line = StatusLine(self.console)
+            self._status_line.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._status_line is not None:
+            self._status_line.stop()
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Nothing moves on the terminal meanwhile: somebody is typing there."""
-        if self._status is not None:
-            self._status.stop()
+        if self._status_line is not None:
+            self._status_line.stop()
         try:
             yield
         finally:
-            if self._status is not None:
-                self._status.start()
+            if self._status_line is not None:
+                self._status_line.start()
 
     def __call__(self, event: Event) -> None:
         if self.quiet:
             return
         previous_stage = self.progress.stage
-        self.progress.take(event)
+        self.progress.update(event)
         if isinstance(event, RoleEnded) and event.status != "done":
-            self._say(f"  {previous_stage} ended: {event.status}")
-        self._take(event)
-        if self._status is not None:
-            self._status.describe(self.progress.line())
+            self._print_line(f"  {previous_stage} ended: {event.status}")
+        self._show_event(event)
+        if self._status_line is not None:
+            self._status_line.describe(self.progress.format_line())
 
-    def _take(self, event: Event) -> None:
+    def _show_event(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._began(event)
+                self._show_run_start(event)
             case RoleStarted():
-                self._say(f"{event.title} ({event.llm})")
-            case StageBegun():
-                self._unknown()
-                self._say(f"       {event.text}")
-            case Audited():
+                self._print_line(f"{event.title} ({event.llm})")
+            case StepStarted():
+                self._reset_progress()
+                self._print_line(f"       {event.text}")
+            case IndexAudited():
                 self._print_detail(f"       {event.summary}")
-            case Checked():
+            case ArtifactChecked():
                 for reason in event.reasons:  # the user's voice
-                    self._print_detail(f"       not accepted: {first_line(reason)}")
+                    self._print_detail(f"       not accepted: {get_first_line(reason)}")
                 for warning in event.warnings:
-                    self._print_detail(f"       noted: {first_line(warning)}")
+                    self._print_detail(f"       noted: {get_first_line(warning)}")
             case _:
                 self._show_agent_event(event)
 
     def _show_agent_event(self, event: Event) -> None:
         match event:
-            case Called():
-                self._print_detail(f"  {self.progress.actions:>3}  {self.progress.doing}")
-            case Returned():
-                self._unknown()
+            case ToolCalled():
+                self._print_detail(f"  {self.progress.actions:>3}  {self.progress.activity}")
+            case ToolReturned():
+                self._reset_progress()
                 if event.is_error:
-                    self._print_detail(f"       failed: {first_line(event.text)}")
-            case Replied():
+                    self._print_detail(f"       failed: {get_first_line(event.text)}")
+            case ReplyReceived():
                 self._is_waiting = False
-            case Output():
+            case ScriptOutput():
                 self._show_output(event.text)
-            case Waiting():
+            case WaitingForModel():
                 self._show_waiting(event)
 
-    def _began(self, event: RunStarted) -> None:
-        self._say(f"run {event.id}  sandbox: {event.sandbox['name']}")
+    def _show_run_start(self, event: RunStarted) -> None:
+        self._print_line(f"run {event.id}  sandbox: {event.sandbox['name']}")
         if event.sandbox["name"] == "off":
-            self._say("WARNING: scripts run unconfined (sandbox off): they can read and write whatever you can.")
+            self._print_line("WARNING: scripts run unconfined (sandbox off): they can read and write whatever you can.")
         for note in event.notes:
-            self._say(f"NOTE: {note}")
+            self._print_line(f"NOTE: {note}")
 
     def _show_output(self, text: str) -> None:
-        if self._status is not None:
+        if self._status_line is not None:
             for line in text.splitlines():
-                self._status.told(line)
-        if line_text := last_line(text):
+                self._status_line.update_from_output(line)
+        if line_text := get_last_line(text):
             self._print_heartbeat(line_text)
 
-    def _show_waiting(self, event: Waiting) -> None:
-        if self.moving or not self._is_waiting:
-            self._say(f"       {waits(event)}")
+    def _show_waiting(self, event: WaitingForModel) -> None:
+        if self.is_interactive or not self._is_waiting:
+            self._print_line(f"       {describe_wait(event)}")
         else:
-            self._print_heartbeat(waits(event))
+            self._print_heartbeat(describe_wait(event))
         self._is_waiting = True
 
     # -------------------------------------------------------------------------------------------------------------
 
     def _print_detail(self, text: str) -> None:
         """What a person who looks on wants to see, and a log file that is read afterwards is spared."""
-        if self.moving:
-            self._say(text)
+        if self.is_interactive:
+            self._print_line(text)
 
     def _print_heartbeat(self, text: str) -> None:
         """A sign of life in a log file that has heard nothing for long."""
-        if not self.moving and time.monotonic() - self._said > BEAT_S:
-            self._say(f"       {text[:WIDTH]}")
+        if not self.is_interactive and time.monotonic() - self._last_print_time > HEARTBEAT_S:
+            self._print_line(f"       {text[:MAX_LINE_CHARS]}")
 
-    def _say(self, text: str) -> None:
-        self._said = time.monotonic()
-        self.console.print(f"{clock(time.monotonic() - self.started):>5} {text}", markup=False, overflow="fold")
+    def _print_line(self, text: str) -> None:
+        self._last_print_time = time.monotonic()
+        self.console.print(f"{format_clock(time.monotonic() - self.started):>5} {text}", markup=False, overflow="fold")
 
-    def _unknown(self) -> None:
-        if self._status is not None:
-            self._status.unknown()
+    def _reset_progress(self) -> None:
+        if self._status_line is not None:
+            self._status_line.reset_progress()

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from m3b.cli import reading as given
-from m3b.cli.run import Json
-from m3b.cli.show import demand_folder, echo, print_json
-from m3b.errors import DataError, WrongUse
+from m3b.cli.run import JsonOption
+from m3b.cli.show import echo, print_json, require_folder
+from m3b.errors import DataError, UsageError
 
 
 def look(
@@ -31,16 +31,16 @@ def look(
         Path | None,
         typer.Option(help="Write an HTML page here with example images, masks and boxes. It shows patients."),
     ] = None,
-    index: given.Index = None,
-    labels: given.Labels = "",
-    image_column: given.ImageColumn = "",
-    label_column: given.LabelColumn = "",
-    patient_column: given.PatientColumn = "",
-    masks: given.Masks = "",
-    classes: given.Classes = "",
-    split: given.Split = "",
+    index: given.ManifestOption = None,
+    labels: given.LabelsOption = "",
+    image_column: given.ImageColumnOption = "",
+    label_column: given.LabelColumnOption = "",
+    patient_column: given.PatientColumnOption = "",
+    masks: given.MasksOption = "",
+    classes: given.ClassesOption = "",
+    split: given.SplitOption = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out.
 
@@ -48,56 +48,56 @@ def look(
     """
 
     import m3b.run.looking as looking
-    from m3b.run.given import given_from
+    from m3b.run.given import parse_overrides
     from m3b.untrusted import TemporaryFolder
-    from m3b.writing import replace_text
+    from m3b.writing import write_text_atomically
 
-    demand_folder(folder)
+    require_folder(folder)
     for path, option in ((out, "-o"), (page, "--page")):
         if path is not None and path.exists() and not force:
-            raise WrongUse(f"{path} exists. Give --force to overwrite it, or another {option}.")
+            raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
     if not request.strip() and not task and index is None:
         if page is not None or out is not None:
-            raise WrongUse("-o and --page are of one reading: say what the model shall do, or give --task.")
-        _overview(folder, json=json)
+            raise UsageError("-o and --page are of one reading: say what the model shall do, or give --task.")
+        _print_overview(folder, json=json)
         return
-    overrides = given_from(
-        index, given.reading(labels, image_column, label_column, patient_column, masks, classes, split)
+    overrides = parse_overrides(
+        index, given.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split)
     )
     with TemporaryFolder("look") as scratch:
         try:
-            preview = looking.look(
-                folder.resolve(), request, scratch, task=task, given=overrides, draw=page is not None
+            preview = looking.preview_dataset(
+                folder.resolve(), request, scratch, task=task, overrides=overrides, with_examples=page is not None
             )
         except DataError as error:
-            raise WrongUse(str(error)) from error
+            raise UsageError(str(error)) from error
     if page is not None:
-        replace_text(page, preview.page(), errors="replace")
-    if out is not None and preview.readings:
-        replace_text(out, preview.spec_text())
+        write_text_atomically(page, preview.render_page(), errors="replace")
+    if out is not None and preview.proposals:
+        write_text_atomically(out, preview.manifest_to_json())
     if json:
         print_json(preview.to_json())
     else:
-        echo("\n".join(preview.lines()))
+        echo("\n".join(preview.format_lines()))
     if preview.insufficient:
         raise typer.Exit(1)
 
 
-def _overview(folder: Path, *, json: bool) -> None:
+def _print_overview(folder: Path, *, json: bool) -> None:
     """What is there, before anybody says what it is for."""
-    from m3b.agents.reading_lines import read_lines
-    from m3b.run.overview import overview
+    from m3b.agents.reading_lines import format_survey_lines
+    from m3b.run.overview import survey_dataset
     from m3b.untrusted import TemporaryFolder
 
     with TemporaryFolder("look") as scratch:
         try:
-            folder_overview = overview(folder.resolve(), scratch)
+            folder_overview = survey_dataset(folder.resolve(), scratch)
         except DataError as error:
-            raise WrongUse(str(error)) from error
+            raise UsageError(str(error)) from error
     if json:
         print_json(folder_overview.model_dump(mode="json"))
         return
     if not folder_overview.lines:
-        raise WrongUse(f"{folder} holds no images, tables or annotations.")
-    echo("\n".join(read_lines(folder_overview)))
+        raise UsageError(f"{folder} holds no images, tables or annotations.")
+    echo("\n".join(format_survey_lines(folder_overview)))
     echo(f'how one of them would be read: m3b look {folder} "what the model shall do"')

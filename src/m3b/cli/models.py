@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.delivered import Unconfined, announce_origin, open_model
-from m3b.cli.run import Json, ModelName
-from m3b.cli.show import complain, measure_line, print_json
-from m3b.errors import ModelError, WrongUse
+from m3b.cli.run import JsonOption, ModelArgument
+from m3b.cli.show import format_metric, print_error, print_json
+from m3b.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from m3b.data.index import Index
@@ -19,51 +19,51 @@ if TYPE_CHECKING:
 
 
 def score(
-    model: ModelName,
+    model: ModelArgument,
     index: Annotated[Path, typer.Argument(help="An index file with images, truth and patients, such as test.json.")],
     base: Annotated[
         Path | None, typer.Option(help="What the index's paths count from. Default: beside or above the index.")
     ] = None,
     metric: Annotated[str | None, typer.Option(help="The metric to lead with. Default: the task's own.")] = None,
     unconfined: Unconfined = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Measure a delivered model on cases whose truth is known, with intervals."""
     from m3b.data.index import Index, read_records
-    from m3b.tasks import default_metric, family
+    from m3b.tasks import get_default_metric, get_family
 
     if not index.is_file():
-        raise WrongUse(f"There is no {index}.")
+        raise UsageError(f"There is no {index}.")
     loaded = open_model(model, unconfined=unconfined)
     records = read_records(index, loaded.task)
-    base_folder = base or _base(index, records[0].files[0])
-    class_values = _values(loaded, index)
+    base_folder = base or _find_base_folder(index, records[0].files[0])
+    class_values = _read_class_values(loaded, index)
     cases = Index((), records, tuple(class_values), loaded.task, class_values)
     with loaded:
-        rows = _measured(loaded, cases, base_folder)
-    task_family = family(loaded.task)
+        rows = _measure_cases(loaded, cases, base_folder)
+    task_family = get_family(loaded.task)
     try:
-        baseline = _trivial(loaded, cases, index, base_folder)
-        scores = task_family.score_all(rows, cases, primary=metric or default_metric(cases), trivial=baseline)
+        baseline = _predict_baseline(loaded, cases, index, base_folder)
+        scores = task_family.score_all(rows, cases, primary=metric or get_default_metric(cases), baseline=baseline)
     except ValueError as error:
-        raise WrongUse(f"These cases cannot be scored: {error}") from error
+        raise UsageError(f"These cases cannot be scored: {error}") from error
     if json:
         print_json(scores.to_dict())
         return
     for measure in scores.to_dict()["metrics"].values():
-        typer.echo(measure_line(measure))
+        typer.echo(format_metric(measure))
 
 
-def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
+def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[str, Any]]:
     """One row a case. Masks are thrown away once they are measured."""
 
     from m3b.data.records import relocated
-    from m3b.reader.outside import reading
-    from m3b.tasks.inside import measured
+    from m3b.reader.outside import open_reader
+    from m3b.tasks.inside import measure_in_reader
     from m3b.untrusted import TemporaryFolder
 
     records = index.test
-    images = [relocated(r.image, lambda path: _resolve_image_path(root, path)) for r in records]
+    images = [relocated(r.image, lambda path: _resolve_image_path(base_folder, path)) for r in records]
     has_covariates = bool(model.covariates)
     inputs: list[Any] = [
         {"image": i, **r.covariates} if has_covariates else i for i, r in zip(images, records, strict=True)
@@ -72,27 +72,27 @@ def _measured(model: Model, index: Index, root: Path) -> list[dict[str, Any]]:
         answers = model.predict(inputs, strict=False, out=scratch)
         errors = [answer.error for answer in answers if answer.error]
         if errors:
-            complain(ModelError(f"{len(errors)} of {len(answers)} images could not be predicted: {errors[0]}"))
+            print_error(ModelError(f"{len(errors)} of {len(answers)} images could not be predicted: {errors[0]}"))
             raise typer.Exit(1)
-        with reading([*_seen(root), scratch]) as reader:
-            return measured(records, answers, index, root.resolve(), reader)
+        with open_reader([*_list_reader_folders(base_folder), scratch]) as reader:
+            return measure_in_reader(records, answers, index, base_folder.resolve(), reader)
 
 
-def _values(model: Model, index: Path) -> dict[str, int]:
+def _read_class_values(model: Model, index: Path) -> dict[str, int]:
     """Class to number: of label_dict.json beside the index where there is one, else as the model has them."""
     from m3b.data.index import read_values
-    from m3b.models import read_promise
-    from m3b.models.answers import of as answers_of
+    from m3b.models import read_model_info
+    from m3b.models.answers import answer_format_of as answers_of
 
-    model_info = read_promise(model.folder)
+    model_info = read_model_info(model.folder)
     class_values = dict(model_info.labels) or {name: number for number, name in enumerate(model_info.classes)}
     answer_format = answers_of(model.task)
-    writes_masks = answer_format.writes_masks(model_info)
+    writes_masks = answer_format.has_mask_output(model_info)
     label_file = index.with_name("label_dict.json")
-    if label_file.is_file() and answer_format.takes_masks:
+    if label_file.is_file() and answer_format.has_masks_option:
         file_values = read_values(label_file, masks=writes_masks)
         if writes_masks and dict(model_info.labels) not in ({}, file_values):
-            raise WrongUse(
+            raise UsageError(
                 f"The model writes masks with the values {dict(model_info.labels)}, but {label_file} has {file_values}. Number the "
                 "classes of the truth as the model does."
             )
@@ -100,34 +100,34 @@ def _values(model: Model, index: Path) -> dict[str, int]:
     return class_values
 
 
-def _trivial(model: Model, cases: Index, index: Path, root: Path) -> Any:
+def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path) -> Any:
     """What an answer that never looks at an image gets, where train.json lies beside the index."""
     from m3b.data.index import read_records
-    from m3b.reader.outside import reading
-    from m3b.tasks.inside import guessed
+    from m3b.reader.outside import open_reader
+    from m3b.tasks.inside import compute_baseline_in_reader
 
     training_file = index.with_name("train.json")
     training: tuple[Record, ...] = ()
     if training_file.is_file() and training_file != index:
         training = read_records(training_file, model.task)
-    if not training or not (root / training[0].files[0]).exists():
+    if not training or not (base_folder / training[0].files[0]).exists():
         return None
-    with reading(_seen(root)) as reader:
-        return guessed(training, cases.test, cases, root.resolve(), reader)
+    with open_reader(_list_reader_folders(base_folder)) as reader:
+        return compute_baseline_in_reader(training, cases.test, cases, base_folder.resolve(), reader)
 
 
-def _seen(root: Path) -> list[Path]:
+def _list_reader_folders(base_folder: Path) -> list[Path]:
     """What a reader of the index's files has to see."""
     from m3b.data.links import roots_of
 
-    return [folder for folder in roots_of(root) if folder.is_dir()]
+    return [folder for folder in roots_of(base_folder) if folder.is_dir()]
 
 
-def _base(index: Path, first: str) -> Path:
+def _find_base_folder(index: Path, first_image: str) -> Path:
     for folder in (index.parent, *index.absolute().parents):
-        if (folder / first).exists():
+        if (folder / first_image).exists():
             return folder
-    raise WrongUse(f"{first}, the first image of {index}, is found neither beside nor above it. Give --base.")
+    raise UsageError(f"{first_image}, the first image of {index}, is found neither beside nor above it. Give --base.")
 
 
 def _resolve_image_path(base_folder: Path, path: str) -> str:
@@ -135,34 +135,34 @@ def _resolve_image_path(base_folder: Path, path: str) -> str:
 
 
 def export(
-    model: ModelName,
-    to: Annotated[str, typer.Option("--to", help="onnx or monai-bundle.")],
+    model: ModelArgument,
+    export_format: Annotated[str, typer.Option("--to", help="onnx or monai-bundle.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="A folder that does not exist yet.")],
     verify: Annotated[
         list[str] | None,
         typer.Option(help="An image to compare the export with the model on, or NAME=PATH of a case. Repeatable."),
     ] = None,
     unconfined: Unconfined = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Write a delivered model as ONNX graphs or as a MONAI bundle, and compare it with the model."""
-    from m3b.cli.predicting import named_cases
+    from m3b.cli.predicting import parse_cases
     from m3b.data.records import paths_of
     from m3b.models import load_model
     from m3b.models.exporting import export_model
-    from m3b.run.folder import find_model
+    from m3b.run.folder import find_model_folder
 
-    model_folder = find_model(model)
-    cases = named_cases(verify or (), load_model(model_folder).channels)
+    model_folder = find_model_folder(model)
+    cases = parse_cases(verify or (), load_model(model_folder).channels)
     missing = [path for case in cases for path in paths_of(case) if not Path(path.split("#")[0]).exists()]
     if missing:
-        raise WrongUse(f"There is no {missing[0]}.")
+        raise UsageError(f"There is no {missing[0]}.")
     announce_origin(model_folder, unconfined=unconfined)
-    exported_model = export_model(model_folder, to, out, verify=cases, unconfined=unconfined)
+    exported_model = export_model(model_folder, export_format, out, verify=cases, unconfined=unconfined)
     if json:
         print_json(exported_model.to_dict())
         return
-    typer.echo(f"{exported_model.to} written to {exported_model.folder}")
+    typer.echo(f"{exported_model.export_format} written to {exported_model.folder}")
     typer.echo(
         f"compared with the model on {exported_model.compared}: largest difference {exported_model.largest_difference:.2g}"
     )

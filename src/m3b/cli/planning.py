@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from m3b.cli import completing
-from m3b.cli.run import Json
-from m3b.cli.show import demand_folder, echo, print_json, spare
-from m3b.errors import DataError, WrongUse
+from m3b.cli.run import JsonOption
+from m3b.cli.show import echo, print_json, refuse_overwriting, require_folder
+from m3b.errors import DataError, UsageError
 
 
 def plan(
@@ -31,32 +31,32 @@ def plan(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write plan.json here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     sandbox: Annotated[
-        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
     ] = "auto",
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Print the plan of a training and its price in time and memory. Nothing is trained, and nothing written but --out.
 
     For a machine that is not here nothing is measured: memory is counted on tensors without content, seconds are estimated.
     """
-    from m3b.run.dry import PlanOptions, dry_plan
-    from m3b.sandbox import choose
-    from m3b.writing import replace_text
+    from m3b.run.dry import PlanOptions, make_dry_plan
+    from m3b.sandbox import choose_sandbox
+    from m3b.writing import write_text_atomically
 
-    demand_folder(source)
+    require_folder(source)
     if not minutes > 0:
-        raise WrongUse(f"--minutes {minutes:g}: more than 0 are needed.")
-    spare([out] if out else [], force=force)
+        raise UsageError(f"--minutes {minutes:g}: more than 0 are needed.")
+    refuse_overwriting([out] if out else [], force=force)
     options = PlanOptions(device, gpus, minutes, tuple(settings or ()))
     try:
-        dry_run = dry_plan(source, options, choose(sandbox), request=request, task=task)
+        dry_run = make_dry_plan(source, options, choose_sandbox(sandbox), request=request, task=task)
     except DataError as error:
-        raise WrongUse(str(error)) from error
+        raise UsageError(str(error)) from error
     if out is not None:
-        import json as text
+        import json as json_module
 
-        replace_text(out, text.dumps(dry_run.plan, indent=2, ensure_ascii=False) + "\n")
+        write_text_atomically(out, json_module.dumps(dry_run.plan, indent=2, ensure_ascii=False) + "\n")
     if json:
-        print_json({"said": dry_run.said.splitlines(), "plan": dry_run.plan})
+        print_json({"said": dry_run.output.splitlines(), "plan": dry_run.plan})
     else:
-        echo(dry_run.said)
+        echo(dry_run.output)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.delivered import Unconfined, open_model
-from m3b.cli.run import Force, Json, ModelName
-from m3b.cli.show import complain, echo, print_json, spare
-from m3b.errors import DataError, WrongUse
+from m3b.cli.run import ForceOption, JsonOption, ModelArgument
+from m3b.cli.show import echo, print_error, print_json, refuse_overwriting
+from m3b.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from m3b.models import Model, Prediction
 
-FILES = (".json", ".csv")
-ANSWERS = "predictions.json"
+FILE_SUFFIXES = (".json", ".csv")
+PREDICTIONS_FILE = "predictions.json"
 
 
 def predict(
-    model: ModelName,
+    model: ModelArgument,
     images: Annotated[
         list[str],
         typer.Argument(
@@ -35,7 +35,7 @@ def predict(
         Path | None,
         typer.Option("-o", "--out", help="A folder for predictions.json and masks, or a .json or .csv file."),
     ] = None,
-    given: Annotated[
+    covariates: Annotated[
         list[str] | None,
         typer.Option(
             "--with",
@@ -53,41 +53,41 @@ def predict(
         ),
     ] = False,
     unconfined: Unconfined = False,
-    force: Force = False,
-    json: Json = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Predict images with a delivered model, whose code runs confined."""
     from m3b.data.records import paths_of
 
     _require_paths(str(path) for path in images if "=" not in str(path))
     loaded = open_model(model, unconfined=unconfined)
-    cases = named_cases(images, loaded.channels)
+    cases = parse_cases(images, loaded.channels)
     _require_paths(path for case in cases for path in paths_of(case))
-    folder = _folder(out, loaded.task, overlay, dicom)
+    folder = _resolve_output_folder(out, loaded.task, overlay, dicom)
     if folder is not None:
-        spare([folder / name for name in (ANSWERS, "masks", "overlays", "dicom")], force=force)
+        refuse_overwriting([folder / name for name in (PREDICTIONS_FILE, "masks", "overlays", "dicom")], force=force)
     elif out is not None:
-        spare([out], force=force)
-    paths = cases if loaded.channels else _images(images, loaded)
+        refuse_overwriting([out], force=force)
+    paths = cases if loaded.channels else _find_images(images, loaded)
     if dicom:
         _require_dicom_support(paths, loaded)
     with loaded:
-        predictions = loaded.predict(with_covariates(paths, given or [], loaded), strict=False, out=folder)
-    dicom_files = _objects(predictions, loaded, folder) if dicom and folder is not None else {}
+        predictions = loaded.predict(add_covariates(paths, covariates or [], loaded), strict=False, out=folder)
+    dicom_files = _write_dicom_files(predictions, loaded, folder) if dicom and folder is not None else {}
     overlay_files = _draw_overlays(predictions, loaded, folder) if overlay and folder is not None else {}
     entries = [
-        _entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
+        _to_entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
         for index, entry in enumerate(predictions)
     ]
     if folder is not None:
-        _write(entries, folder / ANSWERS)
+        _write_entries(entries, folder / PREDICTIONS_FILE)
     elif out is not None:
-        _write(entries, out)
+        _write_entries(entries, out)
     if json:
         print_json({"model": str(loaded.folder), "predictions": entries})
     else:
         for entry in entries:
-            echo(_line(entry))
+            echo(_format_entry(entry))
         if folder is not None:
             echo(f"written to {folder}: {_describe_written_files(entries)}", err=True)
     raise typer.Exit(1 if any(entry.get("error") for entry in entries) else 0)
@@ -96,31 +96,35 @@ def predict(
 def _require_paths(paths: Iterable[str]) -> None:
     missing = [path for path in paths if not Path(path.split("#")[0]).exists()]
     if missing:
-        raise WrongUse(f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else "."))
+        raise UsageError(
+            f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else ".")
+        )
 
 
-def _folder(out: Path | None, task: str, overlay: bool, dicom: bool) -> Path | None:
+def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bool) -> Path | None:
     """The output folder, where `-o` names one and no file."""
-    from m3b.models.answers import of as answers_of
+    from m3b.models.answers import answer_format_of as answers_of
 
-    is_file_path = out is not None and out.suffix.lower() in FILES and not out.is_dir()
+    is_file_path = out is not None and out.suffix.lower() in FILE_SUFFIXES and not out.is_dir()
     if out is not None and out.is_file() and not is_file_path:
-        raise WrongUse(f"-o {out}: this is a file; name a folder, or a .json or .csv file.")
+        raise UsageError(f"-o {out}: this is a file; name a folder, or a .json or .csv file.")
     if out is not None and not is_file_path and out.suffix and not out.is_dir():
-        raise WrongUse(f"-o {out}: name a folder (one without an ending, or one that exists), or a .json or .csv file.")
+        raise UsageError(
+            f"-o {out}: name a folder (one without an ending, or one that exists), or a .json or .csv file."
+        )
     if out is not None and is_file_path and not out.parent.is_dir():
-        raise WrongUse(f"-o {out}: there is no folder {out.parent}.")
+        raise UsageError(f"-o {out}: there is no folder {out.parent}.")
     folder = None if is_file_path else out
-    if folder is None and answers_of(task).needs_folder:
-        raise WrongUse(f"A {task} model writes masks: name a folder for them with -o DIR.")
+    if folder is None and answers_of(task).requires_output_folder:
+        raise UsageError(f"A {task} model writes masks: name a folder for them with -o DIR.")
     if folder is None and overlay:
-        raise WrongUse("--overlay draws pictures: name a folder for them with -o DIR.")
+        raise UsageError("--overlay draws pictures: name a folder for them with -o DIR.")
     if folder is None and dicom:
-        raise WrongUse("--dicom writes DICOM objects: name a folder for them with -o DIR.")
+        raise UsageError("--dicom writes DICOM objects: name a folder for them with -o DIR.")
     return folder
 
 
-def named_cases(words: Sequence[str], names: Sequence[str]) -> list[Any]:
+def parse_cases(arguments: Sequence[str], channel_names: Sequence[str]) -> list[Any]:
     """What was asked for: paths, or where a case is several images, objects channel -> path.
 
     Raises:
@@ -130,184 +134,184 @@ def named_cases(words: Sequence[str], names: Sequence[str]) -> list[Any]:
 
     channels = shared_channels()
     try:
-        cases: list[Any] = channels.cases_of(words, list(names))
-        return [channels.arranged(case, list(names)) for case in cases] if names else cases
+        cases: list[Any] = channels.cases_of(arguments, list(channel_names))
+        return [channels.arranged(case, list(channel_names)) for case in cases] if channel_names else cases
     except shared().ImageError as error:
-        raise WrongUse(f"{error}") from error
+        raise UsageError(f"{error}") from error
 
 
-def with_covariates(paths: Sequence[Any], words: Sequence[str], model: Model) -> list[Any]:
+def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Model) -> list[Any]:
     """Cases with what `NAME=VALUE` words say beside the images, the same for all.
 
     Raises:
         WrongUse: the model is given none, a name that it does not know, or one that it needs is missing.
     """
     from m3b.errors import ModelError
-    from m3b.models.beside import parted_case
+    from m3b.models.beside import split_covariates
 
     rules = {str(rule["name"]): rule for rule in model.covariates}
-    if not rules and not words:
+    if not rules and not assignments:
         return list(paths)
     covariates: dict[str, Any] = {}
-    for assignment in words:
+    for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator or name not in rules:
             expected = f"name one of {', '.join(rules)}" if rules else "this model is given images alone"
-            raise WrongUse(f"--with {assignment}: {expected}.")
+            raise UsageError(f"--with {assignment}: {expected}.")
         covariates[name] = value or None
         if value and rules[name]["kind"] == "number":
             try:
                 covariates[name] = float(value)
             except ValueError:
-                raise WrongUse(f"--with {assignment}: {name} is a number.") from None
+                raise UsageError(f"--with {assignment}: {name} is a number.") from None
     try:
-        parted_case({"image": "", **covariates}, model.covariates)
+        split_covariates({"image": "", **covariates}, model.covariates)
     except ModelError as error:
-        raise WrongUse(f"{error}; name each with --with NAME=VALUE.") from error
+        raise UsageError(f"{error}; name each with --with NAME=VALUE.") from error
     return [{"image": path, **covariates} for path in paths]
 
 
-def _images(images: Iterable[str], model: Model) -> list[Any]:
-    from m3b.models.opened import found_in
+def _find_images(images: Iterable[str], model: Model) -> list[Any]:
+    from m3b.models.opened import find_images_confined
 
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
     views = plan.get("views") or 1
     has_several_views = isinstance(views, int) and views > 1
-    search_result = found_in(images, flat=plan.get("dims") == 2, studies=has_several_views)
+    search_result = find_images_confined(images, is_2d=plan.get("dims") == 2, group_views=has_several_views)
     for note in search_result.notes:
         echo(note, err=True)
     if not search_result.images:
-        raise WrongUse("No image was found below the paths given.")
+        raise UsageError("No image was found below the paths given.")
     return search_result.images
 
 
 def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
     """PNG files by position; what cannot be drawn is said and left out."""
     from m3b.data.records import paths_of
-    from m3b.models import read_promise
-    from m3b.models.opened import Painter, places_of
-    from m3b.reader.outside import reading
-    from m3b.writing import one_line
+    from m3b.models import read_model_info
+    from m3b.models.opened import OverlayPainter, paths_to_mount
+    from m3b.reader.outside import open_reader
+    from m3b.writing import to_one_line
 
-    model_info, plan = read_promise(model.folder), model.config.get("plan")
+    model_info, plan = read_model_info(model.folder), model.config.get("plan")
     window = plan.get("intensity") if isinstance(plan, dict) else None
     overlay_files: dict[int, Path] = {}
-    with reading(places_of(predictions)) as reader:
-        painter = Painter(reader, model_info, window if isinstance(window, dict) else None)
+    with open_reader(paths_to_mount(predictions)) as reader:
+        painter = OverlayPainter(reader, model_info, window if isinstance(window, dict) else None)
         for index, prediction in enumerate(predictions):
             if prediction.error:
                 continue
-            stem = one_line(Path(paths_of(prediction.image)[0]).name.split(".")[0]) or "image"
+            stem = to_one_line(Path(paths_of(prediction.image)[0]).name.split(".")[0]) or "image"
             try:
                 overlay_files[index] = painter.draw(prediction, folder / "overlays" / f"{index + 1:04d}_{stem}.png")
             except DataError as error:
-                complain(error)
+                print_error(error)
     return overlay_files
 
 
 def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
     """Raises WrongUse where it cannot; before anything is predicted."""
-    from m3b.models.answers import of as answers_of
+    from m3b.models.answers import answer_format_of as answers_of
     from m3b.models.dicom.writing import check_sources
 
-    if not answers_of(model.task).as_dicom:
-        raise WrongUse(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
+    if not answers_of(model.task).supports_dicom:
+        raise UsageError(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
     check_sources(paths)
 
 
-def _objects(found: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
+def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
     """DICOM objects by position, named after the model's title and the version of its measured files."""
-    from m3b.models import read_promise
+    from m3b.models import read_model_info
     from m3b.models.dicom.writing import write_dicom
-    from m3b.models.manifest import MANIFEST, sha256_of
+    from m3b.models.manifest import PROVENANCE_FILE, sha256_of
 
     title = next((line.removeprefix("# ") for line in model.card.splitlines() if line.startswith("# ")), model.task)
-    manifest_file = model.folder / MANIFEST
+    manifest_file = model.folder / PROVENANCE_FILE
     version = sha256_of(manifest_file)[:16] if manifest_file.is_file() else "0"
-    return write_dicom(found, read_promise(model.folder), title, version, folder / "dicom")
+    return write_dicom(predictions, read_model_info(model.folder), title, version, folder / "dicom")
 
 
-def _entry(
-    item: Prediction, folder: Path | None, overlay: Path | None, objects: list[Path] | None = None
+def _to_entry(
+    prediction: Prediction, folder: Path | None, overlay: Path | None, dicom_files: list[Path] | None = None
 ) -> dict[str, Any]:
     """The answer as JSON; files count from the output folder, and are left out where there is none."""
     if folder is None:
-        return replace(item, mask=None, masks={}, anomaly_map=None).to_dict()
-    entry = item.to_dict()
-    if item.mask is not None:
-        entry["mask"] = _inside(item.mask, folder)
-    if item.masks:
-        entry["masks"] = {name: _inside(file, folder) for name, file in item.masks.items()}
-    if item.anomaly_map is not None:
-        entry["anomaly_map"] = _inside(item.anomaly_map, folder)
+        return replace(prediction, mask=None, masks={}, anomaly_map=None).to_dict()
+    entry = prediction.to_dict()
+    if prediction.mask is not None:
+        entry["mask"] = _relative_to(prediction.mask, folder)
+    if prediction.masks:
+        entry["masks"] = {name: _relative_to(file, folder) for name, file in prediction.masks.items()}
+    if prediction.anomaly_map is not None:
+        entry["anomaly_map"] = _relative_to(prediction.anomaly_map, folder)
     if overlay is not None:
-        entry["overlay"] = _inside(overlay, folder)
-    if objects:
-        entry["dicom"] = [_inside(file, folder) for file in objects]
+        entry["overlay"] = _relative_to(overlay, folder)
+    if dicom_files:
+        entry["dicom"] = [_relative_to(file, folder) for file in dicom_files]
     return entry
 
 
-def _inside(file: Path, folder: Path) -> str:
+def _relative_to(file: Path, folder: Path) -> str:
     return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
 
 
-def _line(item: dict[str, Any]) -> str:
+def _format_entry(entry: dict[str, Any]) -> str:
     from m3b.data.records import paths_of
 
-    first_path, *other_paths = paths_of(item["image"])
+    first_path, *other_paths = paths_of(entry["image"])
     case_name = f"{first_path} and {len(other_paths)} more" if other_paths else first_path
-    if item.get("error"):
-        return f"{case_name}: not predicted: {item['error']}"
-    parts = [f"OUT OF DISTRIBUTION: {item['why']}"] if item.get("out_of_distribution") else []
-    if "probabilities" in item:
-        values = ", ".join(f"{name} {value:.3f}" for name, value in item["probabilities"].items())
-        parts.append(f"{', '.join(item['prediction']) or 'none'} ({values})")
-    if item.get("abstains"):
-        parts.append(f"abstains: {', '.join(item['prediction_set']) or 'no class'} at {item['set_level']:.0%}")
-    if "value" in item:
-        parts.append(number_told(item))
-    if "risk" in item:
+    if entry.get("error"):
+        return f"{case_name}: not predicted: {entry['error']}"
+    parts = [f"OUT OF DISTRIBUTION: {entry['why']}"] if entry.get("out_of_distribution") else []
+    if "probabilities" in entry:
+        values = ", ".join(f"{name} {value:.3f}" for name, value in entry["probabilities"].items())
+        parts.append(f"{', '.join(entry['prediction']) or 'none'} ({values})")
+    if entry.get("abstains"):
+        parts.append(f"abstains: {', '.join(entry['prediction_set']) or 'no class'} at {entry['set_level']:.0%}")
+    if "value" in entry:
+        parts.append(format_value_with_interval(entry))
+    if "risk" in entry:
         median_text = (
-            f"median {item['median']:.4g}"
-            if item.get("median") is not None
-            else f"median beyond {item['survival'][-1][0]:g}"
+            f"median {entry['median']:.4g}"
+            if entry.get("median") is not None
+            else f"median beyond {entry['survival'][-1][0]:g}"
         )
-        parts.append(f"risk {item['risk']:.3f} ({median_text})")
-    if "volumes_ml" in item:
-        volume_texts = [(n, "?" if v is None else f"{v:.2f}") for n, v in item["volumes_ml"].items()]
+        parts.append(f"risk {entry['risk']:.3f} ({median_text})")
+    if "volumes_ml" in entry:
+        volume_texts = [(n, "?" if v is None else f"{v:.2f}") for n, v in entry["volumes_ml"].items()]
         parts.append(", ".join(f"{name} {value} ml" for name, value in volume_texts))
-    if "anomaly_score" in item:
-        parts.append(f"anomaly score {item['anomaly_score']:.3f}")
-    if "boxes" in item:
-        parts.append(f"{len(item['boxes'])} box(es)")
+    if "anomaly_score" in entry:
+        parts.append(f"anomaly score {entry['anomaly_score']:.3f}")
+    if "boxes" in entry:
+        parts.append(f"{len(entry['boxes'])} box(es)")
     for part in ("findings", "impression"):
-        if item.get(part):
-            parts.append(f"{part}: {item[part]}")
-    if "mask" in item:
-        parts.append(item["mask"])
-    parts += [f"{name} {value}" for name, value in _others(item).items() if name not in NUMBER]
+        if entry.get(part):
+            parts.append(f"{part}: {entry[part]}")
+    if "mask" in entry:
+        parts.append(entry["mask"])
+    parts += [f"{name} {value}" for name, value in _select_custom_fields(entry).items() if name not in VALUE_FIELDS]
     return f"{case_name}: {'; '.join(parts) or 'nothing found'}"
 
 
-NUMBER = ("value", "interval", "interval_level", "risk", "survival", "median")
+VALUE_FIELDS = ("value", "interval", "interval_level", "risk", "survival", "median")
 
 
-def number_told(item: dict[str, Any]) -> str:
+def format_value_with_interval(entry: dict[str, Any]) -> str:
     """`131.4 (90 % interval 112.0 to 150.8)`."""
-    if "interval" not in item:
-        return f"{item['value']:.4g}"
-    low, high = item["interval"]
-    return f"{item['value']:.4g} ({item.get('interval_level', 0):.0%} interval {low:.4g} to {high:.4g})"
+    if "interval" not in entry:
+        return f"{entry['value']:.4g}"
+    low, high = entry["interval"]
+    return f"{entry['value']:.4g} ({entry.get('interval_level', 0):.0%} interval {low:.4g} to {high:.4g})"
 
 
-def _others(item: dict[str, Any]) -> dict[str, Any]:
+def _select_custom_fields(entry: dict[str, Any]) -> dict[str, Any]:
     """What the answers of a task family of one's own hold."""
     from m3b.models import Prediction
 
     return {
         name: value
-        for name, value in item.items()
+        for name, value in entry.items()
         if name not in (*Prediction.__dataclass_fields__, "overlay", "dicom")
     }
 
@@ -318,19 +322,19 @@ def _describe_written_files(entries: list[dict[str, Any]]) -> str:
     overlays = {entry["overlay"] for entry in entries if "overlay" in entry}
     dicom_files = {file for entry in entries for file in entry.get("dicom", ())}
     file_counts = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(dicom_files)))
-    return ", ".join([ANSWERS, *(f"{count} in {name}/" for name, count in file_counts if count)])
+    return ", ".join([PREDICTIONS_FILE, *(f"{count} in {name}/" for name, count in file_counts if count)])
 
 
-def _write(predictions: list[dict[str, Any]], file: Path) -> None:
+def _write_entries(entries: list[dict[str, Any]], file: Path) -> None:
     import csv
 
     from m3b.writing import csv_cell, json_text
 
     if file.suffix.lower() == ".json":
-        file.write_text(json_text(predictions, indent=1) + "\n", encoding="utf-8")
+        file.write_text(json_text(entries, indent=1) + "\n", encoding="utf-8")
         return
     with file.open("w", newline="", encoding="utf-8") as stream:
-        rows = [_row(entry) for entry in predictions]
+        rows = [_to_csv_row(entry) for entry in entries]
         names = list(dict.fromkeys(name for row in rows for name in row if name not in ("prediction", "error")))
         names = [*names, "prediction", "error"]
         writer = csv.writer(stream)
@@ -338,19 +342,19 @@ def _write(predictions: list[dict[str, Any]], file: Path) -> None:
         writer.writerows([csv_cell(row.get(name, "")) for name in names] for row in rows)
 
 
-def _row(item: dict[str, Any]) -> dict[str, Any]:
+def _to_csv_row(entry: dict[str, Any]) -> dict[str, Any]:
     """One line of a table: a column for each probability and volume, the number of boxes, the texts."""
     from m3b.data.records import paths_of
 
-    image = "|".join(paths_of(item["image"]))
-    row = {"image": image, **item.get("probabilities", {})}
-    row |= {f"{name} ml": value for name, value in item.get("volumes_ml", {}).items()}
-    if "boxes" in item:
-        row["boxes"] = len(item["boxes"])
-    row |= {key: item[key] for key in ("anomaly_score", "findings", "impression") if key in item}
-    row |= {key: item[key] for key in ("out_of_distribution", "why", "abstains") if key in item}
-    row |= {"prediction_set": "|".join(item["prediction_set"])} if "prediction_set" in item else {}
-    row |= _others(item)
-    prediction = item.get("prediction", "")
+    image = "|".join(paths_of(entry["image"]))
+    row = {"image": image, **entry.get("probabilities", {})}
+    row |= {f"{name} ml": value for name, value in entry.get("volumes_ml", {}).items()}
+    if "boxes" in entry:
+        row["boxes"] = len(entry["boxes"])
+    row |= {key: entry[key] for key in ("anomaly_score", "findings", "impression") if key in entry}
+    row |= {key: entry[key] for key in ("out_of_distribution", "why", "abstains") if key in entry}
+    row |= {"prediction_set": "|".join(entry["prediction_set"])} if "prediction_set" in entry else {}
+    row |= _select_custom_fields(entry)
+    prediction = entry.get("prediction", "")
     text = prediction if isinstance(prediction, str) else "|".join(prediction)
-    return {**row, "prediction": text, "error": item.get("error", "")}
+    return {**row, "prediction": text, "error": entry.get("error", "")}

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from m3b.cli import completing
-from m3b.cli.run import Force, Json
-from m3b.cli.show import echo, print_json, spare, table, transfer
-from m3b.errors import WrongUse
+from m3b.cli.run import ForceOption, JsonOption
+from m3b.cli.show import echo, format_table, print_json, refuse_overwriting, show_transfer_progress
+from m3b.errors import UsageError
 
 app = typer.Typer(
     help="Pretrained networks to start from: `network.pretrained=NAME` in a plan.",
@@ -20,24 +20,25 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_starts(
+def list_pretrained_models(
     task: Annotated[
-        str | None, typer.Option(help="Only those that this task's template takes.", autocompletion=completing.tasks)
+        str | None,
+        typer.Option(help="Only those that this task's template takes.", autocompletion=completing.complete_tasks),
     ] = None,
-    here: Annotated[bool, typer.Option("--here", help="Only those whose weights are on this machine.")] = False,
-    json: Json = False,
+    only_local: Annotated[bool, typer.Option("--here", help="Only those whose weights are on this machine.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List the pretrained networks of the registry, with licence, source and whether their weights are here."""
-    from m3b.models.starts import entries, store_dir, stored
+    from m3b.models.starts import find_stored_weights, list_pretrained, store_dir
 
-    supported_tasks = sorted({name for entry in entries() for name in entry.tasks})
+    supported_tasks = sorted({name for entry in list_pretrained() for name in entry.tasks})
     if task is not None and task not in supported_tasks:
-        raise WrongUse(
+        raise UsageError(
             f"No template for {task!r} starts from pretrained weights; those of {', '.join(supported_tasks)} do."
         )
-    matching_entries = [entry for entry in entries() if task is None or task in entry.tasks]
-    entries_and_weights = [(entry, stored(entry.name)) for entry in matching_entries]
-    shown_entries = [(entry, weights) for entry, weights in entries_and_weights if weights or not here]
+    matching_entries = [entry for entry in list_pretrained() if task is None or task in entry.tasks]
+    entries_and_weights = [(entry, find_stored_weights(entry.name)) for entry in matching_entries]
+    shown_entries = [(entry, weights) for entry, weights in entries_and_weights if weights or not only_local]
     if json:
         models = [
             {**entry.model_dump(mode="json"), "folder": str(weights.folder) if weights else None}
@@ -50,11 +51,13 @@ def list_starts(
          f"{weights.megabytes:.0f} MB" if weights else ""]
         for entry, weights in shown_entries
     ]  # fmt: skip
-    echo(table(["name", "family", "dims", "tasks", "licence", "here"], table_rows))
+    echo(format_table(["name", "family", "dims", "tasks", "licence", "here"], table_rows))
     echo(f"weights lie in {store_dir()}; `m3b models fetch NAME --from FOLDER` puts them there")
 
 
-Confined = Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)]
+SandboxOption = Annotated[
+    str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
+]
 
 
 @app.command()
@@ -64,19 +67,19 @@ def fetch(
         str, typer.Option("--from", help="A folder with the publisher's files, or an address below which they lie.")
     ],
     force: Annotated[bool, typer.Option("--force", help="In place of weights that are there.")] = False,
-    sandbox: Confined = "auto",
-    json: Json = False,
+    sandbox: SandboxOption = "auto",
+    json: JsonOption = False,
 ) -> None:
     """Take an entry's weights from a folder or address of yours; compared with published digests, pickles converted."""
-    from m3b.models.starts.fetching import fetch as take
-    from m3b.sandbox import choose
+    from m3b.models.starts.fetching import fetch as fetch_weights
+    from m3b.sandbox import choose_sandbox
 
-    with transfer() as progress:
-        folder, conversion = take(name, source, choose(sandbox), force=force, progress=progress)
+    with show_transfer_progress() as progress:
+        folder, conversion = fetch_weights(name, source, choose_sandbox(sandbox), force=force, progress=progress)
     if json:
-        print_json({"name": name, "folder": str(folder), "tensors": conversion.tensors, "read": conversion.how})
+        print_json({"name": name, "folder": str(folder), "tensors": conversion.tensors, "read": conversion.method})
         return
-    echo(f"{conversion.tensors} tensors of {name} (read: {conversion.how}) in {folder}")
+    echo(f"{conversion.tensors} tensors of {name} (read: {conversion.method}) in {folder}")
     echo(f"start from them with `plan.py --set network.pretrained={name}`")
 
 
@@ -87,25 +90,25 @@ def convert(
     name: Annotated[
         str | None, typer.Option("--entry", help="The entry of the registry that these weights are in the layout of.")
     ] = None,
-    force: Force = False,
-    sandbox: Confined = "auto",
-    json: Json = False,
+    force: ForceOption = False,
+    sandbox: SandboxOption = "auto",
+    json: JsonOption = False,
 ) -> None:
     """Write safetensors from pickled weights, in the sandbox: m3b itself never opens a pickle."""
-    from m3b.models.starts import entry
-    from m3b.models.starts.converting import convert as turn
-    from m3b.models.starts.store import WEIGHTS_FILE, describe
-    from m3b.sandbox import choose
+    from m3b.models.starts import find_pretrained
+    from m3b.models.starts.converting import convert as convert_weights
+    from m3b.models.starts.store import WEIGHTS_FILE, write_description
+    from m3b.sandbox import choose_sandbox
 
-    registry_entry = entry(name) if name else None
-    spare([out / WEIGHTS_FILE], force=force)
-    conversion = turn(file, out, choose(sandbox))
+    registry_entry = find_pretrained(name) if name else None
+    refuse_overwriting([out / WEIGHTS_FILE], force=force)
+    conversion = convert_weights(file, out, choose_sandbox(sandbox))
     if registry_entry:
-        describe(
+        write_description(
             out,
-            {"entry": registry_entry.name, "file": file.name, "read": conversion.how, "tensors": conversion.tensors},
+            {"entry": registry_entry.name, "file": file.name, "read": conversion.method, "tensors": conversion.tensors},
         )
     if json:
-        print_json({"file": str(conversion.file), "tensors": conversion.tensors, "read": conversion.how})
+        print_json({"file": str(conversion.file), "tensors": conversion.tensors, "read": conversion.method})
         return
-    echo(f"{conversion.tensors} tensors (read: {conversion.how}) in {conversion.file}")
+    echo(f"{conversion.tensors} tensors (read: {conversion.method}) in {conversion.file}")

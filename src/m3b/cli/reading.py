@@ -10,43 +10,51 @@ import typer
 
 if TYPE_CHECKING:
     from m3b.run.external import ExternalData
-    from m3b.run.given import GivenReading
+    from m3b.run.given import OverrideArguments
 
-PANEL = "How the data is read"
+HELP_PANEL = "How the data is read"
 
-Index = Annotated[
+ManifestOption = Annotated[
     Path | None,
-    typer.Option(help="A reading of the data, as `m3b look -o` writes it; it stands as it is.", rich_help_panel=PANEL),
+    typer.Option(
+        help="A reading of the data, as `m3b look -o` writes it; it stands as it is.", rich_help_panel=HELP_PANEL
+    ),
 ]
-Labels = Annotated[str, typer.Option(help="The table with the labels, in the data folder.", rich_help_panel=PANEL)]
-ImageColumn = Annotated[str, typer.Option(help="The column that names the images.", rich_help_panel=PANEL)]
-LabelColumn = Annotated[str, typer.Option(help="The column with the labels.", rich_help_panel=PANEL)]
-PatientColumn = Annotated[str, typer.Option(help="The column that says whose an image is.", rich_help_panel=PANEL)]
-Masks = Annotated[str, typer.Option(help="A folder of masks in the data folder, or a pattern.", rich_help_panel=PANEL)]
-Classes = Annotated[str, typer.Option(help="The classes, divided by commas.", rich_help_panel=PANEL)]
-Split = Annotated[
+LabelsOption = Annotated[
+    str, typer.Option(help="The table with the labels, in the data folder.", rich_help_panel=HELP_PANEL)
+]
+ImageColumnOption = Annotated[str, typer.Option(help="The column that names the images.", rich_help_panel=HELP_PANEL)]
+LabelColumnOption = Annotated[str, typer.Option(help="The column with the labels.", rich_help_panel=HELP_PANEL)]
+PatientColumnOption = Annotated[
+    str, typer.Option(help="The column that says whose an image is.", rich_help_panel=HELP_PANEL)
+]
+MasksOption = Annotated[
+    str, typer.Option(help="A folder of masks in the data folder, or a pattern.", rich_help_panel=HELP_PANEL)
+]
+ClassesOption = Annotated[str, typer.Option(help="The classes, divided by commas.", rich_help_panel=HELP_PANEL)]
+SplitOption = Annotated[
     str,
     typer.Option(
         help="Which cases are for testing: a column, `folders`, a file that lists them, or `drawn`.",
-        rich_help_panel=PANEL,
+        rich_help_panel=HELP_PANEL,
     ),
 ]
-External = Annotated[
+ExternalOption = Annotated[
     list[str] | None,
     typer.Option(help="NAME=DIR: a test set of another place; NAME=spec.json: its reading. Repeatable."),
 ]
 
 
-def external(named: Sequence[str]) -> ExternalData:
+def parse_external_data(assignments: Sequence[str]) -> ExternalData:
     """The external sets as `Pipeline` takes them. Raises WrongUse."""
-    from m3b.run.external import told_apart
+    from m3b.run.external import parse_external_arguments
 
-    return told_apart(named)
+    return parse_external_arguments(assignments)
 
 
-def reading(
+def collect_overrides(
     labels: str, image_column: str, label_column: str, patient_column: str, masks: str, classes: str, split: str
-) -> GivenReading:
+) -> OverrideArguments:
     """The options as `Pipeline` takes them."""
     class_names = [name.strip() for name in classes.split(",") if name.strip()]
     return {"labels": labels, "image_column": image_column, "label_column": label_column, "patient_column": patient_column,

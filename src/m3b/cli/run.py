@@ -13,27 +13,29 @@ import typer
 
 from m3b.cli import completing
 from m3b.cli import reading as given
-from m3b.cli.show import console, print_json, result_lines
-from m3b.errors import WrongUse
+from m3b.cli.show import format_result, make_console, print_json
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
-    from m3b.cli.live import Live
+    from m3b.cli.live import LiveView
     from m3b.run.options import SandboxMode
     from m3b.run.result import Result
 
 DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
 DEMO_MINUTES = 1.0
 
-Json = Annotated[
+JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, all else on standard error.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
-ModelName = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
-RunName = Annotated[str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=completing.runs)]
-Offline = Annotated[
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
+ModelArgument = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
+RunArgument = Annotated[
+    str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=completing.complete_runs)
+]
+OfflineOption = Annotated[
     bool, typer.Option("--offline", help="Refuse models that another machine serves; as M3B_OFFLINE=1.")
 ]
-LabelWith = Annotated[
+LabelWithOption = Annotated[
     Path | None,
     typer.Option(
         help="A promptable segmenter's folder: images without a mask may be labelled with it, for training alone; the Data "
@@ -41,7 +43,7 @@ LabelWith = Annotated[
         show_default=False,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def run(
@@ -53,7 +55,7 @@ def run(
     data: Annotated[
         list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
     ] = None,
-    external: given.External = None,
+    external: given.ExternalOption = None,
     out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
     max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
     max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
@@ -68,12 +70,12 @@ def run(
     no_examples: Annotated[bool, typer.Option("--no-examples", help="No worked examples in prompts.")] = False,
     no_debug: Annotated[bool, typer.Option("--no-debug", help="No second try after a failed script or check.")] = False,
     sandbox: Annotated[
-        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
     ] = "auto",
     phi: Annotated[
         str, typer.Option(help="mask hides what identifies a person from previews; allow shows it.")
     ] = "mask",
-    offline: Offline = False,
+    offline: OfflineOption = False,
     tools: Annotated[
         str, typer.Option(help="How the model is told of tools: auto, native (its provider's way) or text.")
     ] = "auto",
@@ -88,17 +90,17 @@ def run(
             show_default=False,
         ),
     ] = None,
-    label_with: LabelWith = None,
-    index: given.Index = None,
-    labels: given.Labels = "",
-    image_column: given.ImageColumn = "",
-    label_column: given.LabelColumn = "",
-    patient_column: given.PatientColumn = "",
-    masks: given.Masks = "",
-    classes: given.Classes = "",
-    split: given.Split = "",
-    quiet: Quiet = False,
-    json: Json = False,
+    label_with: LabelWithOption = None,
+    index: given.ManifestOption = None,
+    labels: given.LabelsOption = "",
+    image_column: given.ImageColumnOption = "",
+    label_column: given.LabelColumnOption = "",
+    patient_column: given.PatientColumnOption = "",
+    masks: given.MasksOption = "",
+    classes: given.ClassesOption = "",
+    split: given.SplitOption = "",
+    quiet: QuietOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Build a model: from a request and raw data to a tested folder that predicts."""
     options = dict(
@@ -107,20 +109,20 @@ def run(
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
-        confirm="weak" if confirm is None else confirm, external=given.external(external or []),
+        confirm="weak" if confirm is None else confirm, external=given.parse_external_data(external or []),
         label_with=str(label_with.absolute()) if label_with else "",
-        reading=given.reading(labels, image_column, label_column, patient_column, masks, classes, split),
+        reading=given.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
-    _finish(_build(request, llm, data or [], out, options, quiet), as_json=json)
+    _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
 
 
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where to put the data and the run.")] = Path("demo"),
     train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = DEMO_MINUTES,
     sandbox: Annotated[
-        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.sandboxes)
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
     ] = "auto",
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
 ) -> None:
     """A whole run on generated data with the embedded rules: no key, no network, two minutes."""
     from m3b.data.synthetic import make_chest
@@ -129,14 +131,14 @@ def demo(
 
     options: dict[str, Any] = {"train_minutes": train_minutes, "sandbox": sandbox}
     Options(**options)  # refused before anything is made
-    demo_folder = _fresh(folder)
+    demo_folder = _find_free_folder(folder)
     data = make_chest(demo_folder / "chest-xrays")
-    terminal = console()
+    terminal = make_console()
     terminal.print(f"Invented chest radiographs: {data}", markup=False)
     terminal.print(f'Request: "{DEMO_REQUEST}"\n', markup=False)
-    result = _build(DEMO_REQUEST, "rules", [str(data)], demo_folder / "run", options, quiet)
+    result = _run_pipeline(DEMO_REQUEST, "rules", [str(data)], demo_folder / "run", options, quiet)
     terminal.print()
-    for line in result_lines(result):
+    for line in format_result(result):
         terminal.print(line, markup=False, soft_wrap=True)
     if result.model_dir is None:
         raise typer.Exit(1)
@@ -152,49 +154,54 @@ def demo(
 
 
 def resume(
-    run: RunName = "last",
+    run: RunArgument = "last",
     llm: Annotated[str | None, typer.Option(help="Another model than the run was started with.")] = None,
     sandbox: Annotated[
         str | None,
         typer.Option(
             help="auto, bubblewrap, landlock or off; may confine less than before. Default: never less than before.",
-            autocompletion=completing.sandboxes,
+            autocompletion=completing.complete_sandboxes,
             show_default=False,
         ),
     ] = None,
-    offline: Offline = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    offline: OfflineOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Go on with a run that was interrupted."""
-    from m3b.cli.live import Live
-    from m3b.run.pipeline import resume as go_on
+    from m3b.cli.live import LiveView
+    from m3b.run.pipeline import resume as resume_run
 
-    with _stoppable(), Live(quiet=quiet) as live:
-        result = go_on(
-            run, llm, offline=offline, sandbox=cast("SandboxMode | None", sandbox), on_event=live, ask=_ask(live)
+    with interrupt_on_signals(), LiveView(quiet=quiet) as live:
+        result = resume_run(
+            run,
+            llm,
+            offline=offline,
+            sandbox=cast("SandboxMode | None", sandbox),
+            on_event=live,
+            ask=_make_question_prompt(live),
         )
-    _finish(result, as_json=json)
+    _print_result_and_exit(result, as_json=json)
 
 
-def _build(
+def _run_pipeline(
     request: str, llm: str | None, data: list[str], out: Path | None, options: dict[str, Any], quiet: bool
 ) -> Result:
-    from m3b.cli.live import Live
+    from m3b.cli.live import LiveView
     from m3b.run.pipeline import Pipeline
 
-    with _stoppable(), Live(quiet=quiet) as live:
-        pipeline = Pipeline(llm, data=data, out=out, on_event=live, ask=_ask(live), **options)
+    with interrupt_on_signals(), LiveView(quiet=quiet) as live:
+        pipeline = Pipeline(llm, data=data, out=out, on_event=live, ask=_make_question_prompt(live), **options)
         return pipeline.run(request)
 
 
-def _ask(live: Live) -> Callable[[str], str | None] | None:
+def _make_question_prompt(live: LiveView) -> Callable[[str], str | None] | None:
     """Questions go to the person at the terminal, if there is one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
     def ask(question: str) -> str | None:
-        with live.paused():
+        with live.pause():
             sys.stderr.write(f"\nA question: {question}\nYour answer (empty for none): ")
             sys.stderr.flush()
             return sys.stdin.readline().strip() or None
@@ -203,14 +210,15 @@ def _ask(live: Live) -> Callable[[str], str | None] | None:
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def interrupt_on_signals() -> Iterator[None]:
     """A polite kill ends a run as Ctrl-C does: processes stopped, journal closed, status `cancelled`."""
 
-    def stop(signum: int, frame: object) -> None:
+    def raise_interrupt(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     previous_handlers = {
-        signal_number: signal.signal(signal_number, stop) for signal_number in (signal.SIGTERM, signal.SIGHUP)
+        signal_number: signal.signal(signal_number, raise_interrupt)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP)
     }
     try:
         yield
@@ -219,20 +227,20 @@ def _stoppable() -> Iterator[None]:
             signal.signal(signal_number, handler)
 
 
-def _fresh(folder: Path) -> Path:
+def _find_free_folder(folder: Path) -> Path:
     """The folder, or a numbered one beside it, so that a second demo does not stumble over the first."""
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         if not candidate.exists() or (candidate.is_dir() and not any(candidate.iterdir())):
             return candidate.absolute()
-    raise WrongUse(f"{folder} and 998 numbered folders beside it exist; name another.")
+    raise UsageError(f"{folder} and 998 numbered folders beside it exist; name another.")
 
 
-def _finish(result: Result, *, as_json: bool) -> None:
+def _print_result_and_exit(result: Result, *, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        terminal = console()
-        for line in result_lines(result):
+        terminal = make_console()
+        for line in format_result(result):
             terminal.print(line, markup=False, soft_wrap=True)
     raise typer.Exit(0 if result.ok else 1)

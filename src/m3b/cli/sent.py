@@ -5,23 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from m3b.cli.show import echo, print_json, table
+from m3b.cli.show import echo, format_table, print_json
 
-HERE = "this process"
+LOCAL_PROCESS_LABEL = "this process"
 """Where a model that no request left for was asked: the rules, a function, a recording."""
 
 
-def show_ledger(folder: Path, *, as_json: bool) -> None:
+def print_ledger(folder: Path, *, as_json: bool) -> None:
     """Print what the run's ledger adds up to, a line for each host and model."""
-    from m3b.llm.ledger import FILE, by_host
+    from m3b.llm.ledger import LEDGER_FILE, summarize_by_host
 
-    rows = by_host(folder / FILE)
+    rows = summarize_by_host(folder / LEDGER_FILE)
     if as_json:
         print_json({"ledger": rows})
     elif not rows:
         echo("Nothing was asked of any model: the ledger is empty.")
     else:
-        echo(table(HEAD, [_line(row) for row in rows]))
+        echo(format_table(LEDGER_HEADER, [_format_ledger_row(row) for row in rows]))
         remote_rows = [row for row in rows if not row["local"]]
         remote_requests = sum(row["requests"] for row in remote_rows)
         echo(
@@ -31,9 +31,9 @@ def show_ledger(folder: Path, *, as_json: bool) -> None:
         )
 
 
-HEAD = ("host", "model", "requests", "bytes", "input tokens", "output tokens", "cost")
+LEDGER_HEADER = ("host", "model", "requests", "bytes", "input tokens", "output tokens", "cost")
 
 
-def _line(row: dict[str, Any]) -> list[str]:
+def _format_ledger_row(row: dict[str, Any]) -> list[str]:
     counts = [f"{row[name]:,}" for name in ("requests", "bytes", "input_tokens", "output_tokens")]
-    return [row["host"] or HERE, row["model"], *counts, f"${row['cost_usd']:.4f}"]
+    return [row["host"] or LOCAL_PROCESS_LABEL, row["model"], *counts, f"${row['cost_usd']:.4f}"]

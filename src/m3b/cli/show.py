@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def inert(text: str) -> str:
-    """See `m3b.writing.inert`."""
-    from m3b.writing import inert as spelled
+    """See `m3b.writing.escape_control_codes`."""
+    from m3b.writing import escape_control_codes as escape_text
 
-    return spelled(text)
+    return escape_text(text)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -32,24 +32,24 @@ def echo(text: str, *, err: bool = False) -> None:
     typer.echo(inert(text), err=err)
 
 
-def console(*, to_stderr: bool = False) -> Console:
+def make_console(*, to_stderr: bool = False) -> Console:
     """A console that does not break lines in logs, and shows texts as they are: `:m:` is no emoji. See `inert`."""
     from rich.console import Console
 
-    class Inert(Console):
+    class EscapingConsole(Console):
         def print(self, *objects: Any, **options: Any) -> None:
             super().print(*(inert(item) if isinstance(item, str) else item for item in objects), **options)
 
-    default_console = Inert(stderr=to_stderr, highlight=False, emoji=False)
+    default_console = EscapingConsole(stderr=to_stderr, highlight=False, emoji=False)
     return (
         default_console
         if default_console.is_terminal
-        else Inert(stderr=to_stderr, highlight=False, emoji=False, width=200)
+        else EscapingConsole(stderr=to_stderr, highlight=False, emoji=False, width=200)
     )
 
 
 @contextmanager
-def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
+def show_transfer_progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar on standard error, fed with file name, bytes so far and bytes in all; silent where nobody looks."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -60,16 +60,16 @@ def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    stderr_console = console(to_stderr=True)
+    stderr_console = make_console(to_stderr=True)
     task_ids: dict[str, Any] = {}
     with Progress(*columns, console=stderr_console, disable=not stderr_console.is_terminal) as bar:
 
-        def told(name: str, received_bytes: int, total_bytes: int | None) -> None:
+        def on_progress(name: str, received_bytes: int, total_bytes: int | None) -> None:
             if name not in task_ids:
                 task_ids[name] = bar.add_task(name)
             bar.update(task_ids[name], completed=received_bytes, total=total_bytes)
 
-        yield told
+        yield on_progress
 
 
 def print_json(value: Any) -> None:
@@ -79,15 +79,15 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json_text(value, indent=1, default=str) + "\n")
 
 
-def complain(error: BaseException) -> None:
+def print_error(error: BaseException) -> None:
     """An error in one line on standard error, in the command line's words."""
     message = str(getattr(error, "on_command_line", "") or error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{error.filename}: {error.strerror}."
-    sys.stderr.write(f"m3b: {inert(as_flags(message))}\n")
+    sys.stderr.write(f"m3b: {inert(spell_as_flags(message))}\n")
 
 
-def as_flags(text: str) -> str:
+def spell_as_flags(text: str) -> str:
     """A message of the library with its options as the command line spells them."""
     return _LIBRARY_OPTION_NAMES.sub(lambda match: f"--{match[0].replace('_', '-')}", text)
 
@@ -95,39 +95,39 @@ def as_flags(text: str) -> str:
 _LIBRARY_OPTION_NAMES = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cost|max_wall|train_minutes)(?![\w-])")
 
 
-def demand_folder(place: Path) -> None:
+def require_folder(path: Path) -> None:
     """Refuse what is no folder, and say whether it is absent or a file.
 
     Raises:
         WrongUse: `place` is no folder.
     """
-    if place.is_dir():
+    if path.is_dir():
         return
-    problem = f"{place} is a file." if place.exists() else f"There is no folder {place}."
-    raise WrongUse(f"{problem} Name the folder with the images.")
+    problem = f"{path} is a file." if path.exists() else f"There is no folder {path}."
+    raise UsageError(f"{problem} Name the folder with the images.")
 
 
-def spare(places: Iterable[Path], *, force: bool) -> None:
+def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:
     """To be called before anything is made: what lies there already is somebody's.
 
     Raises:
         WrongUse: one of the places is taken, and `force` does not say that it may be lost.
     """
     existing_paths = [
-        path for path in places if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))
+        path for path in paths if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))
     ]
     if existing_paths and not force:
         count_text = f" (and {len(existing_paths) - 1} more)" if len(existing_paths) > 1 else ""
-        raise WrongUse(
+        raise UsageError(
             f"{existing_paths[0]} exists already{count_text}. Name another place with -o, or add --force to overwrite it."
         )
 
 
-def measure_line(measure: dict[str, Any]) -> str:
+def format_metric(metric: dict[str, Any]) -> str:
     """A metric with its interval and baseline, or that it is undefined."""
-    from m3b.measure import figure
+    from m3b.measure import format_measure
 
-    return figure(measure, baseline=True) or f"{measure.get('name')}: undefined on these cases"
+    return format_measure(metric, with_baseline=True) or f"{metric.get('name')}: undefined on these cases"
 
 
 def _format_cached_share(usage: dict[str, Any]) -> str:
@@ -136,15 +136,15 @@ def _format_cached_share(usage: dict[str, Any]) -> str:
     return f" ({cached_share:.0%} of the input cached)" if cached_share else ""
 
 
-def result_lines(result: Result) -> list[str]:
+def format_result(result: Result) -> list[str]:
     """A result in a few lines."""
     usage = result.usage
-    lines = [f"{result.status}: {as_flags(result.reason)}"]
+    lines = [f"{result.status}: {spell_as_flags(result.reason)}"]
     if result.primary:
-        lines.append(f"test {measure_line(result.primary.to_dict())}")
+        lines.append(f"test {format_metric(result.primary.to_dict())}")
     if result.tested_on:
         lines.append(f"measured on {result.tested_on}")
-    lines += [external_set.line for external_set in result.external.values()]
+    lines += [external_set.summary for external_set in result.external.values()]
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")
     lines.append(
@@ -157,7 +157,7 @@ def result_lines(result: Result) -> list[str]:
     return [*lines, *(f"{name}: {path}" for name, path in output_paths if path)]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
     """A plain table with aligned columns, readable in a log file.
 
     Args:
@@ -166,18 +166,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | No
     """
     from rich.cells import cell_len
 
-    cell_rows = [[_clean_cell(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(cell_len(row[column]) for row in cell_rows) for column in range(len(head))]
+    cell_rows = [[_clean_cell(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(cell_len(row[column]) for row in cell_rows) for column in range(len(header))]
     if width is not None:
         excess = sum(widths) + 2 * (len(widths) - 1) - width
         for column in reversed(range(len(widths))):
-            reduction = max(0, min(excess, widths[column] - LEAST))
+            reduction = max(0, min(excess, widths[column] - MIN_COLUMN_WIDTH))
             widths[column], excess = widths[column] - reduction, excess - reduction
-    text_rows = ["  ".join(_fit(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows]
+    text_rows = [
+        "  ".join(_fit_to_width(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows
+    ]
     return "\n".join(line.rstrip() for line in text_rows)
 
 
-LEAST = 8
+MIN_COLUMN_WIDTH = 8
 """Columns that a cut text keeps."""
 
 
@@ -186,7 +188,7 @@ def _clean_cell(cell: object) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in str(cell)).split())
 
 
-def _fit(cell: str, size: int) -> str:
+def _fit_to_width(cell: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
-    return set_cell_size(cell if cell_len(cell) <= size else set_cell_size(cell, size - 3) + "...", size)
+    return set_cell_size(cell if cell_len(cell) <= width else set_cell_size(cell, width - 3) + "...", width)

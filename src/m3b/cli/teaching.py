@@ -7,62 +7,66 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli.interactive import Index, SegmenterFolder, Turns, reasons
-from m3b.cli.run import Json
+from m3b.cli.interactive import IndexArgument, SegmenterOption, TurnsOption, format_exclusions
+from m3b.cli.run import JsonOption
 from m3b.cli.show import print_json
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 app = typer.Typer(help="Teach a small local model, by trajectories or by reward.", no_args_is_help=True)
 
-Model = Annotated[Path, typer.Argument(help="A local folder with a model of transformers.")]
-Chats = Annotated[Path, typer.Argument(help="A folder of trajectories, or one .jsonl file.")]
-NewFolder = Annotated[Path, typer.Argument(help="A new folder.")]
-Rank = Annotated[int, typer.Option("--rank", min=0, help="Of the LoRA adapters; 0 trains all weights.")]
-Seed = Annotated[int, typer.Option("--seed", min=0)]
-Side = Annotated[int, typer.Option("--side", help="Pixels of the longer side of pictures as the model sees them.")]
+ModelArgument = Annotated[Path, typer.Argument(help="A local folder with a model of transformers.")]
+ChatsArgument = Annotated[Path, typer.Argument(help="A folder of trajectories, or one .jsonl file.")]
+NewFolderArgument = Annotated[Path, typer.Argument(help="A new folder.")]
+RankOption = Annotated[int, typer.Option("--rank", min=0, help="Of the LoRA adapters; 0 trains all weights.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0)]
+PictureSideOption = Annotated[
+    int, typer.Option("--side", help="Pixels of the longer side of pictures as the model sees them.")
+]
 
 
-def expert_trajectories(
-    index: Index,
+def make_expert_trajectories(
+    index: IndexArgument,
     out: Annotated[Path, typer.Argument(help="A new folder, or one that was begun with the same settings.")],
-    segmenter: SegmenterFolder,
-    way: Annotated[
+    segmenter: SegmenterOption,
+    modes: Annotated[
         list[str] | None, typer.Option("--way", help="hybrid (box, then clicks) or points; default both.")
     ] = None,
-    turns: Turns = 5,
+    turns: TurnsOption = 5,
     min_gain: Annotated[float, typer.Option(help="IoU that a step has to gain.")] = 0.015,
     min_iou: Annotated[float, typer.Option(help="IoU of the last mask; trajectories below are left out.")] = 0.7,
     retries: Annotated[int, typer.Option(help="Further tries of a step that gains too little.")] = 5,
     jitter: Annotated[float, typer.Option(help="How far a box's sides are off, as a share of the target.")] = 0.08,
     tremor: Annotated[float, typer.Option(help="How far clicks are off, in pixels (standard deviation).")] = 2.0,
     held_out: Annotated[float, typer.Option(help="Share of the patients for validation.")] = 0.1,
-    side: Side = 768,
+    side: PictureSideOption = 768,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="The first so many targets only.")] = None,
-    seed: Seed = 0,
-    json: Json = False,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
 ) -> None:
     """Make expert trajectories from the masks of the training cases: what an agent that prompts is taught on."""
     from itertools import islice
 
     from m3b.interactive.opening import open_segmenter
-    from m3b.interactive.pictures import Look
-    from m3b.interactive.targets import Targets
-    from m3b.teaching.experts import WAYS, Expert
-    from m3b.teaching.trajectories import Collection, make, settings_of
+    from m3b.interactive.pictures import PictureStyle
+    from m3b.interactive.targets import TargetSet
+    from m3b.teaching.experts import PROMPT_MODES, Expert
+    from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of
 
     expert = Expert(
-        ways=tuple(way) if way else WAYS, max_turns=turns, min_gain=min_gain, retries=retries, min_iou=min_iou,  # type: ignore[arg-type]
-        jitter=jitter, tremor=tremor, seed=seed, look=Look(side),
+        ways=tuple(modes) if modes else PROMPT_MODES, max_turns=turns, min_gain=min_gain, retries=retries, min_iou=min_iou,  # type: ignore[arg-type]
+        jitter=jitter, tremor=tremor, seed=seed, look=PictureStyle(side),
     )  # fmt: skip
     loaded_segmenter = open_segmenter(segmenter)
-    training_targets = Targets.of(index, "train")
-    collection = Collection(out, settings_of(index.absolute(), loaded_segmenter.name, expert, held_out))
-    training_targets.skip = collection.cases
-    if collection.done:
-        typer.echo(f"going on: {len(collection.done)} trajectories were tried before", err=True)
-    trajectory_set = make(islice(training_targets, limit), loaded_segmenter, collection, expert, held_out=held_out)
-    if training_targets.left_out:
-        typer.echo(f"left out: {reasons(training_targets.left_out)}", err=True)
+    training_targets = TargetSet.from_folder(index, "train")
+    collection = TrajectoryFolder(out, settings_of(index.absolute(), loaded_segmenter.name, expert, held_out))
+    training_targets.skip = collection.done_cases
+    if collection.done_ids:
+        typer.echo(f"going on: {len(collection.done_ids)} trajectories were tried before", err=True)
+    trajectory_set = make_trajectories(
+        islice(training_targets, limit), loaded_segmenter, collection, expert, held_out=held_out
+    )
+    if training_targets.exclusions:
+        typer.echo(f"left out: {format_exclusions(training_targets.exclusions)}", err=True)
     if json:
         print_json(trajectory_set.summary)
         return
@@ -74,107 +78,114 @@ def expert_trajectories(
         typer.echo(f"IoU {summary['first_iou']:.3f} after the first turn, {summary['final_iou']:.3f} at the end; "
                    f"{summary['mean_turns']:.2f} turns")  # fmt: skip
     if summary["left_out"]:
-        typer.echo(f"not kept: {reasons(summary['left_out'])}")
+        typer.echo(f"not kept: {format_exclusions(summary['left_out'])}")
     typer.echo(f"ten of them as pictures: {out / 'pictures'}")
 
 
-def role_trajectories(
+def make_role_trajectories(
     runs: Annotated[Path, typer.Argument(help="A folder of runs, or one run.")],
-    out: NewFolder,
+    out: NewFolderArgument,
     role: Annotated[str, typer.Option("--role", help="Whose work: data_engineer, task_manager, ...")],
-    every: Annotated[
+    include_incomplete: Annotated[
         bool, typer.Option("--every", help="Also runs that did not complete; their reward says so.")
     ] = False,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Leave longer ones out (an estimate).")] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Make training trajectories of a role from the journals of runs, with m3b's own checks as the reward."""
     from m3b.run.folder import list_runs
-    from m3b.teaching.journals import RoleTrajectories, write_role
+    from m3b.teaching.journals import RoleTrajectories, write_role_trajectories
 
     if not runs.is_dir():
-        raise WrongUse(f"There is no folder {runs}.")
-    reader = RoleTrajectories(role, every=every, max_tokens=max_tokens)
-    summary = write_role(reader.of(list_runs(runs)), reader, out)
+        raise UsageError(f"There is no folder {runs}.")
+    reader = RoleTrajectories(role, include_incomplete=include_incomplete, max_tokens=max_tokens)
+    summary = write_role_trajectories(reader.collect(list_runs(runs)), reader, out)
     if json:
         print_json(summary)
         return
     typer.echo(f"{summary['trajectories']} trajectories of the role {role}; mean reward {summary['mean_reward']:.3f}; "
                f"{summary['accepted_at_once']} accepted at once")  # fmt: skip
     if summary["left_out"]:
-        typer.echo(f"left out: {reasons(summary['left_out'])}", err=True)
+        typer.echo(f"left out: {format_exclusions(summary['left_out'])}", err=True)
     typer.echo(f"written to {out / 'train.jsonl'}; teach a model on it: m3b teach supervised {out} MODEL OUT")
 
 
 @app.command("supervised")
-def supervised(
-    chats: Chats,
-    model: Model,
-    out: NewFolder,
+def run_supervised(
+    chats: ChatsArgument,
+    model: ModelArgument,
+    out: NewFolderArgument,
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 2.0,
     steps: Annotated[int, typer.Option("--steps", min=0, help="Instead of epochs, so many steps.")] = 0,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Conversations at a time and device.")] = 2,
     accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Batches a step.")] = 4,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate.")] = 1e-4,
-    rank: Rank = 16,
+    rank: RankOption = 16,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of a conversation; longer ones are an error.")] = 8192,
     min_reward: Annotated[float, typer.Option(help="Leave conversations below out.")] = 0.0,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
 ) -> None:
     """Stage one: learn whole trajectories (of `m3b trajectories` or `m3b interactive trajectories`)."""
     from m3b.teaching.chats import read_chats
-    from m3b.teaching.students import Adapters
+    from m3b.teaching.students import LoraSettings
     from m3b.teaching.supervised import SupervisedRecipe, teach_supervised
 
     recipe = SupervisedRecipe(
         epochs=epochs, steps=steps, batch=batch, accumulate=accumulate, lr=lr, max_length=max_tokens, seed=seed,
-        adapters=Adapters(rank=rank),
+        adapters=LoraSettings(rank=rank),
     )  # fmt: skip
     training_chats = [chat for chat in read_chats(chats) if chat.reward >= min_reward]
     validation_file = chats / "validation.jsonl"
     validation_chats = list(read_chats(validation_file)) if chats.is_dir() and validation_file.is_file() else []
     training_result = teach_supervised(
-        model, training_chats, out, recipe, validation=validation_chats, tell=lambda text: typer.echo(text, err=True)
+        model,
+        training_chats,
+        out,
+        recipe,
+        validation=validation_chats,
+        on_message=lambda text: typer.echo(text, err=True),
     )
     losses = [entry["loss"] for entry in training_result.curve if "loss" in entry]
     typer.echo(f"loss {losses[0]:.3f} at first, {losses[-1]:.3f} at the end; written to {training_result.folder}")
 
 
 @app.command("reinforced")
-def reinforced(
-    index: Index,
-    model: Model,
-    out: NewFolder,
-    segmenter: SegmenterFolder,
+def run_reinforced(
+    index: IndexArgument,
+    model: ModelArgument,
+    out: NewFolderArgument,
+    segmenter: SegmenterOption,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the optimiser.")] = 300,
     rollouts: Annotated[int, typer.Option("--rollouts", help="Episodes of a target, compared with each other.")] = 8,
     targets: Annotated[int, typer.Option("--targets", min=1, help="Targets a step and device.")] = 1,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate.")] = 1e-6,
-    rank: Rank = 16,
-    turns: Turns = 5,
-    side: Side = 768,
+    rank: RankOption = 16,
+    turns: TurnsOption = 5,
+    side: PictureSideOption = 768,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="The first so many targets only.")] = None,
     vllm: Annotated[bool, typer.Option("--vllm", help="Play the episodes with vLLM.")] = False,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
 ) -> None:
     """Stage two: play episodes on the training cases, and learn from those that earn more (verifiable reward)."""
     from m3b.interactive.opening import open_segmenter
-    from m3b.interactive.pictures import Look
-    from m3b.interactive.targets import Targets, spread_over
+    from m3b.interactive.pictures import PictureStyle
+    from m3b.interactive.targets import TargetSet, take_targets
     from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced
-    from m3b.teaching.students import Adapters
+    from m3b.teaching.students import LoraSettings
 
     recipe = ReinforcedRecipe(
-        steps=steps, rollouts=rollouts, targets=targets, lr=lr, max_turns=turns, seed=seed, vllm=vllm, look=Look(side),
-        adapters=Adapters(rank=rank),
+        steps=steps, rollouts=rollouts, targets=targets, lr=lr, max_turns=turns, seed=seed, vllm=vllm, look=PictureStyle(side),
+        adapters=LoraSettings(rank=rank),
     )  # fmt: skip
     loaded_segmenter = open_segmenter(segmenter)
-    training_targets = Targets.of(index, "train")
-    episode_targets = spread_over(training_targets, limit)
+    training_targets = TargetSet.from_folder(index, "train")
+    episode_targets = take_targets(training_targets, limit)
     if not episode_targets:
-        raise WrongUse(f"No training case of {index} holds a target: {reasons(training_targets.left_out)}.")
+        raise UsageError(
+            f"No training case of {index} holds a target: {format_exclusions(training_targets.exclusions)}."
+        )
     training_result = teach_reinforced(
-        model, episode_targets, loaded_segmenter, out, recipe, tell=lambda text: typer.echo(text, err=True)
+        model, episode_targets, loaded_segmenter, out, recipe, on_message=lambda text: typer.echo(text, err=True)
     )
     rewards = [entry["reward"] for entry in training_result.curve if "reward" in entry]
     typer.echo(

@@ -17,7 +17,7 @@ from m3b.data.image_probe import ImageProbe, examine, near_pairs
 from m3b.data.index import Index, Record
 from m3b.data.mask_probe import look_at_masks
 from m3b.data.reading import shared_masks
-from m3b.untrusted import one_by_one
+from m3b.untrusted import should_open_one_by_one
 
 Tick = Callable[[int, int], None]
 Looks = dict[str, ImageProbe]
@@ -69,7 +69,7 @@ def _in_parallel(
 
 def _room(largest: int) -> int:
     """How many may be open together: the pixels, their copies while they are digested, and the mask."""
-    most = 1 if one_by_one() else WORKERS
+    most = 1 if should_open_one_by_one() else WORKERS
     return max(1, min(most, MEMORY // max(1, 3 * largest)))
 
 

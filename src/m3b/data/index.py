@@ -15,7 +15,7 @@ from m3b.data.kinds.parts import mixed_channels, mixed_views, overlapping
 from m3b.data.records import BoxLabel, Mask, Record, Report, kind
 from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
-from m3b.writing import is_text, one_line
+from m3b.writing import is_text, to_one_line
 
 __all__ = [
     "LABELS",
@@ -142,7 +142,7 @@ def _check_unicode(content: object) -> None:
     """Raise ValueError for JSON content with a text that no UTF-8 file can hold, such as a file name in Latin-1."""
     text = json.dumps(content, ensure_ascii=False)
     if not is_text(text):
-        raise ValueError(f"{one_line(text[:300])} holds a name that is not UTF-8; leave out what it names")
+        raise ValueError(f"{to_one_line(text[:300])} holds a name that is not UTF-8; leave out what it names")
 
 
 def _mixed(of_task: kinds.RecordKind, records: Sequence[Record]) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from m3b.untrusted import opening
+from m3b.untrusted import announce_opening
 
 Answer = TypeVar("Answer")
 
@@ -31,7 +31,7 @@ def attempt(read: Callable[[], Answer], *file: str | os.PathLike[str]) -> Answer
     """
     try:
         if file:
-            opening(*file)
+            announce_opening(*file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return read()

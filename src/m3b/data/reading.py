@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from m3b.errors import DataError
-from m3b.resources import resources_dir
-from m3b.untrusted import opening
+from m3b.resources import get_resources_folder
+from m3b.untrusted import announce_opening
 
 MODULE = "m3b_template_images"
 MASKS = "m3b_template_masks"
@@ -42,7 +42,7 @@ def shared_masks() -> ModuleType:
 
 
 def _load(stem: str, name: str) -> ModuleType:
-    file = resources_dir() / "templates" / "shared" / f"{stem}.py"
+    file = get_resources_folder() / "templates" / "shared" / f"{stem}.py"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise DataError(f"m3b's own file {file} is missing; install m3b again.")
@@ -54,7 +54,7 @@ def _load(stem: str, name: str) -> ModuleType:
 
 def _read(reader: Callable[[], Any], path: object, base: str = ".") -> Any:
     for name in _files(path):
-        opening(base, name)
+        announce_opening(base, name)
     try:
         return reader()
     except shared().ImageError as error:

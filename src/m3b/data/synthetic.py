@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,9 +26,9 @@ MOST = 100_000
 
 def _possible(patients: int, seed: int) -> None:
     if not 2 <= patients <= MOST:
-        raise WrongUse(f"{patients} patients (--cases) cannot be made: at least 2, at most {MOST:,}.")
+        raise UsageError(f"{patients} patients (--cases) cannot be made: at least 2, at most {MOST:,}.")
     if seed < 0:
-        raise WrongUse(f"The seed (--seed) must not be negative; it is {seed}.")
+        raise UsageError(f"The seed (--seed) must not be negative; it is {seed}.")
 
 
 def make_chest(folder: Path, *, patients: int = 240, seed: int = 0) -> Path:
@@ -44,7 +44,7 @@ def make_chest(folder: Path, *, patients: int = 240, seed: int = 0) -> Path:
 
     _possible(patients, seed)
     if folder.exists() and any(folder.iterdir()):
-        raise WrongUse(f"{folder} is not empty. Name a folder that does not exist yet.")
+        raise UsageError(f"{folder} is not empty. Name a folder that does not exist yet.")
     (folder / "images").mkdir(parents=True)
     random = np.random.default_rng(seed)
     rows = []
@@ -137,7 +137,7 @@ def make_volumes(folder: Path, *, patients: int = 40, side: int = 24, seed: int 
 
     _possible(patients, seed)
     if folder.exists() and any(folder.iterdir()):
-        raise WrongUse(f"{folder} is not empty. Name a folder that does not exist yet.")
+        raise UsageError(f"{folder} is not empty. Name a folder that does not exist yet.")
     random = np.random.default_rng(seed)
     grid = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij")).astype(np.float32)
     for number in range(patients):

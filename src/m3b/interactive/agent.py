@@ -13,23 +13,23 @@ import numpy as np
 from m3b.agents.budget import Budget
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.verdict import Verdict, accepted, answered, rejected
-from m3b.errors import LLMError, RunEnd, WrongUse
+from m3b.agents.verdict import CheckResult, accept, reject, relay_answer
+from m3b.errors import LLMError, RunEnd, UsageError
 from m3b.interactive.episode import Episode
-from m3b.interactive.imaging import Picture2D, load_picture, source_of, write
+from m3b.interactive.imaging import Picture2D, load_picture, source_of, write_result
 from m3b.interactive.journal import EpisodeFolder
 from m3b.interactive.opening import open_segmenter
-from m3b.interactive.pictures import USUAL, Look, draw
-from m3b.interactive.result import SegmentationResult, Status, concluded
-from m3b.interactive.segmenter import Bytes, MaskProposal, Segmenter
+from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle, draw_picture
+from m3b.interactive.result import SegmentationResult, Status, conclude
+from m3b.interactive.segmenter import ByteImage, MaskProposal, Segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
 from m3b.messages import Message
 from m3b.models import Model
-from m3b.models.pixels import Opener, opener
+from m3b.models.pixels import ConfinedImageIO, open_image_io
 
 MAX_TURNS = 5
-SYSTEM = """\
+SYSTEM_PROMPT = """\
 You segment one target in one medical image by prompting a segmenter. You are shown the image; after each prompt you are shown
 it again with the mask in green, the box in yellow, positive clicks in blue and negative ones in red.
 The rulers run from 0 to 999 across the whole image, x to the right and y downwards. All coordinates are on this grid.
@@ -37,7 +37,7 @@ Begin with one box that fits the whole target tightly. Look at the mask that com
 it should not hold (negative), in the middle of the largest error. Call stop as soon as the mask fits: most targets need one to
 three turns. If a prompt made it worse, stop and keep the better mask, or undo it. One call at a time."""
 MAX_NUDGES = 2
-NUDGE = "Call a tool: add_box, add_point, undo or stop."
+NUDGE_MESSAGE = "Call a tool: add_box, add_point, undo or stop."
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class EpisodeRequest:
     max_turns: int = MAX_TURNS
     max_tokens: int | None = None
     max_cost: float | None = None
-    look: Look = USUAL
+    style: PictureStyle = DEFAULT_STYLE
 
     def __post_init__(self) -> None:
         if not self.target.strip():
-            raise WrongUse("Say what to segment: the target is empty.")
+            raise UsageError("Say what to segment: the target is empty.")
         if self.max_turns < 1:
-            raise WrongUse(f"max_turns is {self.max_turns}; at least one turn is needed.")
+            raise UsageError(f"max_turns is {self.max_turns}; at least one turn is needed.")
 
 
 def segment(
-    image: str | Path | Bytes,
+    image: str | Path | ByteImage,
     target: str,
     *,
     llm: str | LLM | Callable[..., Any] | None = None,
@@ -103,37 +103,39 @@ def segment(
         DataError: the image cannot be read.
     """
     request = EpisodeRequest(target, max_turns, max_tokens, max_cost)
-    model = seeing(connect(llm, local=offline))
+    model = require_vision(connect(llm, local_only=offline))
     loaded_segmenter = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
     source = source_of(image)
-    with opener(source) if source is not None else nullcontext() as files:
+    with open_image_io(source) if source is not None else nullcontext() as files:
         picture = load_picture(image, files, slice_index)
         episode_folder = EpisodeFolder(None if out is None else Path(out))
         with episode_folder:
-            episode = Episode(loaded_segmenter, picture.plane, _first(start, picture, files))
-            result = run_episode(episode, request, model, record=episode_folder, cancelled=cancelled)
+            episode = Episode(loaded_segmenter, picture.plane, _load_first_proposal(start, picture, files))
+            result = run_episode(episode, request, model, episode_folder=episode_folder, cancelled=cancelled)
             return episode_folder.finish(
-                write(_whole(result, loaded_segmenter, picture), picture, episode_folder.folder, files)
+                write_result(
+                    _propagate_to_volume(result, loaded_segmenter, picture), picture, episode_folder.folder, files
+                )
             )
 
 
-def _whole(found: SegmentationResult, segmenter: Segmenter, picture: Picture2D) -> SegmentationResult:
+def _propagate_to_volume(result: SegmentationResult, segmenter: Segmenter, picture: Picture2D) -> SegmentationResult:
     """With the mask of the volume, where the picture is a slice of one."""
     if picture.volume is None:
-        return found
-    if not found.kept:
-        return replace(found, mask=np.zeros(picture.volume.shape[:3], dtype=bool))
+        return result
+    if not result.kept_turn:
+        return replace(result, mask=np.zeros(picture.volume.shape[:3], dtype=bool))
     from m3b.interactive.volumes import propagate
 
-    return replace(found, mask=propagate(segmenter, picture.volume, picture.index, found.mask))
+    return replace(result, mask=propagate(segmenter, picture.volume, picture.index, result.mask))
 
 
 def run_episode(
     episode: Episode,
-    asked: EpisodeRequest,
+    request: EpisodeRequest,
     llm: LLM,
     *,
-    record: EpisodeFolder | None = None,
+    episode_folder: EpisodeFolder | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> SegmentationResult:
     """Let a model prompt until it stops, its turns are used, or it fails; the best mask stands in any case.
@@ -141,24 +143,24 @@ def run_episode(
     Raises:
         Cancelled: `cancelled` said so.
     """
-    record = record or EpisodeFolder(None)
-    tools = PromptTools(episode, asked.max_turns, asked.look)
+    episode_folder = episode_folder or EpisodeFolder(None)
+    tools = PromptTools(episode, request.max_turns, request.style)
     # a turn may be undone and calls may be wrong: actions bound the episode even of a model that never stops
-    budget = Budget(actions=4 * asked.max_turns + 4, tokens=asked.max_tokens, cost_usd=asked.max_cost)
+    budget = Budget(max_actions=4 * request.max_turns + 4, max_tokens=request.max_tokens, max_cost_usd=request.max_cost)
     agent = Agent(
         llm=llm,
         tools=tools,
         allowed_tools=tuple(TOOLS),
         budget=budget,
-        emit=record.emit,
-        conversation=Conversation(opening(episode, asked)),
+        emit=episode_folder.emit,
+        conversation=Conversation(make_opening_messages(episode, request)),
         is_cancelled=cancelled,
     )
-    record.begin(episode, agent.conversation)
+    episode_folder.begin(episode, agent.conversation)
     status: Status = "failed"
     try:
         agent.run(lambda text: _check_finished(episode, tools, text))
-        status = "absent" if episode.absent else "stopped" if episode.stopped else "turns_used"
+        status = "absent" if episode.is_absent else "stopped" if episode.is_stopped else "turns_used"
         reason = ""
     except RunEnd as end:
         if end.status == "cancelled":
@@ -166,12 +168,12 @@ def run_episode(
         reason = str(end)
     except LLMError as error:
         reason = str(error)
-    result = concluded(episode, asked.target, status, reason, usage=budget.usage, llm=llm.name, shape=episode.shape)
-    record.turns(episode)
+    result = conclude(episode, request.target, status, reason, usage=budget.usage, llm=llm.name, shape=episode.shape)
+    episode_folder.write_turn_pictures(episode)
     return result
 
 
-def seeing(llm: LLM) -> LLM:
+def require_vision(llm: LLM) -> LLM:
     """The model, if it takes images; one that m3b knows nothing of is believed to.
 
     Raises:
@@ -180,7 +182,9 @@ def seeing(llm: LLM) -> LLM:
     if llm.facts.vision:
         return llm
     if llm.facts.known:
-        raise WrongUse(f"{llm.name} takes no images, and segmenting needs a model that sees. Name another with --llm.")
+        raise UsageError(
+            f"{llm.name} takes no images, and segmenting needs a model that sees. Name another with --llm."
+        )
     inner: Any = llm
     while inner is not None:  # wrappers hand on what the innermost says
         if "facts" in getattr(inner, "__dict__", {}):
@@ -189,43 +193,43 @@ def seeing(llm: LLM) -> LLM:
     return llm
 
 
-def opening(episode: Episode, asked: EpisodeRequest) -> list[Message]:
+def make_opening_messages(episode: Episode, request: EpisodeRequest) -> list[Message]:
     """What the model is told and shown first: the system's turn, and the user's with the image."""
     current = episode.current
-    text = task(episode.shape, asked)
+    text = describe_task(episode.shape, request)
     if current is not None:
         text += "\nA trained model has made a first mask (mask 1, green). Correct it, or stop if it fits."
-    picture = draw(episode.image, current.mask if current else None, look=asked.look)
-    return [Message("system", SYSTEM), Message("user", text, images=(picture,))]
+    picture = draw_picture(episode.image, current.mask if current else None, style=request.style)
+    return [Message("system", SYSTEM_PROMPT), Message("user", text, images=(picture,))]
 
 
-def task(shape: Sequence[int], asked: EpisodeRequest) -> str:
+def describe_task(shape: Sequence[int], request: EpisodeRequest) -> str:
     """The target, the image's rows and columns, and the turns, in words."""
     rows, columns = shape
-    target = asked.target.strip()
-    return f"Target: {target}\nThe image has {columns} x {rows} pixels. You have {asked.max_turns} turns."
+    target = request.target.strip()
+    return f"Target: {target}\nThe image has {columns} x {rows} pixels. You have {request.max_turns} turns."
 
 
-def _check_finished(episode: Episode, tools: PromptTools, text: str) -> Verdict:
+def _check_finished(episode: Episode, tools: PromptTools, text: str) -> CheckResult:
     """Whether the episode is over when the model says nothing more to call."""
-    if episode.stopped or tools.made >= tools.max_turns:
-        return accepted(None)
+    if episode.is_stopped or tools.prompt_count >= tools.max_turns:
+        return accept(None)
     if episode.turns:
         episode.stop()  # words without a call after a mask: it is content
-        return accepted(None)
-    tools.nudges += 1
+        return accept(None)
+    tools.nudge_count += 1
     return (
-        answered(NUDGE)
-        if tools.nudges <= MAX_NUDGES
-        else rejected(f"The model called no tool. It said: {text}", fatal=True)
+        relay_answer(NUDGE_MESSAGE)
+        if tools.nudge_count <= MAX_NUDGES
+        else reject(f"The model called no tool. It said: {text}", is_fatal=True)
     )
 
 
-def _first(
-    start: str | Path | Model | MaskProposal | None, picture: Picture2D, files: Opener | None
+def _load_first_proposal(
+    start: str | Path | Model | MaskProposal | None, picture: Picture2D, files: ConfinedImageIO | None
 ) -> MaskProposal | None:
     if start is None or isinstance(start, MaskProposal):
         return start
-    from m3b.interactive.segmenters.delivered import first_proposal
+    from m3b.interactive.segmenters.delivered import predict_first_proposal
 
-    return first_proposal(start if isinstance(start, Model) else Path(start), picture, files)
+    return predict_first_proposal(start if isinstance(start, Model) else Path(start), picture, files)

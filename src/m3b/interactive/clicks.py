@@ -15,7 +15,7 @@ from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenter import Mask
 
 
-def true_box(truth: Mask, jitter: float = 0.0, rng: np.random.Generator | None = None) -> BoxPrompt:
+def make_true_box(truth: Mask, box_noise: float = 0.0, rng: np.random.Generator | None = None) -> BoxPrompt:
     """The tight box of a mask, each side moved by up to `jitter` of the box's extent along its axis.
 
     Raises:
@@ -25,26 +25,26 @@ def true_box(truth: Mask, jitter: float = 0.0, rng: np.random.Generator | None =
     if not len(rows):
         raise ValueError("the target is empty: nothing can be boxed")
     corners = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], dtype=float)
-    if jitter and rng is not None:
+    if box_noise and rng is not None:
         extent = np.array([corners[2] - corners[0], corners[3] - corners[1]] * 2)
-        corners += rng.uniform(-jitter, jitter, 4) * extent
+        corners += rng.uniform(-box_noise, box_noise, 4) * extent
     size = np.array([truth.shape[1], truth.shape[0]] * 2, dtype=float)
     x0, y0, x1, y1 = np.clip(corners, 0, size)
     return BoxPrompt(x0, y0, max(x1, x0 + 1), max(y1, y0 + 1))
 
 
-def next_click(found: Mask | None, truth: Mask, done: Sequence[Point] = ()) -> Point | None:
+def find_next_click(mask: Mask | None, truth: Mask, previous_clicks: Sequence[Point] = ()) -> Point | None:
     """The click that corrects most: positive into what is missed, negative into what is too much; None if all is right.
 
     Args:
         found: the mask so far; None for none.
         done: clicks that were set already, where no second one goes.
     """
-    found = np.zeros_like(truth) if found is None else found
+    mask = np.zeros_like(truth) if mask is None else mask
     best: tuple[float, Point] | None = None
-    for error, positive in ((truth & ~found, True), (found & ~truth, False)):
+    for error, positive in ((truth & ~mask, True), (mask & ~truth, False)):
         depth = _compute_error_depth(error)
-        for point in done:
+        for point in previous_clicks:
             row, column = int(point.y), int(point.x)
             if 0 <= row < depth.shape[0] and 0 <= column < depth.shape[1]:
                 depth[row, column] = 0.0

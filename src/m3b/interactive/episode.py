@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.prompts import BoxPrompt, Point, Prompt
-from m3b.interactive.segmenter import Bytes, Mask, MaskProposal, Segmenter
+from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal, Segmenter
 
-CANCEL_PX = 3.0
+CANCEL_DISTANCE_PX = 3.0
 """A click this near to an earlier one of the other sign takes its place: both at once tell a segmenter nothing."""
 
 
@@ -42,14 +42,14 @@ class Episode:
         absent: the agent has said that the target is not in the image.
     """
 
-    def __init__(self, segmenter: Segmenter, image: Bytes, start: MaskProposal | None = None) -> None:
+    def __init__(self, segmenter: Segmenter, image: ByteImage, start: MaskProposal | None = None) -> None:
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
-            raise WrongUse(f"an image of (H, W, 3) uint8 is needed, got {image.shape} {image.dtype}")
+            raise UsageError(f"an image of (H, W, 3) uint8 is needed, got {image.shape} {image.dtype}")
         self.segmenter, self.image = segmenter, image
         segmenter.set_image(image)
         self.turns: list[Turn] = []
-        self.stopped = self.absent = False
-        self._kept: int | None = None
+        self.is_stopped = self.is_absent = False
+        self._chosen_number: int | None = None
         self._active_turns: list[Turn] = []  # those that were not undone
         if start is not None:
             self._add(None, start)
@@ -82,15 +82,15 @@ class Episode:
     @property
     def best(self) -> Turn | None:
         """The mask to deliver: the one that the agent chose, else the one that the segmenter trusts most, the later of equals."""
-        if self._kept is not None:
-            return self.turns[self._kept - 1]
+        if self._chosen_number is not None:
+            return self.turns[self._chosen_number - 1]
         return max(reversed(self.turns), key=lambda turn: turn.proposal.score, default=None)
 
     def add(self, prompt: Prompt) -> Turn:
         """Set a prompt and segment."""
-        return self._add(prompt, self.foresee(prompt))
+        return self._add(prompt, self.preview(prompt))
 
-    def foresee(self, prompt: Prompt) -> MaskProposal:
+    def preview(self, prompt: Prompt) -> MaskProposal:
         """What the segmenter would answer to a further prompt; nothing is set."""
         current_turn = self.current
         boxes = (prompt,) if isinstance(prompt, BoxPrompt) else self.boxes
@@ -124,11 +124,11 @@ class Episode:
         if keep is not None and not 1 <= keep <= len(self.turns):
             numbers_text = f"1 to {len(self.turns)}" if self.turns else "none yet"
             raise ValueError(f"there is no mask {keep}; there are {numbers_text}")
-        self._kept, self.absent, self.stopped = keep, absent, True
+        self._chosen_number, self.is_absent, self.is_stopped = keep, absent, True
 
     def _add(self, prompt: Prompt | None, proposal: MaskProposal) -> Turn:
         if proposal.mask.shape != self.shape:
-            raise WrongUse(
+            raise UsageError(
                 f"The segmenter {self.segmenter.name} answered a mask of {proposal.mask.shape} for an image of {self.shape}."
             )
         turn = Turn(len(self.turns) + 1, prompt, proposal)
@@ -138,14 +138,14 @@ class Episode:
 
 
 def _is_cancelled_by(new: Point, old: Point) -> bool:
-    return new.positive != old.positive and float(np.hypot(new.x - old.x, new.y - old.y)) <= CANCEL_PX
+    return new.positive != old.positive and float(np.hypot(new.x - old.x, new.y - old.y)) <= CANCEL_DISTANCE_PX
 
 
-def area(mask: Mask) -> float:
+def compute_area_share(mask: Mask) -> float:
     """Share of the image that a mask covers."""
     return float(mask.mean())
 
 
-def empty(shape: Sequence[int]) -> Mask:
+def make_empty_mask(shape: Sequence[int]) -> Mask:
     """A mask of nothing."""
     return np.zeros(tuple(shape), dtype=bool)

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from m3b.metrics.bootstrap import interval, weightings
+from m3b.metrics.bootstrap import bootstrap_interval, resampling_weights
 from m3b.metrics.edges import largest_unseen_share, share_edges
 
-GOAL = 0.9
+TARGET_DICE = 0.9
 """Dice whose clicks are counted: NoC@90."""
 CURVE_CLICKS = 5
-DRAWS = 2000
+BOOTSTRAP_DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class Measured:
+class EpisodeFigures:
     """What one episode reached.
 
     Args:
@@ -48,57 +48,59 @@ class _PatientGroups:
     n_patients: int = field(default=0)
 
 
-def after(values: Sequence[float], turn: int) -> float:
+def value_after(values: Sequence[float], turn: int) -> float:
     """The figure after a turn: an episode that ended earlier keeps its last one, one without any mask has 0."""
     return values[min(turn, len(values)) - 1] if values and turn > 0 else 0.0
 
 
-def clicks_to(values: Sequence[float], most: int, goal: float = GOAL) -> int:
+def count_clicks_to(values: Sequence[float], max_turns: int, target: float = TARGET_DICE) -> int:
     """The number of prompts to reach a Dice of `goal`, `most` where it never does (as the benchmarks count)."""
-    return next((turn for turn, value in enumerate(values, 1) if value >= goal), most)
+    return next((turn for turn, value in enumerate(values, 1) if value >= target), max_turns)
 
 
-def area_under_curve(values: Sequence[float]) -> float:
+def compute_dsc_auc(values: Sequence[float]) -> float:
     """DSC-AUC: the trapezoid over the Dice after each of five clicks, at most 4.0 (CVPR 2025 interactive challenge)."""
-    curve = [after(values, turn) for turn in range(1, CURVE_CLICKS + 1)]
+    curve = [value_after(values, turn) for turn in range(1, CURVE_CLICKS + 1)]
     return float(np.trapezoid(curve))
 
 
-def summary(episodes: Sequence[Measured], turns: int) -> dict[str, Any]:
+def summarize_episodes(episodes: Sequence[EpisodeFigures], turns: int) -> dict[str, Any]:
     """Means with 95 % intervals over patients, as JSON values."""
-    groups = _table([episode.patient for episode in episodes])
+    groups = _group_by_patient([episode.patient for episode in episodes])
     figures: dict[str, Any] = {"episodes": len(episodes), "patients": groups.n_patients}
     if not episodes:
         return figures
     for key in ("dice", "iou"):
         figures[f"{key}_by_turn"] = [
-            _mean([after(getattr(episode, key), turn) for episode in episodes], groups, share=True)
+            _compute_mean([value_after(getattr(episode, key), turn) for episode in episodes], groups, share=True)
             for turn in range(1, turns + 1)
         ]
-    figures["dice_kept"] = _mean([episode.kept for episode in episodes], groups, share=True)
-    figures["clicks_to_dice_90"] = _mean([clicks_to(episode.dice, turns) for episode in episodes], groups)
-    figures["reached_dice_90"] = sum(max(episode.dice, default=0.0) >= GOAL for episode in episodes)
-    figures["dsc_auc"] = _mean([area_under_curve(episode.dice) for episode in episodes], groups)
-    figures["turns"] = _mean([len(episode.dice) for episode in episodes], groups)
+    figures["dice_kept"] = _compute_mean([episode.kept for episode in episodes], groups, share=True)
+    figures["clicks_to_dice_90"] = _compute_mean([count_clicks_to(episode.dice, turns) for episode in episodes], groups)
+    figures["reached_dice_90"] = sum(max(episode.dice, default=0.0) >= TARGET_DICE for episode in episodes)
+    figures["dsc_auc"] = _compute_mean([compute_dsc_auc(episode.dice) for episode in episodes], groups)
+    figures["turns"] = _compute_mean([len(episode.dice) for episode in episodes], groups)
     figures["tokens"] = sum(episode.tokens for episode in episodes)
     figures["cost_usd"] = round(sum(episode.cost_usd for episode in episodes), 6)
     figures["requests"] = sum(episode.requests for episode in episodes)
     return figures
 
 
-def mean_over(values: Sequence[float], patients: Sequence[str]) -> dict[str, float | None]:
+def mean_with_interval(values: Sequence[float], patients: Sequence[str]) -> dict[str, float | None]:
     """The mean of a number an episode, with its 95 % interval over patients: `mean`, `low`, `high`."""
-    return _mean(values, _table(patients))
+    return _compute_mean(values, _group_by_patient(patients))
 
 
-def _table(patients: Sequence[str]) -> _PatientGroups:
+def _group_by_patient(patients: Sequence[str]) -> _PatientGroups:
     groups = {name: number for number, name in enumerate(dict.fromkeys(patients))}
     return _PatientGroups(np.array([groups[name] for name in patients]), len(patients), len(groups))
 
 
-def _mean(values: Sequence[float], table: _PatientGroups, share: bool = False) -> dict[str, float | None]:
+def _compute_mean(values: Sequence[float], groups: _PatientGroups, share: bool = False) -> dict[str, float | None]:
     array = np.array(values, dtype=np.float64)
-    bootstrap_means = np.concatenate([w @ array / w.sum(axis=1) for w in weightings(table, DRAWS, 0)])
-    edges = share_edges(largest_unseen_share(table.n_patients)) if share else ()
-    low, high = interval(float(array.mean()), bootstrap_means, table.n_patients, edges)
+    bootstrap_means = np.concatenate(
+        [w @ array / w.sum(axis=1) for w in resampling_weights(groups, BOOTSTRAP_DRAWS, 0)]
+    )
+    edges = share_edges(largest_unseen_share(groups.n_patients)) if share else ()
+    low, high = bootstrap_interval(float(array.mean()), bootstrap_means, groups.n_patients, edges)
     return {"mean": float(array.mean()), "low": low, "high": high}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.result import SegmentationResult
-from m3b.interactive.segmenter import Bytes
-from m3b.models.pixels import Opener
-from m3b.writing import replace_text
+from m3b.interactive.segmenter import ByteImage
+from m3b.models.pixels import ConfinedImageIO
+from m3b.writing import write_text_atomically
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,20 @@ class Picture2D:
         source: the file; None for an array.
     """
 
-    plane: Bytes
-    volume: Bytes | None = None
+    plane: ByteImage
+    volume: ByteImage | None = None
     index: int = 0
     source: str | None = None
 
 
-def source_of(image: str | Path | Bytes) -> str | None:
+def source_of(image: str | Path | ByteImage) -> str | None:
     """The absolute path of an image; None of an array."""
     return None if isinstance(image, np.ndarray) else str(Path(image).expanduser().absolute())
 
 
-def load_picture(image: str | Path | Bytes, opener: Opener | None, slice_index: int | None = None) -> Picture2D:
+def load_picture(
+    image: str | Path | ByteImage, opener: ConfinedImageIO | None, slice_index: int | None = None
+) -> Picture2D:
     """Open an image; grey values are windowed as overlays show them (CT: soft tissue).
 
     Args:
@@ -49,34 +51,34 @@ def load_picture(image: str | Path | Bytes, opener: Opener | None, slice_index: 
     """
     if isinstance(image, np.ndarray):
         if slice_index is not None:
-            raise WrongUse("A slice can be chosen of a volume's file, not of an array.")
+            raise UsageError("A slice can be chosen of a volume's file, not of an array.")
         return Picture2D(image)
     source = source_of(image)
     if opener is None or source is None:
         raise TypeError("a file needs an opener")
-    picture = opener.image(source)
+    picture = opener.read_image(source)
     if picture.ndim == 3:
         if slice_index is not None:
-            raise WrongUse(f"{image} is a single picture and has no slices.")
+            raise UsageError(f"{image} is a single picture and has no slices.")
         return Picture2D(picture, source=source)
     depth = picture.shape[2]
     index = depth // 2 if slice_index is None else slice_index
     if not 0 <= index < depth:
-        raise WrongUse(f"{image} has the slices 0 to {depth - 1}; there is no slice {index}.")
+        raise UsageError(f"{image} has the slices 0 to {depth - 1}; there is no slice {index}.")
     return Picture2D(np.ascontiguousarray(picture[:, :, index]), picture, index, source)
 
 
-def write(
-    found: SegmentationResult, picture: Picture2D, folder: Path | None, opener: Opener | None
+def write_result(
+    result: SegmentationResult, picture: Picture2D, folder: Path | None, opener: ConfinedImageIO | None
 ) -> SegmentationResult:
     """Write mask and result into a folder: the mask with the image's geometry, 1 where the target is.
 
     An empty mask is written where the target is said to be absent, and none where no mask was made: it would say the same.
     """
     if folder is None:
-        return found
-    has_answer = found.kept > 0 or found.status == "absent"
+        return result
+    has_answer = result.kept_turn > 0 or result.status == "absent"
     if has_answer and picture.source is not None and opener is not None:
-        found = replace(found, mask_file=opener.write(found.mask, picture.source, folder))
-    replace_text(folder / "result.json", json.dumps(found.to_json(), indent=1, ensure_ascii=False))
-    return found
+        result = replace(result, mask_file=opener.write_mask(result.mask, picture.source, folder))
+    write_text_atomically(folder / "result.json", json.dumps(result.to_json(), indent=1, ensure_ascii=False))
+    return result

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import TracebackType
 
 from m3b.agents.conversation import Conversation
-from m3b.errors import Failed, WrongUse
-from m3b.events import Briefed, Event, RunEnded
+from m3b.errors import RunFailed, UsageError
+from m3b.events import Event, PromptSent, RunEnded
 from m3b.interactive.episode import Episode
-from m3b.interactive.pictures import draw
+from m3b.interactive.pictures import draw_picture
 from m3b.interactive.result import SegmentationResult
 from m3b.journal import Journal
 
-ROLE = "segmenting_agent"
+AGENT_ROLE = "segmenting_agent"
 
 
 class EpisodeFolder:
@@ -34,32 +34,32 @@ class EpisodeFolder:
             return
         try:
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise WrongUse(f"{folder} exists and is not an empty folder. Name another one.")
+                raise UsageError(f"{folder} exists and is not an empty folder. Name another one.")
             folder.mkdir(parents=True, exist_ok=True)
             os.chmod(folder, 0o700)  # pictures of a patient
         except OSError as error:
-            raise WrongUse(f"The folder {folder} cannot be made: {error}.") from error
+            raise UsageError(f"The folder {folder} cannot be made: {error}.") from error
         self._journal = Journal(folder / "journal.jsonl", fsync=False)
 
     def emit(self, event: Event) -> None:
         """Take an event of the loop."""
-        if self._journal is not None and event.kept:
+        if self._journal is not None and event.is_journaled:
             try:
-                self._journal.write(event.by(ROLE))
+                self._journal.write(event.with_role(AGENT_ROLE))
             except OSError as error:
-                raise Failed(f"The journal in {self.folder} cannot be written: {error.strerror}.") from error
+                raise RunFailed(f"The journal in {self.folder} cannot be written: {error.strerror}.") from error
 
     def begin(self, episode: Episode, conversation: Conversation) -> None:
         """Write down what the model is told and shown first."""
         texts = [message.text for message in conversation.messages]
-        self.emit(Briefed(texts[0], texts[-1]))
+        self.emit(PromptSent(texts[0], texts[-1]))
         if self.folder is not None:
-            (self.folder / "turn_0.png").write_bytes(draw(episode.image).data)
+            (self.folder / "turn_0.png").write_bytes(draw_picture(episode.image).data)
 
-    def turns(self, episode: Episode) -> None:
+    def write_turn_pictures(self, episode: Episode) -> None:
         """Write a picture of every mask that was made."""
         for turn in episode.turns if self.folder is not None else ():
-            (self.folder / f"turn_{turn.number}.png").write_bytes(draw(episode.image, turn.mask).data)  # type: ignore[operator]
+            (self.folder / f"turn_{turn.number}.png").write_bytes(draw_picture(episode.image, turn.mask).data)  # type: ignore[operator]
 
     def finish(self, result: SegmentationResult) -> SegmentationResult:
         """Write down how it ended."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from m3b import untrusted
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.segmenter import Segmenter
 
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-FETCH = "Fetch one with `hf download MODEL --local-dir DIR`, or train a small one with `m3b interactive train`."
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+FETCH_HINT = "Fetch one with `hf download MODEL --local-dir DIR`, or train a small one with `m3b interactive train`."
 
 
 def open_segmenter(folder: str | Path, device: str = "auto") -> Segmenter:
@@ -29,42 +29,43 @@ def open_segmenter(folder: str | Path, device: str = "auto") -> Segmenter:
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise WrongUse(f"There is no segmenter folder {path}. {FETCH}")
-    config = _config(path)
+        raise UsageError(f"There is no segmenter folder {path}. {FETCH_HINT}")
+    config = _read_config(path)
     model_type = str(config.get("model_type", ""))
-    if model_type not in KINDS:
-        raise WrongUse(
-            f"{path / 'config.json'} is of the model_type {model_type or 'unknown'!r}; promptable segmenters are: {', '.join(KINDS)}."
+    if model_type not in OPENERS:
+        raise UsageError(
+            f"{path / 'config.json'} is of the model_type {model_type or 'unknown'!r}; promptable segmenters are: "
+            f"{', '.join(OPENERS)}."
         )
     if not list(path.glob("*.safetensors")):
-        pickle_names = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+        pickle_names = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
         problem = (
             f"only pickled ones ({pickle_names[0]}), which can run code when they are opened"
             if pickle_names
             else "none at all"
         )
-        raise WrongUse(
+        raise UsageError(
             f"{path} holds no weights as safetensors, {problem}. Convert them on a machine that you trust: "
             "load with transformers and save_pretrained(DIR, safe_serialization=True)."
         )
-    return KINDS[model_type](path, config, _device(device))
+    return OPENERS[model_type](path, config, _choose_device(device))
 
 
-def _config(place: Path) -> dict[str, Any]:
-    file = place / "config.json"
+def _read_config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
     try:
         stored = file.resolve()  # a Hugging Face snapshot links to its blobs
         config = untrusted.read_json(stored.parent, stored.name)
     except FileNotFoundError:
-        raise WrongUse(f"{place} holds no config.json, so it is no model folder. {FETCH}") from None
+        raise UsageError(f"{path} holds no config.json, so it is no model folder. {FETCH_HINT}") from None
     except (OSError, ValueError) as error:
-        raise WrongUse(f"{file} cannot be read: {error}.") from error
+        raise UsageError(f"{file} cannot be read: {error}.") from error
     if not isinstance(config, dict):
-        raise WrongUse(f"{file} is no JSON object.")
+        raise UsageError(f"{file} is no JSON object.")
     return config
 
 
-def _device(name: str) -> str:
+def _choose_device(name: str) -> str:
     if name != "auto":
         return name
     import torch
@@ -72,10 +73,10 @@ def _device(name: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _sam(place: Path, config: dict[str, Any], device: str) -> Segmenter:
-    from m3b.interactive.segmenters.sam import Sam
+def _open_sam(path: Path, config: dict[str, Any], device: str) -> Segmenter:
+    from m3b.interactive.segmenters.sam import SamSegmenter
 
-    return Sam(place, str(config["model_type"]), device)
+    return SamSegmenter(path, str(config["model_type"]), device)
 
 
 def _open_promptnet(path: Path, config: dict[str, Any], device: str) -> Segmenter:
@@ -84,7 +85,7 @@ def _open_promptnet(path: Path, config: dict[str, Any], device: str) -> Segmente
     return PromptNetSegmenter(path, config, device)
 
 
-KINDS: dict[str, Callable[[Path, dict[str, Any], str], Segmenter]] = {
-    "sam": _sam, "sam2": _sam, "sam2_video": _sam, "sam3_tracker": _sam, "sam3_tracker_video": _sam,
+OPENERS: dict[str, Callable[[Path, dict[str, Any], str], Segmenter]] = {
+    "sam": _open_sam, "sam2": _open_sam, "sam2_video": _open_sam, "sam3_tracker": _open_sam, "sam3_tracker_video": _open_sam,
     "m3b_promptnet": _open_promptnet,
 }  # fmt: skip

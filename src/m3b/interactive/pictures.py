@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.prompts import GRID, BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, Mask
-from m3b.messages import Picture
+from m3b.interactive.segmenter import ByteImage, Mask
+from m3b.messages import ImageContent
 
-LONGEST_SIDE = 768
+DEFAULT_SIDE = 768
 """Pixels of the longer side as shown; the grid does not depend on it."""
 MASK_COLOUR, BOX_COLOUR, POSITIVE, NEGATIVE = (0, 220, 80), (255, 200, 0), (40, 160, 255), (255, 60, 60)
 OPACITY = 0.4
-RULER_EVERY = 100
+RULER_STEP = 100
 MARGIN = 26
 
 
 @dataclass(frozen=True)
-class Look:
+class PictureStyle:
     """How pictures are drawn for a model. One that was taught on a look should be shown the same one at work.
 
     Args:
@@ -31,30 +31,30 @@ class Look:
         rulers: whether rulers of the grid stand around it.
     """
 
-    side: int = LONGEST_SIDE
+    side: int = DEFAULT_SIDE
     rulers: bool = True
 
     def __post_init__(self) -> None:
         if not 16 <= self.side <= 4096:
-            raise WrongUse(f"Pictures can be 16 to 4096 pixels a side, not {self.side}.")
+            raise UsageError(f"Pictures can be 16 to 4096 pixels a side, not {self.side}.")
 
 
-USUAL = Look()
+DEFAULT_STYLE = PictureStyle()
 
 
-def shown_size(shape: Sequence[int], side: int = LONGEST_SIDE) -> tuple[int, int]:
+def scale_to_side(shape: Sequence[int], side: int = DEFAULT_SIDE) -> tuple[int, int]:
     """Rows and columns as shown: the image's proportions, its longer side `side` pixels; thin ones are not cut."""
     scale = side / max(shape)
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
-def draw(
-    image: Bytes,
+def draw_picture(
+    image: ByteImage,
     mask: Mask | None = None,
     boxes: Sequence[BoxPrompt] = (),
     points: Sequence[Point] = (),
-    look: Look = USUAL,
-) -> Picture:
+    style: PictureStyle = DEFAULT_STYLE,
+) -> ImageContent:
     """A PNG: the image without padding inside rulers of the grid, the mask half-transparent with its contour, the prompts.
 
     Args:
@@ -63,8 +63,8 @@ def draw(
     """
     from PIL import Image, ImageDraw
 
-    rows, columns = shown_size(image.shape[:2], look.side)
-    margin = MARGIN if look.rulers else 0
+    rows, columns = scale_to_side(image.shape[:2], style.side)
+    margin = MARGIN if style.rulers else 0
     picture = np.array(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
     if mask is not None and mask.any():
         shown_mask = (
@@ -79,7 +79,7 @@ def draw(
     canvas = Image.new("RGB", (columns + margin, rows + margin), (20, 22, 26))
     canvas.paste(Image.fromarray(picture), (margin, margin))
     drawing = ImageDraw.Draw(canvas)
-    if look.rulers:
+    if style.rulers:
         _draw_rulers(drawing, rows, columns)
     row_scale, column_scale = rows / image.shape[0], columns / image.shape[1]
     for box in boxes:
@@ -94,14 +94,14 @@ def draw(
         x, y = point.x * column_scale + margin, point.y * row_scale + margin
         colour = POSITIVE if point.positive else NEGATIVE
         drawing.ellipse([x - 5, y - 5, x + 5, y + 5], fill=colour, outline=(255, 255, 255))
-    return Picture(_png(canvas), "image/png")
+    return ImageContent(_encode_png(canvas), "image/png")
 
 
 def _draw_rulers(drawing: Any, rows: int, columns: int) -> None:
     from PIL import ImageFont
 
     font = ImageFont.load_default(11)
-    for number in range(0, GRID, RULER_EVERY):
+    for number in range(0, GRID, RULER_STEP):
         x, y = MARGIN + number / GRID * columns, MARGIN + number / GRID * rows
         drawing.line([x, MARGIN - 6, x, MARGIN], fill=(200, 200, 200))
         drawing.line([MARGIN - 6, y, MARGIN, y], fill=(200, 200, 200))
@@ -109,7 +109,7 @@ def _draw_rulers(drawing: Any, rows: int, columns: int) -> None:
         drawing.text((MARGIN - 7, y), str(number), fill=(200, 200, 200), font=font, anchor="rm")
 
 
-def _png(sheet: Any) -> bytes:
+def _encode_png(canvas: Any) -> bytes:
     stream = io.BytesIO()
-    sheet.save(stream, "PNG", optimize=False, compress_level=6)
+    canvas.save(stream, "PNG", optimize=False, compress_level=6)
     return stream.getvalue()

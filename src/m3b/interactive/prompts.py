@@ -59,26 +59,26 @@ def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> BoxPrompt:
     if len(corners) != 4:
         raise ValueError(f"a box has four numbers, [x0, y0, x1, y1]; got {len(corners)}")
     x0, y0, x1, y1 = corners
-    _check(corners)
+    _check_on_grid(corners)
     if x1 <= x0 or y1 <= y0:
         raise ValueError(f"[{x0}, {y0}, {x1}, {y1}] has no area: x0 < x1 and y0 < y1 are needed (y counts downwards)")
     rows, columns = shape
     return BoxPrompt(x0 / GRID * columns, y0 / GRID * rows, (x1 + 1) / GRID * columns, (y1 + 1) / GRID * rows)
 
 
-def point_from_grid(place: Sequence[int], positive: bool, shape: Sequence[int]) -> Point:
+def point_from_grid(position: Sequence[int], positive: bool, shape: Sequence[int]) -> Point:
     """A click on the grid over an image of `shape` (rows, columns).
 
     Raises:
         ValueError: not two numbers of the grid.
     """
-    if len(place) != 2:
-        raise ValueError(f"a point has two numbers, [x, y]; got {len(place)}")
-    _check(place)
-    return Point(to_pixels(place[0], shape[1]), to_pixels(place[1], shape[0]), positive)
+    if len(position) != 2:
+        raise ValueError(f"a point has two numbers, [x, y]; got {len(position)}")
+    _check_on_grid(position)
+    return Point(to_pixels(position[0], shape[1]), to_pixels(position[1], shape[0]), positive)
 
 
-def _check(numbers: Sequence[int]) -> None:
+def _check_on_grid(numbers: Sequence[int]) -> None:
     for number in numbers:
         if not 0 <= number < GRID:
             raise ValueError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from m3b.interactive.episode import Episode, Turn, empty
+from m3b.interactive.episode import Episode, Turn, make_empty_mask
 from m3b.interactive.prompts import BoxPrompt, Prompt
 from m3b.interactive.segmenter import Mask
 from m3b.messages import Usage
@@ -35,7 +35,7 @@ class SegmentationResult:
     reason: str
     mask: Mask
     score: float
-    kept: int
+    kept_turn: int
     turns: tuple[Turn, ...]
     usage: Usage
     segmenter: str
@@ -46,11 +46,11 @@ class SegmentationResult:
         """Without the masks."""
         return {
             "target": self.target, "status": self.status, "reason": self.reason, "score": round(self.score, 4),
-            "kept": self.kept, "segmenter": self.segmenter, "llm": self.llm,
+            "kept": self.kept_turn, "segmenter": self.segmenter, "llm": self.llm,
             "mask": None if self.mask_file is None else str(self.mask_file),
             "covers": round(float(self.mask.mean()), 6),
             "turns": [
-                {"number": turn.number, **prompt_json(turn.prompt), "score": round(turn.proposal.score, 4)}
+                {"number": turn.number, **prompt_to_json(turn.prompt), "score": round(turn.proposal.score, 4)}
                 for turn in self.turns
             ],
             "usage": {"input_tokens": self.usage.input_tokens, "output_tokens": self.usage.output_tokens,
@@ -58,7 +58,7 @@ class SegmentationResult:
         }  # fmt: skip
 
 
-def prompt_json(prompt: Prompt | None) -> dict[str, Any]:
+def prompt_to_json(prompt: Prompt | None) -> dict[str, Any]:
     """A prompt in pixels, as JSON."""
     if prompt is None:
         return {"prompt": "first proposal"}
@@ -67,12 +67,12 @@ def prompt_json(prompt: Prompt | None) -> dict[str, Any]:
     return {"prompt": "positive" if prompt.positive else "negative", "point": [round(prompt.x, 2), round(prompt.y, 2)]}
 
 
-def concluded(
+def conclude(
     episode: Episode, target: str, status: Status, reason: str, *, usage: Usage, llm: str, shape: Sequence[int]
 ) -> SegmentationResult:
     """The result of an episode as it stands: the best mask of all that were made."""
-    best_turn = None if episode.absent else episode.best
-    mask = empty(shape) if best_turn is None else best_turn.mask
+    best_turn = None if episode.is_absent else episode.best
+    mask = make_empty_mask(shape) if best_turn is None else best_turn.mask
     score, kept_turn = (0.0, 0) if best_turn is None else (best_turn.proposal.score, best_turn.number)
     turns = tuple(episode.turns)
     return SegmentationResult(target, status, reason, mask, score, kept_turn, turns, usage, episode.segmenter.name, llm)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from m3b.interactive.prompts import BoxPrompt, Point
 
-Bytes = NDArray[np.uint8]
+ByteImage = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 
@@ -39,7 +39,7 @@ class Segmenter(Protocol):
         """What it is called in reports."""
         ...
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         """Take an image, (H, W, 3) uint8; what was known of another one is forgotten."""
         ...
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from m3b.data.index import Index, Record, read_index
 from m3b.data.links import roots_of
-from m3b.errors import DataError, WrongUse
-from m3b.interactive.segmenter import Bytes, Mask
-from m3b.models.pixels import MARK, MIN_PIXELS, ToMark
+from m3b.errors import DataError, UsageError
+from m3b.interactive.segmenter import ByteImage, Mask
+from m3b.models.pixels import MIN_TARGET_PIXELS, TARGET_PLANES_JOB, TargetPlanesRequest
 from m3b.reader import Reader
-from m3b.reader.outside import reading
+from m3b.reader.outside import open_reader
 
 Split = Literal["train", "test"]
 
@@ -35,13 +35,13 @@ class Target:
     case: str
     patient: str
     name: str
-    image: Bytes
+    image: ByteImage
     truth: Mask
     slice_index: int | None = None
 
 
 @dataclass
-class Targets:
+class TargetSet:
     """The targets of one split, opened one after the other.
 
     Args:
@@ -54,10 +54,10 @@ class Targets:
     base: Path
     split: Split
     skip: frozenset[str] = frozenset()
-    left_out: dict[str, int] = field(default_factory=dict)
+    exclusions: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: str | Path, split: Split) -> Targets:
+    def from_folder(cls, folder: str | Path, split: Split) -> TargetSet:
         """Those of a working folder or of a run.
 
         Raises:
@@ -69,7 +69,7 @@ class Targets:
             None,
         )
         if work_folder is None:
-            raise WrongUse(
+            raise UsageError(
                 f"{path} holds no index (Datapath/train.json): give the folder of a run, or its work/ folder."
             )
         for task in ("segmentation", "detection"):
@@ -81,7 +81,7 @@ class Targets:
             if index.masked:
                 return cls(index, work_folder, split)
             problem = DataError("its targets are not masks")
-        raise WrongUse(f"{work_folder} holds no index of masks: {problem}")
+        raise UsageError(f"{work_folder} holds no index of masks: {problem}")
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -89,30 +89,30 @@ class Targets:
 
     def __iter__(self) -> Iterator[Target]:
         """Images and masks are opened by a reader."""
-        with reading(root for root in roots_of(self.base) if root.is_dir()) as reader:
+        with open_reader(root for root in roots_of(self.base) if root.is_dir()) as reader:
             for record in self.records:
                 if record.key not in self.skip:
-                    yield from self._of(record, reader)
+                    yield from self._iterate_targets(record, reader)
 
-    def _of(self, record: Record, reader: Reader) -> Iterator[Target]:
+    def _iterate_targets(self, record: Record, reader: Reader) -> Iterator[Target]:
         if record.mask is None:
             self._exclude("no mask")
             return
         values = {name: self.index.values[name] for name in self.index.classes}
         try:
-            marked = reader.ask(MARK, ToMark(record, values, self.base))
+            marked = reader.run_job(TARGET_PLANES_JOB, TargetPlanesRequest(record, values, self.base))
         except DataError:
             self._exclude("cannot be read")
             return
-        if marked.fault:
-            self._exclude(marked.fault)
+        if marked.error:
+            self._exclude(marked.error)
         for name, size in marked.sizes.items():
-            if size < MIN_PIXELS:
-                self._exclude(f"{name}: empty or below {MIN_PIXELS} pixels")
-        for marked_target in marked.parts:
-            truth = _array(marked_target.truth, marked.shape) > 0
-            if int(truth.sum()) >= MIN_PIXELS and 0 <= marked_target.picture < len(marked.pictures):
-                picture = _array(marked.pictures[marked_target.picture], (*marked.shape, 3))
+            if size < MIN_TARGET_PIXELS:
+                self._exclude(f"{name}: empty or below {MIN_TARGET_PIXELS} pixels")
+        for marked_target in marked.planes:
+            truth = _to_array(marked_target.mask, marked.shape) > 0
+            if int(truth.sum()) >= MIN_TARGET_PIXELS and 0 <= marked_target.picture_index < len(marked.pictures):
+                picture = _to_array(marked.pictures[marked_target.picture_index], (*marked.shape, 3))
                 yield Target(
                     record.key,
                     record.patient or record.key,
@@ -123,31 +123,31 @@ class Targets:
                 )
 
     def _exclude(self, reason: str) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+        self.exclusions[reason] = self.exclusions.get(reason, 0) + 1
 
 
-def _array(content: bytes, shape: tuple[int, ...]) -> Bytes:
+def _to_array(content: bytes, shape: tuple[int, ...]) -> ByteImage:
     if len(content) != math.prod(shape):
         raise DataError("The reader answered a picture of another size than it said. Try again.")
     return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
 
 
-def overlap(found: Mask, truth: Mask) -> tuple[float, float]:
+def compute_overlap(mask: Mask, truth: Mask) -> tuple[float, float]:
     """Dice and IoU of a mask against a truth that is not empty."""
-    intersection, union = float((found & truth).sum()), float((found | truth).sum())
+    intersection, union = float((mask & truth).sum()), float((mask | truth).sum())
     return 2 * intersection / (intersection + union), intersection / union
 
 
-def spread_over(targets: Iterable[Target], most: int | None) -> list[Target]:
+def take_targets(targets: Iterable[Target], max_count: int | None) -> list[Target]:
     """The first `most` targets; all where None."""
     selected: list[Target] = []
     for target in targets:
-        if most is not None and len(selected) >= most:
+        if max_count is not None and len(selected) >= max_count:
             break
         selected.append(target)
     return selected
 
 
-def names(targets: Sequence[Target]) -> tuple[str, ...]:
+def list_class_names(targets: Sequence[Target]) -> tuple[str, ...]:
     """The classes that occur."""
     return tuple(dict.fromkeys(target.name for target in targets))

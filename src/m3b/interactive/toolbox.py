@@ -7,12 +7,12 @@ import inspect
 from collections.abc import Callable, Sequence
 
 from m3b.errors import ToolError
-from m3b.interactive.episode import Episode, Turn, area
-from m3b.interactive.pictures import USUAL, Look, draw
+from m3b.interactive.episode import Episode, Turn, compute_area_share
+from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle, draw_picture
 from m3b.interactive.prompts import Prompt, box_from_grid, point_from_grid
 from m3b.messages import ToolCall, ToolSpec
 from m3b.tools import ToolResult
-from m3b.tools.schema import arguments_for, spec_of
+from m3b.tools.schema import coerce_arguments, make_tool_spec
 
 
 class PromptTools:
@@ -23,16 +23,16 @@ class PromptTools:
         look: how pictures are drawn.
     """
 
-    def __init__(self, episode: Episode, max_turns: int, style: Look = USUAL) -> None:
-        self.episode, self.max_turns, self.look, self.nudges = episode, max_turns, style, 0
+    def __init__(self, episode: Episode, max_turns: int, style: PictureStyle = DEFAULT_STYLE) -> None:
+        self.episode, self.max_turns, self.style, self.nudge_count = episode, max_turns, style, 0
 
     @property
-    def made(self) -> int:
+    def prompt_count(self) -> int:
         """Masks that were made by prompts."""
         return sum(turn.prompt is not None for turn in self.episode.turns)
 
-    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        return tuple(spec_of(tool) for name, tool in TOOLS.items() if name in names)
+    def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        return tuple(make_tool_spec(tool) for name, tool in TOOLS.items() if name in names)
 
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         """Run one call; the model's faults come back as results that name the remedy."""
@@ -40,35 +40,35 @@ class PromptTools:
         if tool is None:
             close_names = difflib.get_close_matches(call.name, TOOLS, 1)
             hint = f" Did you mean {close_names[0]}?" if close_names else ""
-            return _fault(f"There is no tool {call.name!r}.{hint} Tools: {', '.join(TOOLS)}.")
+            return _make_fault(f"There is no tool {call.name!r}.{hint} Tools: {', '.join(TOOLS)}.")
         usage = f"Use {call.name}({', '.join(list(inspect.signature(tool).parameters)[1:])})."
         if call.parse_error:
-            return _fault(f"The arguments of {call.name} were not a JSON object ({call.parse_error}). {usage}")
+            return _make_fault(f"The arguments of {call.name} were not a JSON object ({call.parse_error}). {usage}")
         try:
-            return tool(self, **arguments_for(tool, call.arguments))
+            return tool(self, **coerce_arguments(tool, call.arguments))
         except (ToolError, ValueError) as error:
-            return _fault(f"{call.name}: {error}. {usage}")
+            return _make_fault(f"{call.name}: {error}. {usage}")
 
-    def prompted(self, prompt: Prompt) -> ToolResult:
+    def add_prompt(self, prompt: Prompt) -> ToolResult:
         """Segment with one more prompt, if one may still be set."""
-        if self.made >= self.max_turns:
+        if self.prompt_count >= self.max_turns:
             return ToolResult("All turns are used: the episode ends.", True, {"done": True})
-        return self.seen(self.episode.add(prompt))
+        return self.show_turn(self.episode.add(prompt))
 
-    def seen(self, turn: Turn | None) -> ToolResult:
+    def show_turn(self, turn: Turn | None) -> ToolResult:
         """The mask as it stands now, in words and as a picture."""
-        episode, remaining = self.episode, self.max_turns - self.made
+        episode, remaining = self.episode, self.max_turns - self.prompt_count
         if turn is None:
             return ToolResult(
-                "There is no mask now. Set a box or a point.", images=(draw(episode.image, look=self.look),)
+                "There is no mask now. Set a box or a point.", images=(draw_picture(episode.image, style=self.style),)
             )
-        picture = draw(episode.image, turn.mask, episode.boxes, episode.points, self.look)
+        picture = draw_picture(episode.image, turn.mask, episode.boxes, episode.points, self.style)
         turns_text = (
             "This was the last turn: the episode ends."
             if not remaining
             else f"{remaining} turn{'s' if remaining > 1 else ''} left."
         )
-        area_text = f"covers {area(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
+        area_text = f"covers {compute_area_share(turn.mask):.1%} of the image" if turn.mask.any() else "is empty"
         text = (
             f"Mask {turn.number} {area_text}; the segmenter expects an IoU of {turn.proposal.score:.2f}. {turns_text}"
         )
@@ -85,7 +85,7 @@ def add_box(tools: PromptTools, box: list[int]) -> ToolResult:
         box: [x0, y0, x1, y1], whole numbers from 0 to 999 across the whole image as its rulers show them; x to the right,
             y downwards, (x0, y0) the upper left corner.
     """
-    return tools.prompted(box_from_grid(box, tools.episode.shape))
+    return tools.add_prompt(box_from_grid(box, tools.episode.shape))
 
 
 def add_point(tools: PromptTools, point: list[int], positive: bool) -> ToolResult:
@@ -95,12 +95,12 @@ def add_point(tools: PromptTools, point: list[int], positive: bool) -> ToolResul
         point: [x, y], whole numbers from 0 to 999 across the whole image as its rulers show them.
         positive: true where the target is and the mask is missing; false where the mask is too large.
     """
-    return tools.prompted(point_from_grid(point, positive, tools.episode.shape))
+    return tools.add_prompt(point_from_grid(point, positive, tools.episode.shape))
 
 
 def undo(tools: PromptTools) -> ToolResult:
     """Take the last prompt back, when it made the mask worse. The mask that it made still counts as a turn."""
-    return tools.seen(tools.episode.undo())
+    return tools.show_turn(tools.episode.undo())
 
 
 def stop(tools: PromptTools, keep: int = 0, absent: bool = False) -> ToolResult:
@@ -114,7 +114,7 @@ def stop(tools: PromptTools, keep: int = 0, absent: bool = False) -> ToolResult:
     return ToolResult("Stopped.", False, {"done": True})
 
 
-def _fault(text: str) -> ToolResult:
+def _make_fault(text: str) -> ToolResult:
     return ToolResult(text, True, {"malformed": True})
 
 

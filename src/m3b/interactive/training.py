@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from m3b.errors import DataError, WrongUse
-from m3b.interactive.clicks import next_click, true_box
+from m3b.errors import DataError, UsageError
+from m3b.interactive.clicks import find_next_click, make_true_box
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenters.promptnet import MODEL_TYPE, build, fitted, image_map, prompt_maps
+from m3b.interactive.segmenters.promptnet import MODEL_TYPE, build_network, fit_size, make_image_input, make_prompt_maps
 from m3b.interactive.targets import Target
 
 MIN_TARGETS = 8
 MAX_CORRECTIONS = 3
-WARM_SHARE = 0.05
+WARM_UP_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SegmenterRecipe:
     """How to train.
 
     Args:
@@ -48,9 +48,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.steps is None and not self.minutes > 0:
-            raise WrongUse(f"Training needs more than {self.minutes:g} minutes.")
+            raise UsageError(f"Training needs more than {self.minutes:g} minutes.")
         if self.batch < 1 or self.lr <= 0 or (self.steps is not None and self.steps < 1):
-            raise WrongUse("batch and steps must be at least 1, and lr above 0.")
+            raise UsageError("batch and steps must be at least 1, and lr above 0.")
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Sample:
 
     image: Any
     truth: np.ndarray
-    inner: tuple[int, int]
+    image_size: tuple[int, int]
 
 
-def prepare(targets: Sequence[Target], size: int) -> list[Sample]:
+def prepare_samples(targets: Sequence[Target], size: int) -> list[Sample]:
     """Targets scaled to the network's square.
 
     Raises:
@@ -72,19 +72,19 @@ def prepare(targets: Sequence[Target], size: int) -> list[Sample]:
 
     samples = []
     for target in targets:
-        height, width = fitted(target.truth.shape, size)
+        height, width = fit_size(target.truth.shape, size)
         resized = np.array(Image.fromarray(target.truth.astype(np.uint8) * 255).resize((width, height))) > 127
         truth = np.zeros((size, size), dtype=bool)
         truth[:height, :width] = resized
         if truth.any():
-            samples.append(Sample(image_map(target.image, size), truth, (height, width)))
+            samples.append(Sample(make_image_input(target.image, size), truth, (height, width)))
     if len(samples) < MIN_TARGETS:
         raise DataError(f"{len(samples)} targets are too few to train a segmenter; at least {MIN_TARGETS} are needed.")
     return samples
 
 
-def train(
-    targets: Sequence[Target], out: Path, recipe: Recipe, tell: Callable[[str], None] = lambda text: None
+def train_segmenter(
+    targets: Sequence[Target], out: Path, recipe: SegmenterRecipe, on_message: Callable[[str], None] = lambda text: None
 ) -> Path:
     """Train and write a segmenter folder (`config.json`, `model.safetensors`), which `open_segmenter` opens.
 
@@ -96,12 +96,12 @@ def train(
     from safetensors.torch import save_file
 
     if out.exists() and any(out.iterdir()):
-        raise WrongUse(f"{out} is not empty. Name another folder.")
+        raise UsageError(f"{out} is not empty. Name another folder.")
     config = {"model_type": MODEL_TYPE, "size": recipe.size, "widths": list(recipe.widths), "recipe": asdict(recipe)}
     torch.manual_seed(recipe.seed)
-    network = build(config)
-    samples = prepare(targets, recipe.size)
-    steps, loss = _fit(network, samples, recipe, tell)
+    network = build_network(config)
+    samples = prepare_samples(targets, recipe.size)
+    steps, loss = _run_training(network, samples, recipe, on_message)
     config["trained"] = {"targets": len(samples), "steps": steps, "loss": round(loss, 5)}
     out.mkdir(parents=True, exist_ok=True)
     save_file(
@@ -111,7 +111,9 @@ def train(
     return out
 
 
-def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable[[str], None]) -> tuple[int, float]:
+def _run_training(
+    network: Any, samples: Sequence[Sample], recipe: SegmenterRecipe, on_message: Callable[[str], None]
+) -> tuple[int, float]:
     """Train in place; returns the steps made and the mean loss of the last of them."""
     import torch
 
@@ -124,8 +126,8 @@ def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable
         for group in optimiser.param_groups:
             group["lr"] = recipe.lr * _learning_rate_factor(progress)
         batch = [samples[index] for index in rng.integers(0, len(samples), recipe.batch)]
-        inputs, truth, valid_area = _prompted(network, batch, recipe, rng, device)
-        loss = _loss(network(inputs), truth, valid_area)
+        inputs, truth, valid_area = _simulate_prompts(network, batch, recipe, rng, device)
+        loss = _compute_loss(network(inputs), truth, valid_area)
         if not torch.isfinite(loss):
             raise DataError(f"The training diverged at step {step}: the loss is not finite. Lower lr ({recipe.lr:g}).")
         optimiser.zero_grad()
@@ -138,70 +140,74 @@ def _fit(network: Any, samples: Sequence[Sample], recipe: Recipe, tell: Callable
         progress = step / recipe.steps if recipe.steps is not None else elapsed_share
         if progress - reported >= 0.1:
             reported = progress
-            tell(f"step {step}, {progress:.0%}: loss {np.mean(losses):.4f}")
+            on_message(f"step {step}, {progress:.0%}: loss {np.mean(losses):.4f}")
     network.cpu().eval()
     return step, float(np.mean(losses))
 
 
 def _learning_rate_factor(progress: float) -> float:
     """Linear warm-up, then a half cosine to zero."""
-    if progress < WARM_SHARE:
-        return 0.1 + 0.9 * progress / WARM_SHARE
-    return 0.5 * (1 + float(np.cos(np.pi * min(1.0, (progress - WARM_SHARE) / (1 - WARM_SHARE)))))
+    if progress < WARM_UP_SHARE:
+        return 0.1 + 0.9 * progress / WARM_UP_SHARE
+    return 0.5 * (1 + float(np.cos(np.pi * min(1.0, (progress - WARM_UP_SHARE) / (1 - WARM_UP_SHARE)))))
 
 
-def _prompted(network: Any, batch: Sequence[Sample], recipe: Recipe, rng: np.random.Generator, device: str) -> Any:
+def _simulate_prompts(
+    network: Any, batch: Sequence[Sample], recipe: SegmenterRecipe, rng: np.random.Generator, device: str
+) -> Any:
     """Inputs as they are at some turn of an episode, truths, and the part of the square that counts."""
     import torch
 
     size = recipe.size
-    augmented = [_augmented(sample, rng) for sample in batch]
+    augmented = [_augment(sample, rng) for sample in batch]
     truths = [truth for _, truth, _ in augmented]
     boxes, points = _sample_first_prompts(truths, recipe, rng)
     images = torch.stack([image for image, _, _ in augmented])
     previous_masks = torch.zeros(len(batch), 1, size, size)
     for _ in range(int(rng.integers(0, MAX_CORRECTIONS + 1))):
         with torch.no_grad():
-            probabilities = network(_stacked(images, boxes, points, previous_masks, size).to(device)).sigmoid().cpu()
+            probabilities = (
+                network(_stack_inputs(images, boxes, points, previous_masks, size).to(device)).sigmoid().cpu()
+            )
         previous_masks = probabilities
         for index, truth in enumerate(truths):
-            click = next_click((probabilities[index, 0] > 0.5).numpy(), truth, points[index])
+            click = find_next_click((probabilities[index, 0] > 0.5).numpy(), truth, points[index])
             points[index] = [*points[index], click] if click is not None else points[index]
-    inputs = _stacked(images, boxes, points, previous_masks, size).to(device)
+    inputs = _stack_inputs(images, boxes, points, previous_masks, size).to(device)
     truth = torch.from_numpy(np.stack(truths)[:, None].astype(np.float32)).to(device)
     valid_area = torch.stack([torch.from_numpy(image_area) for _, _, image_area in augmented])[:, None].to(device)
     return inputs, truth, valid_area
 
 
-def _stacked(
-    images: Any, boxes: Sequence[list[BoxPrompt]], points: Sequence[list[Point]], before: Any, size: int
+def _stack_inputs(
+    images: Any, boxes: Sequence[list[BoxPrompt]], points: Sequence[list[Point]], previous_masks: Any, size: int
 ) -> Any:
     import torch
 
-    maps = [prompt_maps(box, point, (size, size), size) for box, point in zip(boxes, points, strict=True)]
-    return torch.cat([images, torch.stack(maps), before], dim=1)
+    maps = [make_prompt_maps(box, point, (size, size), size) for box, point in zip(boxes, points, strict=True)]
+    return torch.cat([images, torch.stack(maps), previous_masks], dim=1)
 
 
 def _sample_first_prompts(
-    truths: Sequence[np.ndarray], recipe: Recipe, rng: np.random.Generator
+    truths: Sequence[np.ndarray], recipe: SegmenterRecipe, rng: np.random.Generator
 ) -> tuple[list[list[BoxPrompt]], list[list[Point]]]:
     boxes: list[list[BoxPrompt]] = []
     points: list[list[Point]] = []
     for truth in truths:
         with_box = rng.random() < 0.6
-        click = None if with_box else next_click(None, truth)
-        boxes.append([true_box(truth, recipe.jitter * rng.random(), rng)] if with_box else [])
+        click = None if with_box else find_next_click(None, truth)
+        boxes.append([make_true_box(truth, recipe.jitter * rng.random(), rng)] if with_box else [])
         points.append([] if click is None else [click])
     return boxes, points
 
 
-def _augmented(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarray, np.ndarray]:
+def _augment(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarray, np.ndarray]:
     """Flips, quarter turns, brightness and contrast; the image's part of the square turns with it."""
     import torch
 
     size = sample.truth.shape[0]
     image_area = np.zeros((size, size), dtype=np.float32)
-    image_area[: sample.inner[0], : sample.inner[1]] = 1
+    image_area[: sample.image_size[0], : sample.image_size[1]] = 1
     turns, flip = int(rng.integers(0, 4)), bool(rng.integers(0, 2))
     image = sample.image * float(rng.uniform(0.8, 1.2)) + float(rng.uniform(-0.15, 0.15))
     image = torch.rot90(image, turns, (1, 2))
@@ -211,12 +217,12 @@ def _augmented(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarra
     return image, np.ascontiguousarray(truth), np.ascontiguousarray(image_area)
 
 
-def _loss(logits: Any, truth: Any, inside: Any) -> Any:
+def _compute_loss(logits: Any, truth: Any, valid_area: Any) -> Any:
     """Binary cross-entropy and soft Dice, over the part of the square that the image fills."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    entropy = (binary_cross_entropy_with_logits(logits, truth, reduction="none") * inside).sum() / inside.sum()
-    probability = logits.sigmoid() * inside
+    entropy = (binary_cross_entropy_with_logits(logits, truth, reduction="none") * valid_area).sum() / valid_area.sum()
+    probability = logits.sigmoid() * valid_area
     intersection = (probability * truth).sum(dim=(1, 2, 3))
     dice = (2 * intersection + 1) / (probability.sum(dim=(1, 2, 3)) + truth.sum(dim=(1, 2, 3)) + 1)
     return entropy + 1 - dice.mean()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from m3b.interactive.clicks import true_box
+from m3b.interactive.clicks import make_true_box
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, Mask, MaskProposal, Segmenter
+from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal, Segmenter
 
-GROW = 0.06
+BOX_MARGIN_SHARE = 0.06
 """Share of its extent by which a mask's box is widened for the next slice: structures move and grow a little."""
-SHRUNK, GROWN = 0.25, 4.0
+MIN_AREA_RATIO, MAX_AREA_RATIO = 0.25, 4.0
 """Beyond these ratios of area from slice to slice the target has ended, or the mask has run out of it."""
 MIN_SCORE = 0.5
 """Below this expected IoU the target is taken to have ended."""
 
 
-def propagate(segmenter: Segmenter, volume: Bytes, index: int, mask: Mask) -> Mask:
+def propagate(segmenter: Segmenter, volume: ByteImage, index: int, mask: Mask) -> Mask:
     """Follow a target from the slice that was prompted in both directions, until it ends.
 
     Args:
@@ -33,29 +33,33 @@ def propagate(segmenter: Segmenter, volume: Bytes, index: int, mask: Mask) -> Ma
     for step in (1, -1):
         current_mask, slice_index = mask, index + step
         while current_mask.any() and 0 <= slice_index < volume.shape[2]:
-            current_mask = _next(segmenter, np.ascontiguousarray(volume[:, :, slice_index]), current_mask)
+            current_mask = _segment_next_slice(segmenter, np.ascontiguousarray(volume[:, :, slice_index]), current_mask)
             volume_mask[:, :, slice_index] = current_mask
             slice_index += step
     return volume_mask
 
 
-def _next(segmenter: Segmenter, plane: Bytes, before: Mask) -> Mask:
+def _segment_next_slice(segmenter: Segmenter, plane: ByteImage, previous_mask: Mask) -> Mask:
     """The mask of a slice, given that of its neighbour; empty where the target has ended."""
     segmenter.set_image(plane)
-    proposal = segmenter.predict([_widen_box(before)], [_middle(before)])
-    ratio = proposal.mask.sum() / before.sum()
-    if proposal.score < MIN_SCORE or not SHRUNK <= ratio <= GROWN or not _overlap(proposal, before):
-        return np.zeros_like(before)
+    proposal = segmenter.predict([_widen_box(previous_mask)], [_find_deepest_point(previous_mask)])
+    ratio = proposal.mask.sum() / previous_mask.sum()
+    if (
+        proposal.score < MIN_SCORE
+        or not MIN_AREA_RATIO <= ratio <= MAX_AREA_RATIO
+        or not _overlaps(proposal, previous_mask)
+    ):
+        return np.zeros_like(previous_mask)
     return proposal.mask
 
 
-def _overlap(found: MaskProposal, before: Mask) -> bool:
-    return bool((found.mask & before).any())
+def _overlaps(proposal: MaskProposal, previous_mask: Mask) -> bool:
+    return bool((proposal.mask & previous_mask).any())
 
 
 def _widen_box(mask: Mask) -> BoxPrompt:
-    box = true_box(mask)
-    x_margin, y_margin = max(1.0, GROW * (box.x1 - box.x0)), max(1.0, GROW * (box.y1 - box.y0))
+    box = make_true_box(mask)
+    x_margin, y_margin = max(1.0, BOX_MARGIN_SHARE * (box.x1 - box.x0)), max(1.0, BOX_MARGIN_SHARE * (box.y1 - box.y0))
     rows, columns = mask.shape
     return BoxPrompt(
         max(0, box.x0 - x_margin),
@@ -65,7 +69,7 @@ def _widen_box(mask: Mask) -> BoxPrompt:
     )
 
 
-def _middle(mask: Mask) -> Point:
+def _find_deepest_point(mask: Mask) -> Point:
     """The pixel deepest inside."""
     depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]
     row, column = divmod(int(depth.argmax()), mask.shape[1])

@@ -5,24 +5,24 @@
 when the first request is made.
 """
 
-from .base import LLM, Facts
+from .base import LLM, ModelFacts
 from .callable import CallableLLM
 from .calls import parse_arguments
-from .fallback import Fallback
+from .fallback import FallbackLLM
 from .presets import PROVIDERS
 from .registry import connect
 from .retry import Retry
-from .specs import default_spec, keys_set
+from .specs import choose_default_spec, find_provider_keys
 
 __all__ = [
     "LLM",
     "PROVIDERS",
     "CallableLLM",
-    "Facts",
-    "Fallback",
+    "ModelFacts",
+    "FallbackLLM",
     "Retry",
     "connect",
-    "default_spec",
-    "keys_set",
+    "choose_default_spec",
+    "find_provider_keys",
     "parse_arguments",
 ]

@@ -11,14 +11,14 @@ from m3b.messages import Message, Reply, ToolSpec
 
 from . import keys, stream_anthropic, tokens, wire_anthropic
 from . import model_catalog as known
-from .base import Cancelled, Facts, OnText, OnWait
-from .client import Sdk
-from .conversation import check
+from .base import IsCancelled, ModelFacts, OnText, OnWait
+from .client import SdkClient
+from .conversation import validate_conversation
 from .retry import Retry
 from .streaming import TextStream
 
 
-def _package() -> ModuleType:
+def _import_sdk() -> ModuleType:
     import anthropic
 
     return anthropic
@@ -53,21 +53,21 @@ class Anthropic:
         base_url: str | None = None,
         key: keys.Key | None = None,
         provider: str = "anthropic",
-        facts: Facts | None = None,
+        facts: ModelFacts | None = None,
         retry: Retry | None = None,
         timeout_s: float = 600.0,
         spec: str = "",
     ) -> None:
         self.name = f"{provider}:{model}"
         self.spec = spec or self.name
-        self.facts = facts or known.lookup(provider, model, priced=base_url is None)
+        self.facts = facts or known.look_up(provider, model, priced=base_url is None)
         self._model = model
         self._retry = retry or Retry()
-        self._sdk = Sdk(
-            _package,
+        self._sdk = SdkClient(
+            _import_sdk,
             "Anthropic",
             name=self.name,
-            key=key or keys.find(("ANTHROPIC_API_KEY",), base_url, provider),
+            key=key or keys.find_key(("ANTHROPIC_API_KEY",), base_url, provider),
             base_url=base_url,
             timeout_s=timeout_s,
             dump_options={"mode": "json", "exclude_unset": True, "warnings": False},
@@ -80,11 +80,11 @@ class Anthropic:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
-        check(messages)
+        validate_conversation(messages)
         relay = TextStream(on_text, cancelled)
         reply = self._retry.run(
             partial(self._request_without_refused_thoughts, messages, tools, relay), on_wait, relay.poll
@@ -107,8 +107,10 @@ class Anthropic:
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         request = wire_anthropic.to_request(messages, tools, self._thoughts.get, self.facts.vision)
         request |= {"model": self._model, "max_tokens": self.facts.max_output}
-        body = self._sdk.send(lambda client: client.messages.create, request, relay, stream_anthropic.assembled)
-        reply, blocks = wire_anthropic.to_reply(body, self.name, self.facts, tokens.of_request(messages, tools))
+        body = self._sdk.send(lambda client: client.messages.create, request, relay, stream_anthropic.assemble_message)
+        reply, blocks = wire_anthropic.to_reply(
+            body, self.name, self.facts, tokens.estimate_request_tokens(messages, tools)
+        )
         if blocks:
-            self._thoughts[wire_anthropic.fingerprints([*messages, reply.message()], tools)[-1]] = blocks
+            self._thoughts[wire_anthropic.fingerprints([*messages, reply.to_message()], tools)[-1]] = blocks
         return reply

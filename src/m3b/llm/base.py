@@ -15,12 +15,12 @@ OnText = Callable[[str], None]
 """Told each piece of the reply's text as it comes, a few times a second; an empty piece voids those before it, because
 the stream broke off and the request is made again."""
 
-Cancelled = Callable[[], bool]
-"""Polled at least twice a second during a wait; true ends the wait with `m3b.errors.Cancelled`."""
+IsCancelled = Callable[[], bool]
+"""Polled at least twice a second during a wait; true ends the wait with `m3b.errors.RunCancelled`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What is known of a model.
 
     Args:
@@ -47,7 +47,9 @@ class Facts:
     wire: str = ""
     known: bool = True
 
-    def usage(self, uncached: int, cached: int, output: int, cache_written: int = 0, reasoning: int = 0) -> Usage:
+    def compute_usage(
+        self, uncached: int, cached: int, output: int, cache_written: int = 0, reasoning: int = 0
+    ) -> Usage:
         """The usage of one request, priced; `fresh`, `cached` and `written` are disjoint parts of its input, and
         `reasoning` is a part of its output.
 
@@ -79,7 +81,7 @@ class LLM(Protocol):
         ...
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """Its window, prices and so on."""
         ...
 
@@ -89,7 +91,7 @@ class LLM(Protocol):
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Reply:
         """Answer the conversation.
 
@@ -100,7 +102,7 @@ class LLM(Protocol):
             m3b.errors.Transient: the trouble outlasted the patience of the retry.
             m3b.errors.ContextOverflow: the conversation is longer than the window.
             m3b.errors.BadRequest: the provider will never accept this.
-            m3b.errors.Cancelled: `cancelled` said so.
+            m3b.errors.RunCancelled: `cancelled` said so.
         """
         ...
 

@@ -10,8 +10,8 @@ from m3b.errors import LLMError
 from m3b.messages import Message, Reply, ToolSpec, Usage
 
 from . import tokens
-from .base import Cancelled, Facts, OnWait
-from .error_mapping import translate
+from .base import IsCancelled, ModelFacts, OnWait
+from .error_mapping import map_error
 from .retry import Retry
 from .shapes import as_reply
 
@@ -34,11 +34,11 @@ class CallableLLM:
         function: Callable[..., Any],
         *,
         name: str = "",
-        facts: Facts | None = None,
+        facts: ModelFacts | None = None,
         retry: Retry | None = None,
     ) -> None:
         self.name = name or f"callable:{getattr(function, '__qualname__', type(function).__qualname__)}"
-        self.facts = facts or Facts(known=False)
+        self.facts = facts or ModelFacts(known=False)
         self._function = function
         self._retry = retry or Retry()
 
@@ -48,7 +48,7 @@ class CallableLLM:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Reply:
         """The function's answer, with ids for calls that have none, and estimated usage where it gives none.
 
@@ -66,7 +66,9 @@ class CallableLLM:
             calls.append(call)
         usage = reply.usage
         if usage == Usage():
-            usage = self.facts.usage(tokens.of_request(messages, tools), 0, tokens.of_reply(reply))
+            usage = self.facts.compute_usage(
+                tokens.estimate_request_tokens(messages, tools), 0, tokens.estimate_reply_tokens(reply)
+            )
         stop = "tools" if calls and reply.stop == "end" else reply.stop
         return replace(reply, calls=tuple(calls), usage=usage, stop=stop, model=reply.model or self.name)
 
@@ -74,7 +76,7 @@ class CallableLLM:
         try:
             return self._function(list(messages), list(tools))
         except Exception as error:  # a function of the user's raises what it likes
-            mapped_error = translate(error, self.name, "the function's own settings")
+            mapped_error = map_error(error, self.name, "the function's own settings")
             if isinstance(mapped_error, LLMError) and mapped_error is not error:
                 raise mapped_error from error
             raise

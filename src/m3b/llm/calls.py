@@ -11,19 +11,19 @@ import json
 import re
 from typing import Any
 
-from .python_text import parsed_with
+from .python_text import parse_with_retries
 
-Parsed = tuple[dict[str, Any], str]
+ParsedArguments = tuple[dict[str, Any], str]
 """The arguments, and an empty string or what is wrong with them (then the arguments are empty)."""
 
 _FENCE = re.compile(r"\A```[A-Za-z]*[ \t]*\n(.*?)\n?[ \t]*```\Z", re.DOTALL)
 _TRAILING_JUNK = re.compile(r"[\s}\]`;,]*|\s*</[A-Za-z_:]+>\s*")
 """What may follow a complete object and mean nothing: closers too many, a fence's end, one closing tag."""
 
-AROUND = 30
+EXCERPT_CHARACTERS = 30
 
 
-def parse_arguments(raw: Any) -> Parsed:
+def parse_arguments(raw: Any) -> ParsedArguments:
     """Read the arguments of one call.
 
     Args:
@@ -32,11 +32,11 @@ def parse_arguments(raw: Any) -> Parsed:
     if raw is None:
         return {}, ""
     if isinstance(raw, dict):
-        return _checked(raw)
+        return _validate_object(raw)
     if isinstance(raw, list):
         return _parse_object(raw)
     if not isinstance(raw, str):
-        return {}, f"The arguments are {_kind(raw)}. Send one JSON object, for example {{}}."
+        return {}, f"The arguments are {_describe_type(raw)}. Send one JSON object, for example {{}}."
     text = raw.strip()
     if not text:
         return {}, ""
@@ -44,7 +44,7 @@ def parse_arguments(raw: Any) -> Parsed:
     return _parse_text(fenced.group(1).strip() if fenced else text)
 
 
-def _parse_text(text: str) -> Parsed:
+def _parse_text(text: str) -> ParsedArguments:
     decoder = json.JSONDecoder(strict=False)  # raw newlines within strings have one reading only
     try:
         value, end = decoder.raw_decode(text)
@@ -61,28 +61,28 @@ def _parse_text(text: str) -> Parsed:
     return _parse_object(value)
 
 
-def _parse_object(value: Any) -> Parsed:
+def _parse_object(value: Any) -> ParsedArguments:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         value = value[0]
     if isinstance(value, str):
         return _parse_double_encoded(value)
     if not isinstance(value, dict):
-        return {}, f"The arguments are {_kind(value)}. Send one JSON object, for example {{}}."
-    return _checked(value)
+        return {}, f"The arguments are {_describe_type(value)}. Send one JSON object, for example {{}}."
+    return _validate_object(value)
 
 
-def _parse_double_encoded(value: str) -> Parsed:
+def _parse_double_encoded(value: str) -> ParsedArguments:
     """An object that was written as a JSON string of JSON: decoded once more, and strictly."""
     try:
         inner = json.loads(value)
     except (json.JSONDecodeError, RecursionError):
         inner = None
     if isinstance(inner, dict):
-        return _checked(inner)
+        return _validate_object(inner)
     return {}, f"The arguments are a string, {value[:60]!r}. Send one JSON object, for example {{}}."
 
 
-def _checked(value: dict[Any, Any]) -> Parsed:
+def _validate_object(value: dict[Any, Any]) -> ParsedArguments:
     """The object as plain JSON with text keys that any wire can carry."""
     try:
         json.dumps(value, allow_nan=False).encode()
@@ -99,7 +99,7 @@ def _parse_python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
     if len(text) > 1_000_000 or not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
     try:
-        value = parsed_with(ast.literal_eval, text)
+        value = parse_with_retries(ast.literal_eval, text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return None
     return value if isinstance(value, dict | list) else None
@@ -111,7 +111,7 @@ def _explain_error(text: str, error: Exception) -> str:
     position = f"line {error.lineno}, column {error.colno} (character {error.pos} of {len(text)})"
     if _is_truncated(text, error):
         return (
-            f"The JSON ends too early, at {position}, after {_tail(text)}; the output limit may have cut it."
+            f"The JSON ends too early, at {position}, after {_quote_end(text)}; the output limit may have cut it."
             " Nothing was run. Send the complete object, and long content in several smaller calls."
         )
     return (
@@ -125,14 +125,14 @@ def _is_truncated(text: str, error: json.JSONDecodeError) -> bool:
 
 
 def _quote_around(text: str, position: int) -> str:
-    start, end = max(0, position - AROUND), min(len(text), position + AROUND)
+    start, end = max(0, position - EXCERPT_CHARACTERS), min(len(text), position + EXCERPT_CHARACTERS)
     return repr(("..." if start else "") + text[start:end] + ("..." if end < len(text) else ""))
 
 
-def _tail(text: str) -> str:
-    return repr(("..." if len(text) > AROUND else "") + text[-AROUND:])
+def _quote_end(text: str) -> str:
+    return repr(("..." if len(text) > EXCERPT_CHARACTERS else "") + text[-EXCERPT_CHARACTERS:])
 
 
-def _kind(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     names = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "NoneType": "null"}
     return names.get(type(value).__name__, f"a {type(value).__name__}")

@@ -11,18 +11,18 @@ from types import ModuleType
 from typing import Any
 
 from . import keys, ledger
-from .error_mapping import translate
-from .served import plain
+from .error_mapping import map_error
+from .served import strip_credentials
 from .streaming import NotStreamed, TextStream
-from .wire import decoded
+from .wire import decode_json_text
 
 CONNECT_S = 6.0  # not 5: with their own defaults, 600 s and 5 s, an SDK refuses long replies that are not streamed
 
-Assemble = Callable[[Any, TextStream, str], Any]
+StreamAssembler = Callable[[Any, TextStream, str], Any]
 """(events of a stream, relay, model's name) to the decoded response."""
 
 
-class Sdk:
+class SdkClient:
     """One provider through its SDK.
 
     Args:
@@ -43,7 +43,7 @@ class Sdk:
         timeout_s: float,
         dump_options: Mapping[str, Any],
     ) -> None:
-        self._package, self._client_class, self._name = import_sdk, client_class, name
+        self._import_sdk, self._client_class, self._name = import_sdk, client_class, name
         self._key, self._base_url, self._timeout_s = key, base_url, timeout_s
         self._dump_options = dict(dump_options)
         self._client: Any = None
@@ -55,11 +55,11 @@ class Sdk:
     def __repr__(self) -> str:
         return f"Sdk({self._client_class}, {self._name}, {self._key!r}, base_url={self._base_url!r})"
 
-    def client(self) -> Any:
+    def get_client(self) -> Any:
         """The SDK's client, without retries of its own: waiting is m3b's to count and to cancel."""
         with self._lock:
             if self._client is None:
-                sdk = self._package()
+                sdk = self._import_sdk()
                 timeout = sdk.Timeout(self._timeout_s, connect=CONNECT_S)
                 is_local = self._base_url is not None and keys.is_loopback(self._base_url)
                 # A proxy of the environment must not be asked for this very machine.
@@ -68,7 +68,7 @@ class Sdk:
                     trust_env=not is_local,
                     timeout=timeout,
                     follow_redirects=False,
-                    event_hooks={"request": [ledger.hook(self._name)]},
+                    event_hooks={"request": [ledger.make_request_hook(self._name)]},
                 )
                 self._client = getattr(sdk, self._client_class)(
                     api_key=self._key.value,
@@ -84,7 +84,7 @@ class Sdk:
         method: Callable[[Any], Any],
         request: Mapping[str, Any],
         relay: TextStream,
-        assemble: Assemble,
+        assemble: StreamAssembler,
         stream_options: Mapping[str, Any] | None = None,
     ) -> Any:
         """The decoded response, streamed or not. Errors are raised outside the handler, so that none drags the SDK's
@@ -95,8 +95,8 @@ class Sdk:
             more: what a request for a stream says besides.
         """
         try:
-            create = method(self.client())
-            if relay.wanted and self.streams:
+            create = method(self.get_client())
+            if relay.has_listener and self.streams:
                 relay.restart()
                 try:
                     stream = create(stream=True, **request, **(stream_options or {}))
@@ -106,16 +106,18 @@ class Sdk:
                     self.streams = False
             answer = create(**request)
             self._has_answered = True
-            return answer.model_dump(**self._dump_options) if hasattr(answer, "model_dump") else decoded(answer)
+            return (
+                answer.model_dump(**self._dump_options) if hasattr(answer, "model_dump") else decode_json_text(answer)
+            )
         except Exception as error:  # noqa: BLE001 - the provider's boundary: whatever it is not, is raised unchanged
             self._has_answered = self._has_answered or isinstance(getattr(error, "status_code", None), int)
-            mapped_error = translate(
+            mapped_error = map_error(
                 error,
                 self._name,
                 self._key.source,
                 (self._key.value,),
                 address=self._format_address(),
-                answered=self._has_answered,
+                has_answered=self._has_answered,
             )
             failure: Exception = mapped_error or error
         raise failure
@@ -123,4 +125,4 @@ class Sdk:
     def _format_address(self) -> str:
         """Where requests go, as a message may show it."""
         url = getattr(self._client, "base_url", None) or self._base_url
-        return plain(str(url)).rstrip("/") if url else ""
+        return strip_credentials(str(url)).rstrip("/") if url else ""

@@ -8,7 +8,7 @@ from m3b.errors import BadRequest
 from m3b.messages import Message
 
 
-def check(messages: Sequence[Message]) -> None:
+def validate_conversation(messages: Sequence[Message]) -> None:
     """Accept a conversation that both wires accept.
 
     System turns come first; the first other turn is the user's; each call is answered exactly once, directly after

@@ -9,7 +9,7 @@ from typing import Any
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, Refused, Transient
 
-LONGEST = 600
+MAX_MESSAGE_CHARACTERS = 600
 """Characters of a provider's message that are passed on."""
 
 _OVERFLOW = re.compile(
@@ -27,7 +27,7 @@ _CONTENT_FILTER = re.compile(
     re.IGNORECASE,
 )
 _MALFORMED_CALL = re.compile(r"tool_use_failed|failed to call a function", re.IGNORECASE)  # the model's slip: ask again
-_KINDS = {408: "time-out", 429: "rate limit", 503: "overload", 504: "time-out", 529: "overload"}
+_KIND_BY_STATUS = {408: "time-out", 429: "rate limit", 503: "overload", 504: "time-out", 529: "overload"}
 _STATUS_BY_TYPE = {
     "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
     "request_too_large": 413, "rate_limit_error": 429, "rate_limit_exceeded": 429, "api_error": 500,
@@ -39,14 +39,14 @@ _CONNECTION_ERRORS = ("Timeout", "ConnectionError", "ConnectError", "TransportEr
 _DECODING_ERRORS = ("JSONDecodeError", "ResponseValidationError", "DecodingError", "UnicodeDecodeError")
 
 
-def translate(
+def map_error(
     error: Exception,
-    who: str,
+    model_name: str,
     key_source: str,
     secrets: Iterable[str] = (),
     *,
     address: str = "",
-    answered: bool = True,
+    has_answered: bool = True,
 ) -> LLMError | None:
     """The m3b error for what an SDK or HTTP library raised, or None for an exception of another kind.
 
@@ -64,31 +64,27 @@ def translate(
     if isinstance(error, LLMError):
         return error
     if address and (reason := _find_connection_failure(error)):
-        message = (
-            f"{who}: no connection to {address} ({reason}). Check the address, the network, and that the server runs."
-        )
-        return Transient(message, kind="lost connection" if answered else "unreachable")
-    message = redact(_message(error), secrets)
+        message = f"{model_name}: no connection to {address} ({reason}). Check the address, the network, and that the server runs."
+        return Transient(message, kind="lost connection" if has_answered else "unreachable")
+    message = redact(_extract_message(error), secrets)
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) or isinstance(status, bool) or status < 400:
         status = _find_status_in_body(getattr(error, "body", None))
     if status:
-        return by_status(status, message, who, key_source, retry_after(_headers(error)))
+        return map_status(status, message, model_name, key_source, parse_retry_after(_get_headers(error)))
     class_names = [kind.__name__ for kind in type(error).__mro__]
     if any(name.endswith(_CONNECTION_ERRORS) for name in class_names) or isinstance(
         error, TimeoutError | ConnectionError
     ):
         kind = "time-out" if any("Timeout" in name for name in class_names) else "lost connection"
         from_address = f" from {address}" if address else ""
-        message = (
-            f"{who}: no answer{from_address} ({type(error).__name__}: {message}). Check the network and the address."
-        )
+        message = f"{model_name}: no answer{from_address} ({type(error).__name__}: {message}). Check the network and the address."
         return Transient(message, kind=kind)
     if any(name.endswith(_DECODING_ERRORS) for name in class_names):
-        message = f"{who}: the answer was no valid JSON ({type(error).__name__}: {message})."
+        message = f"{model_name}: the answer was no valid JSON ({type(error).__name__}: {message})."
         return Transient(message, kind="garbled answer")
     if any(name in ("OpenAIError", "AnthropicError") for name in class_names):
-        return BadRequest(f"{who}: {type(error).__name__}: {message}")
+        return BadRequest(f"{model_name}: {type(error).__name__}: {message}")
     return None
 
 
@@ -104,13 +100,13 @@ def _find_connection_failure(error: BaseException | None) -> str:
     return redact(reason or "no reason given") if class_names & {"ConnectError", "ProxyError"} else ""
 
 
-def within(body: Any, who: str) -> LLMError | None:
+def find_error_in_body(body: Any, model_name: str) -> LLMError | None:
     """The error that a response holds although its status says that all is well, if it holds one."""
     if not (status := _find_status_in_body(body)):
         return None
     error = body.get("error", body)
     message = error.get("message") if isinstance(error, dict) else None
-    return by_status(status, redact(str(message or error)), who, "its usual variable", None)
+    return map_status(status, redact(str(message or error)), model_name, "its usual variable", None)
 
 
 def _find_status_in_body(body: Any) -> int:
@@ -126,22 +122,22 @@ def _find_status_in_body(body: Any) -> int:
     return 0
 
 
-def by_status(status: int, said: str, who: str, key_source: str, after: float | None) -> LLMError:
+def map_status(status: int, message: str, model_name: str, key_source: str, retry_after_s: float | None) -> LLMError:
     """The m3b error for a status and the provider's words."""
-    heading = f"{who}: HTTP {status}: {said}"
-    if status in (400, 403, 422, 451) and _CONTENT_FILTER.search(said):
+    heading = f"{model_name}: HTTP {status}: {message}"
+    if status in (400, 403, 422, 451) and _CONTENT_FILTER.search(message):
         return Refused(f"{heading} The provider's content filter declined. Rephrase the request, or use another model.")
-    if status == 400 and _MALFORMED_CALL.search(said):
-        return Transient(heading, after, "garbled answer")
+    if status == 400 and _MALFORMED_CALL.search(message):
+        return Transient(heading, retry_after_s, "garbled answer")
     if status in (401, 403):
         return Authentication(f"{heading} The key came from {key_source}; set it to a valid key for this model.")
-    too_long = (_TOO_LARGE if status == 429 else _OVERFLOW).search(said)
+    too_long = (_TOO_LARGE if status == 429 else _OVERFLOW).search(message)
     if status == 413 or (status in (400, 422, 429, 500) and too_long):
         return ContextOverflow(f"{heading} The conversation is too long for this model; shorten it.")
-    if status == 402 or (status in (400, 429) and _NO_CREDIT.search(said)):
+    if status == 402 or (status in (400, 429) and _NO_CREDIT.search(message)):
         return BadRequest(f"{heading} The account cannot pay for requests; waiting will not help. Check its billing.")
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
-        return Transient(heading, after, _KINDS.get(status, "server error"))
+        return Transient(heading, retry_after_s, _KIND_BY_STATUS.get(status, "server error"))
     if status == 404:
         return BadRequest(f"{heading} Check the model's name and the address (most servers want it to end in /v1).")
     return BadRequest(heading)
@@ -153,10 +149,10 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
         if len(secret) >= 6:
             text = text.replace(secret, "[key]")
     text = " ".join(_SECRETS.sub("[key]", text).split())
-    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[:MAX_MESSAGE_CHARACTERS] + "..."
 
 
-def retry_after(headers: Any, now: float | None = None) -> float | None:
+def parse_retry_after(headers: Any, now: float | None = None) -> float | None:
     """Seconds that `retry-after-ms` or `Retry-After` (a number, or an HTTP date) asks to wait, if they do."""
     get_header = getattr(headers, "get", None)
     if get_header is None:
@@ -174,11 +170,11 @@ def retry_after(headers: Any, now: float | None = None) -> float | None:
     return max(0.0, date.timestamp() - (time.time() if now is None else now))
 
 
-def _headers(error: Exception) -> Any:
+def _get_headers(error: Exception) -> Any:
     return getattr(getattr(error, "response", None), "headers", None)
 
 
-def _message(error: Exception) -> str:
+def _extract_message(error: Exception) -> str:
     """The provider's own words where the body has them (OpenAI's and Anthropic's shapes), else the exception's."""
     body = getattr(error, "body", None)
     error_body = body.get("error", body) if isinstance(body, dict) else None

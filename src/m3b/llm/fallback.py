@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from m3b.errors import ContextOverflow, LLMError, Refused, WrongUse
+from m3b.errors import ContextOverflow, LLMError, Refused, UsageError
 from m3b.messages import Message, Reply, ToolSpec
 
-from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
-from .streaming import ask
+from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
+from .streaming import ask_llm
 
 
-class Fallback:
+class FallbackLLM:
     """Asks the first model; once it has failed for good, the next, and so on.
 
     For good is: its patience is at an end, its key is refused, it will never take the request, its provider's filter or
@@ -31,9 +31,9 @@ class Fallback:
 
     def __init__(self, models: Sequence[LLM]) -> None:
         if len(models) < 2:
-            raise WrongUse("A fallback needs at least two models: first|second.")
+            raise UsageError("A fallback needs at least two models: first|second.")
         self._models = tuple(models)
-        self._at = 0
+        self._current = 0
 
     @property
     def name(self) -> str:
@@ -45,9 +45,9 @@ class Fallback:
         return "|".join(spec_of(model) for model in self._models)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """Those of the model at work, within the smallest window of those that may still take over."""
-        remaining = [model.facts for model in self._models[self._at :]]
+        remaining = [model.facts for model in self._models[self._current :]]
         window = min(facts.window for facts in remaining)
         return replace(remaining[0], window=window, max_output=min(facts.max_output for facts in remaining))
 
@@ -57,20 +57,20 @@ class Fallback:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`; the error of the last model is the one that is raised."""
-        for index in range(self._at, len(self._models)):
+        for index in range(self._current, len(self._models)):
             model, is_last = self._models[index], index == len(self._models) - 1
             try:
-                reply = ask(model, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+                reply = ask_llm(model, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
             except ContextOverflow:
                 raise
             except LLMError as failure:
                 if is_last:
                     raise
-                self._at = self._at if isinstance(failure, Refused) else index + 1
+                self._current = self._current if isinstance(failure, Refused) else index + 1
                 reason = str(failure)
             else:
                 if reply.stop != "refusal" or is_last:

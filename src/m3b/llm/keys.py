@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from m3b.errors import Authentication
 
-OWN_SERVER = "M3B_API_KEY"
+CUSTOM_SERVER_KEY_VARIABLE = "M3B_API_KEY"
 """The variable with the key of a server named after `@`. A provider's own key is never sent to another host."""
 
 NO_KEY = "none"
@@ -44,7 +44,7 @@ def is_loopback(base_url: str) -> bool:
         return False
 
 
-def find(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key:
+def find_key(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key:
     """The key for a provider, or for the server that `base_url` names.
 
     Args:
@@ -55,7 +55,7 @@ def find(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key
     Raises:
         Authentication: no variable is set; the message names the one to set.
     """
-    candidates = variables if base_url is None else (OWN_SERVER,)
+    candidates = variables if base_url is None else (CUSTOM_SERVER_KEY_VARIABLE,)
     for variable in candidates:
         value = os.environ.get(variable, "").strip()
         if value:
@@ -64,7 +64,7 @@ def find(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key
         return Key(NO_KEY, "nowhere: no key is needed")
     if base_url is not None:
         raise Authentication(
-            f"{provider} at {base_url}: no key. Set {OWN_SERVER} to this server's key, or to {NO_KEY!r} if it needs"
+            f"{provider} at {base_url}: no key. Set {CUSTOM_SERVER_KEY_VARIABLE} to this server's key, or to {NO_KEY!r} if it needs"
             " none. The provider's own key is not sent to other hosts."
         )
     raise Authentication(f"{provider}: no key. Set {' or '.join(candidates)} in the environment.")

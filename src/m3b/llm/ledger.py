@@ -19,35 +19,35 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import Failed
-from m3b.jsonlines import objects
+from m3b.errors import RunFailed
+from m3b.jsonlines import iter_objects
 from m3b.messages import Message, Reply, ToolSpec, Usage
 
-from .base import LLM, Facts
+from .base import LLM, ModelFacts
 from .keys import is_loopback
 
-FILE = "ledger.jsonl"
+LEDGER_FILE = "ledger.jsonl"
 
 _sink: contextvars.ContextVar[Callable[[dict[str, Any]], None] | None] = contextvars.ContextVar("m3b_sent")
 
 
-def hook(model: str) -> Callable[[Any], None]:
+def make_request_hook(model: str) -> Callable[[Any], None]:
     """A request hook for an HTTP client: tells the ledger of whoever asks what is about to leave.
 
     Args:
         model: the name of the model that the client serves.
     """
 
-    def note(request: Any) -> None:
+    def record_request(request: Any) -> None:
         if (sink := _sink.get(None)) is not None:
             body = request.read()
             destination = {
                 "host": request.url.netloc.decode("ascii", "replace").rsplit("@")[-1],
                 "path": request.url.path,
             }
-            sink({"model": model, **destination, **_measure(body)})
+            sink({"model": model, **destination, **_digest_body(body)})
 
-    return note
+    return record_request
 
 
 class Ledger:
@@ -58,9 +58,9 @@ class Ledger:
         self._lock = threading.Lock()
         self.failure: OSError | None = None
 
-    def of(self, llm: LLM, role: str) -> Metered:
+    def meter(self, llm: LLM, role: str) -> MeteredLLM:
         """The model, with everything that it is asked written down under the role's name."""
-        return Metered(llm, self, role)
+        return MeteredLLM(llm, self, role)
 
     def write(self, kind: str, role: str, line: dict[str, Any]) -> None:
         """Append a line. A failure is kept and not raised: this is called from within HTTP clients, which would take
@@ -76,17 +76,19 @@ class Ledger:
         except OSError as error:
             self.failure = error
 
-    def check(self) -> None:
+    def raise_on_failure(self) -> None:
         """To be called after each answer.
 
         Raises:
             Failed: a line could not be written, so that what leaves the machine would go unrecorded.
         """
         if self.failure is not None:
-            raise Failed(f"The ledger {self.file} cannot be written ({self.failure.strerror}). Make room on the disk.")
+            raise RunFailed(
+                f"The ledger {self.file} cannot be written ({self.failure.strerror}). Make room on the disk."
+            )
 
 
-class Metered:
+class MeteredLLM:
     """An LLM whose requests are written to a ledger."""
 
     def __init__(self, llm: LLM, ledger: Ledger, role: str) -> None:
@@ -97,7 +99,7 @@ class Metered:
         return self.llm.name
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         return self.llm.facts
 
     @property
@@ -120,7 +122,7 @@ class Metered:
             self.ledger.write("sent", self.role, line)
 
         try:
-            with _watching(record_request):
+            with _use_sink(record_request):
                 reply = self.llm.ask(messages, tools, **options)
         except BaseException as error:  # written down whatever it was, and raised again
             failure = {"model": self.name, "error": type(error).__name__, "requests": request_count}
@@ -129,28 +131,28 @@ class Metered:
         if not request_count:
             request = [*map(asdict, messages), *map(asdict, tools)]
             body = json.dumps(request, default=repr).encode("utf-8", "replace")
-            self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_measure(body)})
+            self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_digest_body(body)})
         self.ledger.write(
-            "answered", self.role, {**_answer(self.name, reply, start), "requests": max(request_count, 1)}
+            "answered", self.role, {**_format_answer(self.name, reply, start), "requests": max(request_count, 1)}
         )
-        self.ledger.check()
+        self.ledger.raise_on_failure()
         return reply
 
 
-def _answer(name: str, reply: Reply, begin: float) -> dict[str, Any]:
+def _format_answer(name: str, reply: Reply, start: float) -> dict[str, Any]:
     usage = asdict(reply.usage)
     usage.pop("requests")
     usage["cost_usd"] = round(usage["cost_usd"], 8)
-    seconds = round(time.monotonic() - begin, 3)
+    seconds = round(time.monotonic() - start, 3)
     return {"model": name, "answered_by": reply.model, "stop": reply.stop, **usage, "seconds": seconds}
 
 
-def _measure(body: bytes) -> dict[str, Any]:
+def _digest_body(body: bytes) -> dict[str, Any]:
     return {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
 
 
 @contextlib.contextmanager
-def _watching(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+def _use_sink(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     token = _sink.set(sink)
     try:
         yield
@@ -158,15 +160,15 @@ def _watching(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
         _sink.reset(token)
 
 
-def read(file: Path) -> list[dict[str, Any]]:
+def read_ledger(file: Path) -> list[dict[str, Any]]:
     """The lines of a ledger; a torn one is left out, a missing file is empty."""
-    return list(objects(file))
+    return list(iter_objects(file))
 
 
-def summary(file: Path) -> dict[str, dict[str, Any]]:
+def summarize_by_model(file: Path) -> dict[str, dict[str, Any]]:
     """For each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
     models: dict[str, dict[str, Any]] = {}
-    for line in read(file):
+    for line in read_ledger(file):
         entry = models.setdefault(line["model"], {"hosts": [], "requests": 0, "bytes": 0, "usage": Usage()})
         if line["what"] == "sent":
             entry["requests"] += 1
@@ -182,7 +184,7 @@ def summary(file: Path) -> dict[str, dict[str, Any]]:
     return models
 
 
-def by_host(file: Path) -> list[dict[str, Any]]:
+def summarize_by_host(file: Path) -> list[dict[str, Any]]:
     """For each host and model: requests and bytes that were sent there, tokens and cost of its answers.
 
     An answer is counted for where the role's last request went, which of a fallback chain is the model that answered;
@@ -190,7 +192,7 @@ def by_host(file: Path) -> list[dict[str, Any]]:
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     last_request: dict[str, tuple[str, str]] = {}
-    for line in read(file):
+    for line in read_ledger(file):
         role = str(line.get("role", ""))
         if line["what"] == "sent":
             host, model = last_request[role] = (line["host"], line["model"])

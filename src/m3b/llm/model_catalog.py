@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
-from .base import Facts
+from .base import ModelFacts
 
-OVERRIDE = "M3B_MODELS"
+CATALOG_VARIABLE = "M3B_MODELS"
 
-MAX_REPLY = 32_000
+MAX_REPLY_TOKENS = 32_000
 """Tokens of output that m3b asks for at most: enough for any file an agent writes, and done within a time-out."""
 
 _DATE_SUFFIX = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
@@ -30,10 +30,10 @@ _REMARKS = ("why", "ended")
 _UNPRICED: dict[str, Any] = {
     "price_in": None, "price_cached": None, "price_out": None, "price_cache_write": None, "wire": "",
 }  # fmt: skip
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
-def lookup(provider: str, model: str, *, priced: bool = True, unknown: Facts | None = None) -> Facts:
+def look_up(provider: str, model: str, *, priced: bool = True, default: ModelFacts | None = None) -> ModelFacts:
     """The facts of a model.
 
     Looked for as `provider:model`, then `model`, each as given and then without a date at its end or an owner before a
@@ -48,46 +48,48 @@ def lookup(provider: str, model: str, *, priced: bool = True, unknown: Facts | N
     Raises:
         WrongUse: the file that `M3B_MODELS` names cannot be used.
     """
-    user_models = _read(os.environ.get(OVERRIDE, ""))
-    for name in _names(provider, model):
+    user_models = _load_user_models(os.environ.get(CATALOG_VARIABLE, ""))
+    for name in _list_candidate_names(provider, model):
         if name in user_models:
-            return _facts(user_models[name])
-        if name in _shipped():
-            entry = _shipped()[name]
-            facts = _facts(entry)
+            return _to_facts(user_models[name])
+        if name in _load_shipped_models():
+            entry = _load_shipped_models()[name]
+            facts = _to_facts(entry)
             if priced and entry.get("ended", "9999") <= datetime.now(UTC).date().isoformat():
-                _say(provider, model, f"its vendor ended it on {entry['ended']}. Newer ones are in docs/llm.md.")
+                _warn_once(provider, model, f"its vendor ended it on {entry['ended']}. Newer ones are in docs/llm.md.")
             return facts if priced else replace(facts, **_UNPRICED)
-    default_facts = unknown or Facts(known=False)
-    _say(
+    default_facts = default or ModelFacts(known=False)
+    _warn_once(
         provider,
         model,
         f"it is not in m3b's list of models: a window of {default_facts.window} tokens and {default_facts.max_output} of output are"
-        f" assumed, its price is unknown, and a cost limit cannot hold it. Name a JSON file in {OVERRIDE} to say better"
+        f" assumed, its price is unknown, and a cost limit cannot hold it. Name a JSON file in {CATALOG_VARIABLE} to say better"
         " (docs/llm.md).",
     )
     return default_facts
 
 
-def spelled_out(model: str) -> list[str]:
+def suggest_specs(model: str) -> list[str]:
     """`provider:model` for a listed model whose name was given without its provider."""
     lower_name = model.strip().lower()
-    return [name for name in _shipped() if name.partition(":")[2] == lower_name and not name.startswith("any:")]
+    return [
+        name for name in _load_shipped_models() if name.partition(":")[2] == lower_name and not name.startswith("any:")
+    ]
 
 
-def _say(provider: str, model: str, what: str) -> None:
+def _warn_once(provider: str, model: str, message: str) -> None:
     """Warn, once for each model."""
-    if (name := f"{provider}:{model}") not in _said:
-        _said.add(name)
-        logging.getLogger("m3b.llm").warning("%s: %s", name, what)
+    if (name := f"{provider}:{model}") not in _warned:
+        _warned.add(name)
+        logging.getLogger("m3b.llm").warning("%s: %s", name, message)
 
 
-def as_of() -> str:
+def get_catalog_date() -> str:
     """The day on which the shipped list was last true."""
-    return str(json.loads(_text())["as_of"])
+    return str(json.loads(_read_catalog_text())["as_of"])
 
 
-def _names(provider: str, model: str) -> list[str]:
+def _list_candidate_names(provider: str, model: str) -> list[str]:
     undated_name = _DATE_SUFFIX.sub("", model)
     base_name = undated_name.rsplit("/", 1)[-1]
     names = [candidate for name in (model, undated_name, base_name) for candidate in (f"{provider}:{name}", name)]
@@ -96,63 +98,69 @@ def _names(provider: str, model: str) -> list[str]:
     return list(dict.fromkeys(name.lower() for name in names))
 
 
-def _text() -> str:
+def _read_catalog_text() -> str:
     return Path(__file__).with_name("models.json").read_text("utf-8")
 
 
 @cache
-def _shipped() -> dict[str, dict[str, Any]]:
-    models = {name.lower(): facts for name, facts in json.loads(_text())["models"].items()}
+def _load_shipped_models() -> dict[str, dict[str, Any]]:
+    models = {name.lower(): facts for name, facts in json.loads(_read_catalog_text())["models"].items()}
     # Open models are served by many; the provider in the key is then the one whose prices they are.
     return models | {name.split(":", 1)[1]: facts for name, facts in models.items() if name.startswith("any:")}
 
 
-def own_default(provider: str) -> str:
+def find_user_default(provider: str) -> str:
     """The model that the file of `M3B_MODELS` gives a provider's name alone, below `defaults`; empty without one.
 
     Raises:
         WrongUse: the file cannot be used.
     """
-    path = os.environ.get(OVERRIDE, "")
-    data = _loaded(path) if path else {}
+    path = os.environ.get(CATALOG_VARIABLE, "")
+    data = _load_json(path) if path else {}
     defaults = data.get("defaults", {}) if isinstance(data, dict) else {}
     if not isinstance(defaults, dict) or not all(
         isinstance(model, str) and model.strip() for model in defaults.values()
     ):
-        raise WrongUse(f'{OVERRIDE}={path}: "defaults" must be an object of texts, e.g. {{"openai": "gpt-5.4"}}.')
+        raise UsageError(
+            f'{CATALOG_VARIABLE}={path}: "defaults" must be an object of texts, e.g. {{"openai": "gpt-5.4"}}.'
+        )
     return str(defaults.get(provider, "")).strip()
 
 
-def _loaded(path: str) -> Any:
+def _load_json(path: str) -> Any:
     try:
         return json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise WrongUse(f"{OVERRIDE}={path}: {error}. Name a JSON file like src/m3b/llm/models.json.") from error
+        raise UsageError(
+            f"{CATALOG_VARIABLE}={path}: {error}. Name a JSON file like src/m3b/llm/models.json."
+        ) from error
 
 
-def _read(path: str) -> dict[str, dict[str, Any]]:
+def _load_user_models(path: str) -> dict[str, dict[str, Any]]:
     if not path:
         return {}
-    data = _loaded(path)
+    data = _load_json(path)
     has_sections = isinstance(data, dict) and ("models" in data or "defaults" in data)
     models = data.get("models", {}) if has_sections else data
     if not isinstance(models, dict):
-        raise WrongUse(
-            f'{OVERRIDE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
+        raise UsageError(
+            f'{CATALOG_VARIABLE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
         )
     for name, facts in models.items():
         if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, *_REMARKS}:
-            raise WrongUse(f"{OVERRIDE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}.")
-        if invalid_keys := [key for key in facts if not _number(key, facts[key])]:
-            raise WrongUse(
-                f"{OVERRIDE}={path}: {name!r}: {invalid_keys[0]} is {facts[invalid_keys[0]]!r}. window and "
+            raise UsageError(
+                f"{CATALOG_VARIABLE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}."
+            )
+        if invalid_keys := [key for key in facts if not _is_valid_value(key, facts[key])]:
+            raise UsageError(
+                f"{CATALOG_VARIABLE}={path}: {name!r}: {invalid_keys[0]} is {facts[invalid_keys[0]]!r}. window and "
                 f"max_output are whole numbers"
                 " above 0, prices are numbers, tools and vision are true or false."
             )
     return {name.lower(): facts for name, facts in models.items()}
 
 
-def _number(key: str, value: Any) -> bool:
+def _is_valid_value(key: str, value: Any) -> bool:
     if key in ("tools", "vision"):
         return isinstance(value, bool)
     if key in ("wire", *_REMARKS):
@@ -162,8 +170,8 @@ def _number(key: str, value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
 
 
-def _facts(entry: dict[str, Any]) -> Facts:
+def _to_facts(entry: dict[str, Any]) -> ModelFacts:
     fields = {_FIELDS[key]: value for key, value in entry.items() if key in _FIELDS}
-    facts = Facts(**fields)
-    reply_limit = min(facts.max_output, MAX_REPLY, max(1, facts.window // 4))
-    return Facts(**{**fields, "max_output": reply_limit})
+    facts = ModelFacts(**fields)
+    reply_limit = min(facts.max_output, MAX_REPLY_TOKENS, max(1, facts.window // 4))
+    return ModelFacts(**{**fields, "max_output": reply_limit})

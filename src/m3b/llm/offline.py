@@ -7,28 +7,28 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 from . import keys
 from .base import LLM, spec_of
 from .presets import PROVIDERS
-from .specs import RULES, parse, shown
+from .specs import RULES, parse_spec, quote_spec
 
-VARIABLE = "M3B_OFFLINE"
+OFFLINE_VARIABLE = "M3B_OFFLINE"
 """Set to anything but nothing, 0, false or no, it forbids other machines to all that this environment starts."""
 
-LOCAL = (
-    f"With --offline (offline=True, {VARIABLE}) there are {RULES}, a function of your own, or a server on this machine:"
+LOCAL_ALTERNATIVES = (
+    f"With --offline (offline=True, {OFFLINE_VARIABLE}) there are {RULES}, a function of your own, or a server on this machine:"
     " PROVIDER:MODEL@http://127.0.0.1:PORT/v1."
 )
 
 
-def demanded(offline: bool = False) -> bool:
+def is_offline(offline: bool = False) -> bool:
     """Whether other machines are forbidden, by the caller or by the environment."""
-    return offline or os.environ.get(VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
+    return offline or os.environ.get(OFFLINE_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
 
 
-def check(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
+def forbid_remote_models(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
     """That no model of these is asked over a network, members of fallback chains and recorded models included.
 
     A vendor's own address counts as another machine whatever `OPENAI_BASE_URL` says, and so does a provider of another
@@ -47,7 +47,9 @@ def check(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
             continue
         for spec in chain.split("|"):
             if host := _find_remote_host(spec, is_spec=isinstance(model, str)):
-                raise WrongUse(f"{shown(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL}")
+                raise UsageError(
+                    f"{quote_spec(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL_ALTERNATIVES}"
+                )
 
 
 def _find_remote_host(spec: str, *, is_spec: bool) -> str:
@@ -62,8 +64,8 @@ def _find_remote_host(spec: str, *, is_spec: bool) -> str:
     if spec.startswith("record:"):
         return _find_remote_host(spec.split(":", 2)[2] if spec.count(":") > 1 else "", is_spec=is_spec)
     try:
-        provider, _, base_url = parse(spec)
-    except WrongUse:
+        provider, _, base_url = parse_spec(spec)
+    except UsageError:
         if is_spec:
             raise
         return ""

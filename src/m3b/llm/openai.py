@@ -13,17 +13,17 @@ from m3b.messages import Message, Reply, ToolSpec
 
 from . import keys, stream_openai, tokens, wire_openai
 from . import model_catalog as known
-from .base import Cancelled, Facts, OnText, OnWait
-from .client import Sdk
-from .conversation import check
+from .base import IsCancelled, ModelFacts, OnText, OnWait
+from .client import SdkClient
+from .conversation import validate_conversation
 from .retry import Retry
 from .streaming import TextStream
 
-_ELSEWHERE = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
+_RESPONSES_ONLY = re.compile(r"(?:only|must|use)\b[^.]{0,60}v1/responses\b[^.]{0,20}(?:not|instead)", re.IGNORECASE)
 """How OpenAI says that it serves a model on its responses protocol alone."""
 
 
-def _package() -> ModuleType:
+def _import_sdk() -> ModuleType:
     import openai
 
     return openai
@@ -57,7 +57,7 @@ class OpenAI:
         base_url: str | None = None,
         key: keys.Key | None = None,
         provider: str = "openai",
-        facts: Facts | None = None,
+        facts: ModelFacts | None = None,
         retry: Retry | None = None,
         timeout_s: float = 600.0,
         spec: str = "",
@@ -66,15 +66,15 @@ class OpenAI:
     ) -> None:
         self.name = f"{provider}:{model}"
         self.spec = spec or self.name
-        self.facts = facts or known.lookup(provider, model, priced=provider != "openai" or base_url is None)
+        self.facts = facts or known.look_up(provider, model, priced=provider != "openai" or base_url is None)
         self._model = model
         self._base_url = base_url
         self._retry = retry or Retry()
-        self._sdk = Sdk(
-            _package,
+        self._sdk = SdkClient(
+            _import_sdk,
             "OpenAI",
             name=self.name,
-            key=key or keys.find(("OPENAI_API_KEY",), base_url, provider),
+            key=key or keys.find_key(("OPENAI_API_KEY",), base_url, provider),
             base_url=base_url,
             timeout_s=timeout_s,
             dump_options={"mode": "python", "warnings": False},
@@ -93,11 +93,11 @@ class OpenAI:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`; the request is for a stream where `on_text` is given, and the reply is the same."""
-        check(messages)
+        validate_conversation(messages)
         relay = TextStream(on_text, cancelled)
         reply = self._retry.run(partial(self._request_with_adaptation, messages, tools, relay), on_wait, relay.poll)
         relay.drain()
@@ -126,7 +126,7 @@ class OpenAI:
             self._limit_name = "max_tokens"
             return True
         refuses_reasoning = re.search(r"tools.*reasoning_effort|reasoning_effort.*tools", refusal)
-        needs_responses = _ELSEWHERE.search(refusal) or (refuses_reasoning and self._base_url is None)
+        needs_responses = _RESPONSES_ONLY.search(refusal) or (refuses_reasoning and self._base_url is None)
         if needs_responses and not self._uses_responses:
             self._uses_responses = True
             return True
@@ -146,14 +146,14 @@ class OpenAI:
     def _get_extra_body(self) -> dict[str, Any]:
         return dict(self._options.get("extra_body", {}))
 
-    def _respond(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
+    def _request_by_responses(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         """One request by the responses protocol."""
         from . import wire_responses
 
         request = wire_responses.to_request(messages, tools, self.facts.max_output, self._thoughts, self.facts.vision)
         request["model"] = self._model
-        body = self._sdk.send(lambda client: client.responses.create, request, relay, stream_openai.responded)
-        request_tokens = tokens.of_request(messages, tools)
+        body = self._sdk.send(lambda client: client.responses.create, request, relay, stream_openai.assemble_response)
+        request_tokens = tokens.estimate_request_tokens(messages, tools)
         used_ids = frozenset(call.id for message in messages for call in message.calls)
         reply, thoughts = wire_responses.to_reply(body, self.name, self.facts, request_tokens, used_ids)
         self._thoughts.update(thoughts)
@@ -161,7 +161,7 @@ class OpenAI:
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], relay: TextStream) -> Reply:
         if self._uses_responses:
-            return self._respond(messages, tools, relay)
+            return self._request_by_responses(messages, tools, relay)
         request: dict[str, Any] = {
             "model": self._model,
             "messages": wire_openai.to_messages(messages, self._extras, self.facts.vision),
@@ -171,9 +171,13 @@ class OpenAI:
         if tools:
             request["tools"] = wire_openai.to_tools(tools)
         body = self._sdk.send(
-            lambda client: client.chat.completions.create, request, relay, stream_openai.assembled, self._stream_options
+            lambda client: client.chat.completions.create,
+            request,
+            relay,
+            stream_openai.assemble_completion,
+            self._stream_options,
         )
-        request_tokens = tokens.of_request(messages, tools)
+        request_tokens = tokens.estimate_request_tokens(messages, tools)
         used_ids = frozenset(call.id for message in messages for call in message.calls)
         reply, extras = wire_openai.to_reply(body, self.name, self.facts, request_tokens, used_ids)
         self._extras.update(extras)

@@ -63,7 +63,7 @@ PROVIDERS: dict[str, Provider] = {
 }  # fmt: skip
 
 
-PAPER: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+PAPER_MODELS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "Claude 3.7 Sonnet",
         ("anthropic:claude-3-7-sonnet-20250219", "openrouter:anthropic/claude-3.7-sonnet"),

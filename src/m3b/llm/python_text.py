@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-Read = TypeVar("Read")
-TRIES = 5
+ParsedT = TypeVar("ParsedT")
+MAX_TRIES = 5
 
 
-def parsed_with(parse: Callable[[str], Read], source: str) -> Read:
+def parse_with_retries(parse: Callable[[str], ParsedT], source: str) -> ParsedT:
     """What `parse` (`ast.parse`, `ast.literal_eval`) makes of `source`. Its errors are raised as they are."""
-    for _ in range(TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         try:
             return parse(source)
         except SystemError:

@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from m3b.messages import Message, Picture, Reply, ToolCall, Usage
+from m3b.messages import ImageContent, Message, Reply, ToolCall, Usage
 
 Json = dict[str, Any]
 
-SCRIPTS = ("run_script",)
+SCRIPT_TOOLS = ("run_script",)
 """Tools whose results hold what a program printed."""
 
-LONGEST_DIFF = 60
+MAX_DIFF_LINES = 60
 """Lines of a difference that are shown."""
 
 _VOLATILE_PATTERNS = (
@@ -60,7 +60,7 @@ class Exchange:
     text: str = ""
 
 
-def exchanges(lines: Sequence[Json]) -> list[Exchange]:
+def parse_exchanges(lines: Sequence[Json]) -> list[Exchange]:
     """The exchanges of a recording's lines, requests whole again.
 
     Raises:
@@ -80,19 +80,19 @@ def exchanges(lines: Sequence[Json]) -> list[Exchange]:
                 Exchange(messages, offered_tools, waits=waits, error=line["error"], text=line["text"])
             )
         else:
-            parsed_exchanges.append(Exchange(messages, offered_tools, reply_of(line["reply"]), waits))
+            parsed_exchanges.append(Exchange(messages, offered_tools, reply_from_json(line["reply"]), waits))
     return parsed_exchanges
 
 
-def common(before: Sequence[Json], now: Sequence[Json]) -> int:
+def count_common_messages(previous: Sequence[Json], current: Sequence[Json]) -> int:
     """How many messages at the beginning are the same."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(previous, current, strict=False)))
 
 
 # --- JSON and back -----------------------------------------------------------------------------------------------
 
 
-def message_json(message: Message) -> Json:
+def message_to_json(message: Message) -> Json:
     """A message without its empty parts."""
     calls = [_call_to_json(call) for call in message.calls]
     images = [
@@ -104,21 +104,23 @@ def message_json(message: Message) -> Json:
     return {key: value for key, value in fields.items() if value or key == "role"}
 
 
-def message_of(raw: Json) -> Message:
+def message_from_json(raw: Json) -> Message:
     """The message that `message_json` wrote."""
-    images = tuple(Picture(base64.b64decode(image["data"]), image["media_type"]) for image in raw.get("images", ()))
+    images = tuple(
+        ImageContent(base64.b64decode(image["data"]), image["media_type"]) for image in raw.get("images", ())
+    )
     calls = tuple(ToolCall(**call) for call in raw.get("calls", ()))
     text, call_id = raw.get("text", ""), raw.get("call_id", "")
     return Message(raw["role"], text, calls, call_id, bool(raw.get("is_error", False)), images)
 
 
-def reply_json(reply: Reply) -> Json:
+def reply_to_json(reply: Reply) -> Json:
     """A reply, its usage included."""
     calls = [_call_to_json(call) for call in reply.calls]
     return {"text": reply.text, "calls": calls, "stop": reply.stop, "model": reply.model, "usage": asdict(reply.usage)}
 
 
-def reply_of(raw: Json) -> Reply:
+def reply_from_json(raw: Json) -> Reply:
     """The reply that `reply_json` wrote."""
     usage_fields = {key: value for key, value in raw["usage"].items() if key in Usage.__dataclass_fields__}
     calls = tuple(ToolCall(**call) for call in raw["calls"])
@@ -133,48 +135,51 @@ def _call_to_json(call: ToolCall) -> Json:
 # --- what counts as a difference ---------------------------------------------------------------------------------
 
 
-def difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
+def diff_messages(recorded: Sequence[Json], current: Sequence[Json]) -> str:
     """A diff of the first message that is not as recorded; empty where all are."""
-    recorded_messages, current_messages = settled(recorded), settled(told)
+    recorded_messages, current_messages = normalize_messages(recorded), normalize_messages(current)
     for index, (recorded_message, current_message) in enumerate(
         itertools.zip_longest(recorded_messages, current_messages)
     ):
         if recorded_message != current_message:
-            role = recorded[index]["role"] if recorded_message is not None else told[index]["role"]
+            role = recorded[index]["role"] if recorded_message is not None else current[index]["role"]
             return (
-                f"Message {index + 1} (from {role}):\n{_format_diff(_lines(recorded_message), _lines(current_message))}"
+                f"Message {index + 1} (from "
+                f"{role}):\n{_format_diff(_format_message(recorded_message), _format_message(current_message))}"
             )
     return ""
 
 
-def tools_difference(recorded: Sequence[Json], told: Sequence[Json]) -> str:
+def diff_tools(recorded: Sequence[Json], current: Sequence[Json]) -> str:
     """A diff of the tools that were offered."""
-    if list(recorded) == list(told):
+    if list(recorded) == list(current):
         return ""
-    return f"The tools:\n{_format_diff(_format_json(recorded), _format_json(told))}"
+    return f"The tools:\n{_format_diff(_format_json(recorded), _format_json(current))}"
 
 
-def settled(messages: Sequence[Json]) -> list[Json]:
+def normalize_messages(messages: Sequence[Json]) -> list[Json]:
     """The messages with everything volatile made equal."""
     names = {call["id"]: call["name"] for message in messages for call in message.get("calls", ())}
     normalized = []
     for message in messages:
-        is_script_output = names.get(message.get("call_id", "")) in SCRIPTS
-        normalized.append({**message, "text": settle(message.get("text", ""), script=is_script_output)})
+        is_script_output = names.get(message.get("call_id", "")) in SCRIPT_TOOLS
+        normalized.append(
+            {**message, "text": normalize_text(message.get("text", ""), is_script_output=is_script_output)}
+        )
     return normalized
 
 
-def settle(text: str, *, script: bool = False) -> str:
+def normalize_text(text: str, *, is_script_output: bool = False) -> str:
     """A text with everything volatile made equal."""
     for pattern, replacement in _VOLATILE_PATTERNS:
         text = pattern.sub(replacement, text)
-    if not script:
+    if not is_script_output:
         return text
     lines = [re.sub(r"[ \t]+", " ", _NUMBER.sub("#", line)).strip() for line in text.splitlines()]
     return "\n".join(line for line, _ in itertools.groupby(lines))
 
 
-def _lines(message: Json | None) -> list[str]:
+def _format_message(message: Json | None) -> list[str]:
     if message is None:
         return []
     other_fields = {key: value for key, value in message.items() if key != "text"}
@@ -187,5 +192,5 @@ def _format_json(value: Any) -> list[str]:
 
 def _format_diff(before: list[str], after: list[str]) -> str:
     lines = list(difflib.unified_diff(before, after, "recorded", "told now", lineterm="", n=2))
-    truncation_note = [f"... and {len(lines) - LONGEST_DIFF} lines more"] if len(lines) > LONGEST_DIFF else []
-    return "\n".join([*lines[:LONGEST_DIFF], *truncation_note])
+    truncation_note = [f"... and {len(lines) - MAX_DIFF_LINES} lines more"] if len(lines) > MAX_DIFF_LINES else []
+    return "\n".join([*lines[:MAX_DIFF_LINES], *truncation_note])

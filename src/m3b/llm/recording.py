@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from m3b import errors
-from m3b.errors import LLMError, WrongUse
+from m3b.errors import LLMError, UsageError
 from m3b.messages import Message, Reply, ToolSpec
 
 from . import recorded
-from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
-from .streaming import ask
+from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
+from .streaming import ask_llm
 
-FORMAT = 1
+FORMAT_VERSION = 1
 
-_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
-_SHAPES = re.compile(
+_SECRET_VARIABLES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_SECRET_PATTERNS = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|glpat)[-_](?=[\w-]*\d)[\w-]{16,}|\bAIza[\w-]{30,}|\bAKIA[A-Z0-9]{16}\b"
     r"|(?<=Bearer )[\w.~+/-]{16,}"
 )
 
 
-def opened(spec: str, connect: Callable[[str], LLM]) -> LLM:
+def open_recording(spec: str, connect: Callable[[str], LLM]) -> LLM:
     """The model that `record:FILE:SPEC` or `replay:FILE` names.
 
     Raises:
@@ -43,23 +43,23 @@ def opened(spec: str, connect: Callable[[str], LLM]) -> LLM:
     """
     mode, _, arguments = spec.partition(":")
     if mode == "replay":
-        return Replay(arguments)
+        return ReplayLLM(arguments)
     file, _, inner = arguments.partition(":")
     if not file or not inner:
-        raise WrongUse(f"{spec!r}: write record:FILE:SPEC, e.g. record:run.jsonl:openai:MODEL.")
-    return Recorder(connect(inner), file)
+        raise UsageError(f"{spec!r}: write record:FILE:SPEC, e.g. record:run.jsonl:openai:MODEL.")
+    return RecordingLLM(connect(inner), file)
 
 
 def scrub(text: str) -> str:
     """The text with `[key]` for whatever is in a variable of the environment named like a secret, or looks like a key."""
     for name, value in os.environ.items():
-        if _NAMES.search(name) and len(value) >= 8:
+        if _SECRET_VARIABLES.search(name) and len(value) >= 8:
             # As it is, and as it looks within JSON.
             text = text.replace(value, "[key]").replace(json.dumps(value, ensure_ascii=False)[1:-1], "[key]")
-    return _SHAPES.sub("[key]", text)
+    return _SECRET_PATTERNS.sub("[key]", text)
 
 
-class Recorder:
+class RecordingLLM:
     """A model whose exchanges are written down.
 
     Args:
@@ -74,10 +74,10 @@ class Recorder:
         self.llm, self.file = llm, Path(file).expanduser()
         self.name, self.facts, self.spec = llm.name, llm.facts, spec_of(llm)
         self.streams = bool(getattr(llm, "streams", False))
-        self._before: list[dict[str, Any]] = []
-        self._tools: list[list[dict[str, Any]]] = []
+        self._previous_messages: list[dict[str, Any]] = []
+        self._known_toolsets: list[list[dict[str, Any]]] = []
         if self.file.exists():
-            raise WrongUse(f"The recording {self.file} exists. Name another file, or remove it.")
+            raise UsageError(f"The recording {self.file} exists. Name another file, or remove it.")
 
     def ask(
         self,
@@ -85,7 +85,7 @@ class Recorder:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`. A failure is written down too; a cancellation is not.
@@ -101,30 +101,30 @@ class Recorder:
                 on_wait(reason, seconds)
 
         try:
-            reply = ask(self.llm, messages, tools, on_wait=wait, cancelled=cancelled, on_text=on_text)
+            reply = ask_llm(self.llm, messages, tools, on_wait=wait, cancelled=cancelled, on_text=on_text)
         except LLMError as error:
-            self._write(messages, tools, waits, {"error": type(error).__name__, "text": str(error)})
+            self._append(messages, tools, waits, {"error": type(error).__name__, "text": str(error)})
             raise
-        self._write(messages, tools, waits, {"reply": recorded.reply_json(reply)})
+        self._append(messages, tools, waits, {"reply": recorded.reply_to_json(reply)})
         return reply
 
-    def _write(
+    def _append(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], waits: Sequence[Any], outcome: dict[str, Any]
     ) -> None:
-        current = [recorded.message_json(message) for message in messages]
-        common_count = recorded.common(self._before, current)
+        current = [recorded.message_to_json(message) for message in messages]
+        common_count = recorded.count_common_messages(self._previous_messages, current)
         entry: dict[str, Any] = {"kept": common_count, "new": current[common_count:]}
         toolset = [asdict(tool) for tool in tools]
-        if toolset not in self._tools:
-            self._tools.append(toolset)
+        if toolset not in self._known_toolsets:
+            self._known_toolsets.append(toolset)
             entry["define"] = toolset
-        entry["tools"] = self._tools.index(toolset)
+        entry["tools"] = self._known_toolsets.index(toolset)
         if waits:
             entry["waits"] = list(waits)
-        self._before = current
+        self._previous_messages = current
         lines = [entry | outcome]
         if not self.file.exists():
-            lines.insert(0, {"m3b_recording": FORMAT, "model": self.name, "facts": asdict(self.facts)})
+            lines.insert(0, {"m3b_recording": FORMAT_VERSION, "model": self.name, "facts": asdict(self.facts)})
         text = "".join(scrub(json.dumps(line, ensure_ascii=False)) + "\n" for line in lines)
         try:
             handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -134,11 +134,11 @@ class Recorder:
             raise LLMError(f"The recording {self.file} cannot be written: {error.strerror}.") from error
 
 
-class Departed(LLMError):
+class RecordingMismatch(LLMError):
     """The conversation is not the recorded one; the message shows the difference."""
 
 
-class Replay:
+class ReplayLLM:
     """A model that gives recorded replies.
 
     Args:
@@ -153,16 +153,16 @@ class Replay:
     def __init__(self, file: str | Path, *, strict: bool = True) -> None:
         self.file, self.strict = Path(file).expanduser(), strict
         self.name = f"replay:{self.file}"
-        header, self.exchanges = _read(self.file)
-        facts_fields = {key: value for key, value in header["facts"].items() if key in Facts.__dataclass_fields__}
-        self.facts = Facts(**facts_fields)
+        header, self.exchanges = _read_recording(self.file)
+        facts_fields = {key: value for key, value in header["facts"].items() if key in ModelFacts.__dataclass_fields__}
+        self.facts = ModelFacts(**facts_fields)
         self.model = str(header.get("model", ""))
-        self._at = 0
+        self._position = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many replies are still to come."""
-        return len(self.exchanges) - self._at
+        return len(self.exchanges) - self._position
 
     def ask(
         self,
@@ -170,7 +170,7 @@ class Replay:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Reply:
         """The next recorded reply, or the recorded failure; recorded waits are reported, and not waited.
 
@@ -178,22 +178,22 @@ class Replay:
             Departed: this is not what the recorded model was asked.
             LLMError: what the recorded model raised.
         """
-        if self.left <= 0:
-            raise Departed(
+        if self.remaining <= 0:
+            raise RecordingMismatch(
                 f"{self.name}: the recording ends after {len(self.exchanges)} exchanges, and one more was asked for. Its"
                 f" last message is from {messages[-1].role!r}: {messages[-1].text[:300]!r}."
             )
-        exchange = self.exchanges[self._at]
+        exchange = self.exchanges[self._position]
         if self.strict:
-            current = [json.loads(scrub(json.dumps(recorded.message_json(message)))) for message in messages]
-            difference = recorded.difference(exchange.messages, current)
-            difference = difference or recorded.tools_difference(exchange.tools, [asdict(tool) for tool in tools])
+            current = [json.loads(scrub(json.dumps(recorded.message_to_json(message)))) for message in messages]
+            difference = recorded.diff_messages(exchange.messages, current)
+            difference = difference or recorded.diff_tools(exchange.tools, [asdict(tool) for tool in tools])
             if difference:
-                raise Departed(
-                    f"{self.name}: exchange {self._at + 1} of {len(self.exchanges)} departs from the recording."
+                raise RecordingMismatch(
+                    f"{self.name}: exchange {self._position + 1} of {len(self.exchanges)} departs from the recording."
                     f" Record it anew if the change is meant.\n{difference}"
                 )
-        self._at += 1
+        self._position += 1
         for reason, seconds in exchange.waits:
             if on_wait is not None:
                 on_wait(reason, seconds)
@@ -207,14 +207,14 @@ class Replay:
         return replace(exchange.reply, model=exchange.reply.model or self.model)
 
 
-def _read(file: Path) -> tuple[dict[str, Any], list[recorded.Exchange]]:
+def _read_recording(file: Path) -> tuple[dict[str, Any], list[recorded.Exchange]]:
     try:
         lines = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.strip()]
         header = lines[0]
-        if header.get("m3b_recording") != FORMAT:
-            raise WrongUse(f"{file} is no recording of m3b, or one of another version. Record the conversation anew.")
-        return header, recorded.exchanges(lines[1:])
+        if header.get("m3b_recording") != FORMAT_VERSION:
+            raise UsageError(f"{file} is no recording of m3b, or one of another version. Record the conversation anew.")
+        return header, recorded.parse_exchanges(lines[1:])
     except OSError as error:
-        raise WrongUse(f"The recording {file} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"The recording {file} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise WrongUse(f"{file} is no recording of m3b: {type(error).__name__}: {error}.") from error
+        raise UsageError(f"{file} is no recording of m3b: {type(error).__name__}: {error}.") from error

@@ -6,25 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 from . import keys, offline
 from . import model_catalog as known
-from .base import LLM, Facts
+from .base import LLM, ModelFacts
 from .callable import CallableLLM
 from .presets import PROVIDERS, Provider
 from .retry import Retry
-from .specs import RULES, default_spec, model_of, parse, shown
-from .text_tools import ToolMode, fit
+from .specs import RULES, choose_default_spec, parse_spec, quote_spec, resolve_model
+from .text_tools import ToolMode, adapt_tools
 
-GROUP = "m3b.llm"
+ENTRY_POINT_GROUP = "m3b.llm"
 """The entry point group in which other packages offer a provider: `factory(model, base_url) -> LLM`."""
 
-STEADY = ("anthropic", "openai")
+NATIVE_TOOL_PROVIDERS = ("anthropic", "openai")
 """Providers whose models, at their own address, call tools by the protocol or not at all."""
 
 
-IMPATIENT = Retry(total_s=60.0)
+IMPATIENT_RETRY = Retry(total_s=60.0)
 """How long a model is waited for that another one can replace."""
 
 
@@ -33,7 +33,7 @@ def connect(
     *,
     fallback: str | LLM | Callable[..., Any] | None = None,
     tools: ToolMode = "auto",
-    local: bool = False,
+    local_only: bool = False,
 ) -> LLM:
     """The model that `spec` names.
 
@@ -48,51 +48,51 @@ def connect(
         tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
             both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
             and Anthropic's own wrote into its text.
-        local: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.check`.
+        local: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.forbid_remote_models`.
 
     Raises:
         WrongUse: no such provider, no model named, or a model of another machine where none is allowed.
         Authentication: the key is missing.
     """
-    local = offline.demanded(local)
+    local_only = offline.is_offline(local_only)
     if spec is None:
-        spec = RULES if local else default_spec()
-    if local:
-        offline.check((spec, fallback))
+        spec = RULES if local_only else choose_default_spec()
+    if local_only:
+        offline.forbid_remote_models((spec, fallback))
     if isinstance(spec, str) and spec.strip().startswith(("record:", "replay:")):
-        from .recording import opened
+        from .recording import open_recording
 
-        return opened(spec.strip(), partial(connect, fallback=fallback, tools=tools, local=local))
+        return open_recording(spec.strip(), partial(connect, fallback=fallback, tools=tools, local_only=local_only))
     first, *fallback_specs = spec.split("|") if isinstance(spec, str) else (spec,)
     if fallback is not None:
         fallback_specs = [*fallback_specs, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
     if not fallback_specs:
         return _connect(first, None, tools)
-    from .fallback import Fallback
+    from .fallback import FallbackLLM
 
-    earlier_models = [_connect(candidate, IMPATIENT, tools) for candidate in (first, *fallback_specs[:-1])]
-    return Fallback([*earlier_models, _connect(fallback_specs[-1], None, tools)])
+    earlier_models = [_connect(candidate, IMPATIENT_RETRY, tools) for candidate in (first, *fallback_specs[:-1])]
+    return FallbackLLM([*earlier_models, _connect(fallback_specs[-1], None, tools)])
 
 
 def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: ToolMode) -> LLM:
     if not isinstance(spec, str):
         if isinstance(spec, LLM) and not isinstance(spec, type):
-            return fit(spec, tools)
+            return adapt_tools(spec, tools)
         if callable(spec) and not isinstance(spec, type):
-            return fit(CallableLLM(spec), tools)
-        raise WrongUse(f"{spec!r} is no language model. Give 'provider:model', 'rules', an LLM object or a function.")
+            return adapt_tools(CallableLLM(spec), tools)
+        raise UsageError(f"{spec!r} is no language model. Give 'provider:model', 'rules', an LLM object or a function.")
     if spec.strip() == RULES:
-        from m3b.llm.rules import Rules
+        from m3b.llm.rules import RulesLLM
 
-        rules: LLM = Rules()
+        rules: LLM = RulesLLM()
         return rules
-    name, model, base_url = parse(spec)
+    name, model, base_url = parse_spec(spec)
     if name not in PROVIDERS:
-        return fit(_connect_plugin(spec, name, model, base_url), tools)
+        return adapt_tools(_connect_plugin(spec, name, model, base_url), tools)
     if not model:
-        model = model_of(spec, name, base_url)
-    has_native_tools = base_url is None and name in STEADY
-    return fit(open_provider(name, model, base_url, retry), tools, repairs=not has_native_tools)
+        model = resolve_model(spec, name, base_url)
+    has_native_tools = base_url is None and name in NATIVE_TOOL_PROVIDERS
+    return adapt_tools(open_provider(name, model, base_url, retry), tools, repairs=not has_native_tools)
 
 
 def open_provider(
@@ -119,15 +119,15 @@ def open_provider(
     """
     provider = provider or PROVIDERS[name]
     is_own_address = base_url is None
-    default_facts = Facts(provider.window, provider.max_output, known=False)
+    default_facts = ModelFacts(provider.window, provider.max_output, known=False)
     common: dict[str, Any] = {
         "base_url": base_url or provider.base_url,
-        "key": key or keys.find(provider.variables, base_url, name),
+        "key": key or keys.find_key(provider.variables, base_url, name),
         "provider": name,
-        "facts": known.lookup(name, model, priced=is_own_address, unknown=default_facts),
+        "facts": known.look_up(name, model, priced=is_own_address, default=default_facts),
         "retry": retry,
         "timeout_s": timeout_s,
-        "spec": _spec(name, model, base_url),
+        "spec": _format_spec(name, model, base_url),
     }
     if provider.wire == "anthropic":
         from .anthropic import Anthropic
@@ -140,7 +140,7 @@ def open_provider(
     )
 
 
-def _spec(name: str, model: str, base_url: str | None) -> str:
+def _format_spec(name: str, model: str, base_url: str | None) -> str:
     """What `connect` makes the same model again from; without the name and password that an address may hold."""
     if base_url is None:
         return f"{name}:{model}"
@@ -149,7 +149,7 @@ def _spec(name: str, model: str, base_url: str | None) -> str:
     return f"{name}:{model}@{scheme}://{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
-def entry_points(group: str) -> Any:
+def find_entry_points(group: str) -> Any:
     """What installed packages offer; imported here, since reading their metadata is slow to load and rarely needed."""
     from importlib import metadata
 
@@ -157,17 +157,17 @@ def entry_points(group: str) -> Any:
 
 
 def _connect_plugin(spec: str, name: str, model: str, base_url: str | None) -> LLM:
-    plugins = {point.name: point for point in entry_points(group=GROUP)}
+    plugins = {point.name: point for point in find_entry_points(group=ENTRY_POINT_GROUP)}
     if name not in plugins:
         providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])
-        suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in known.spelled_out(spec))
-        raise WrongUse(
-            f"{shown(spec)}: no provider {name!r}.{suggestions} There are: {providers}. Write provider:model, or"
+        suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in known.suggest_specs(spec))
+        raise UsageError(
+            f"{quote_spec(spec)}: no provider {name!r}.{suggestions} There are: {providers}. Write provider:model, or"
             " openai:MODEL@http://HOST:PORT/v1 for any server that speaks the OpenAI protocol."
         )
     plugin_llm = plugins[name].load()(model, base_url)
     if not isinstance(plugin_llm, LLM):
-        raise WrongUse(
-            f"The entry point {name!r} of {GROUP!r} made {type(plugin_llm).__name__}, which is no LLM (name, facts, ask)."
+        raise UsageError(
+            f"The entry point {name!r} of {ENTRY_POINT_GROUP!r} made {type(plugin_llm).__name__}, which is no LLM (name, facts, ask)."
         )
     return plugin_llm

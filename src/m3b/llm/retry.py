@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from m3b.errors import Cancelled, Transient
+from m3b.errors import RunCancelled, Transient
 
-from .base import Cancelled as IsCancelled
+from .base import IsCancelled as IsCancelled
 from .base import OnWait
 
 T = TypeVar("T")
 
-PATIENCE: dict[str, tuple[float, int]] = {
+RETRY_LIMITS: dict[str, tuple[float, int]] = {
     "rate limit": (2.0, 50),  # a minute's quota comes back within a minute
     "overload": (2.0, 50),
     "server error": (1.0, 12),
@@ -48,7 +48,7 @@ class Retry:
     """
 
     first_s: float = 1.0
-    longest_s: float = 60.0
+    max_wait_s: float = 60.0
     total_s: float = 600.0
     attempts: int = 50
     sleep: Callable[[float], None] = time.sleep
@@ -69,7 +69,7 @@ class Retry:
             try:
                 return _run_cancellable(request, cancelled)
             except Transient as trouble:
-                factor, max_failures = PATIENCE.get(trouble.kind, (1.0, self.attempts))
+                factor, max_failures = RETRY_LIMITS.get(trouble.kind, (1.0, self.attempts))
                 failures[trouble.kind] += 1
                 seconds = self._compute_wait(failures[trouble.kind], trouble.retry_after, factor)
                 is_exhausted = failures[trouble.kind] >= max_failures or attempt == self.attempts
@@ -81,7 +81,7 @@ class Retry:
                         f"{self.total_s:.0f} s)"
                     )
                     raise Transient(
-                        f"{trouble} Given up after {_count(attempt, 'request')} in {self.clock() - started:.0f} s{limit}."
+                        f"{trouble} Given up after {_pluralize(attempt, 'request')} in {self.clock() - started:.0f} s{limit}."
                         " Nothing is lost: resume the run later.",
                         trouble.retry_after,
                         trouble.kind,
@@ -106,20 +106,20 @@ class Retry:
 
     def _compute_wait(self, attempt: int, requested_s: float | None, factor: float = 1.0) -> float:
         """Seconds to wait; what the provider asks for is a lower bound, with a little on top."""
-        ceiling = min(self.longest_s, factor * self.first_s * 2.0 ** min(attempt - 1, 30))
+        ceiling = min(self.max_wait_s, factor * self.first_s * 2.0 ** min(attempt - 1, 30))
         backoff_s = ceiling * (0.5 + 0.5 * self.random())
         if requested_s is None:
             return backoff_s
         return requested_s + min(1.0, 0.1 * requested_s) * self.random() if requested_s > 0 else backoff_s
 
 
-def _count(number: int, word: str) -> str:
+def _pluralize(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _raise_if_cancelled(cancelled: IsCancelled | None) -> None:
     if cancelled is not None and cancelled():
-        raise Cancelled("Cancelled by the user while waiting for the language model.")
+        raise RunCancelled("Cancelled by the user while waiting for the language model.")
 
 
 def _run_cancellable(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
@@ -132,14 +132,14 @@ def _run_cancellable(request: Callable[[], T], cancelled: IsCancelled | None) ->
     results: list[T] = []
     errors: list[BaseException] = []
 
-    def work() -> None:
+    def run_request() -> None:
         try:
             results.append(request())
         except BaseException as error:  # noqa: BLE001 - carried over to the waiting thread and raised there
             errors.append(error)
 
     context = contextvars.copy_context()  # the ledger of this request, see `m3b.llm.ledger`
-    thread = threading.Thread(target=context.run, args=(work,), name="m3b-llm-request", daemon=True)
+    thread = threading.Thread(target=context.run, args=(run_request,), name="m3b-llm-request", daemon=True)
     thread.start()
     while True:
         thread.join(POLL_S)

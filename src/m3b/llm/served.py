@@ -10,12 +10,12 @@ import urllib.request
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from m3b.errors import Authentication, WrongUse
+from m3b.errors import Authentication, UsageError
 
 from .keys import Key, is_loopback
 
-ANSWER_S = 5.0
-LARGEST = 4_000_000
+TIMEOUT_S = 5.0
+MAX_LIST_BYTES = 4_000_000
 """Bytes of a list that are read."""
 
 _NON_CHAT_MODELS = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
@@ -28,45 +28,47 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def models(provider: str, base_url: str, key: Key) -> list[str]:
+def list_models(provider: str, base_url: str, key: Key) -> list[str]:
     """The names of the models that can be talked to, in the server's order.
 
     Raises:
         WrongUse: no server answers there, or it has no list.
         Authentication: it refuses the key.
     """
-    address = plain(base_url)
-    request = urllib.request.Request(f"{address.rstrip('/')}/models", headers={"Authorization": _pass(base_url, key)})
+    address = strip_credentials(base_url)
+    request = urllib.request.Request(
+        f"{address.rstrip('/')}/models", headers={"Authorization": _make_authorization(base_url, key)}
+    )
     proxies: dict[str, str] | None = {} if is_loopback(base_url) else None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _NoRedirect)
     try:
-        with opener.open(request, timeout=ANSWER_S) as answer:
-            entries = json.loads(answer.read(LARGEST))["data"]
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            entries = json.loads(answer.read(MAX_LIST_BYTES))["data"]
         names = [str(entry["id"]) for entry in entries]
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             raise Authentication(
                 f"{provider} at {address}: HTTP {error.code}. The key came from {key.source}."
             ) from None
-        raise WrongUse(
+        raise UsageError(
             f"{provider} at {address}: HTTP {error.code} for its list of models. Check the address (most servers want it"
             f" to end in /v1), or name the model: {provider}:MODEL."
         ) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise WrongUse(
+        raise UsageError(
             f"{provider}: no server answers at {address} ({getattr(reason, 'strerror', None) or reason}). Start it, or check"
             " the address."
         ) from None
     except (ValueError, KeyError, TypeError):
-        raise WrongUse(
+        raise UsageError(
             f"{provider} at {address}: what answers there gives no list of models. Check the address, or name the"
             f" model: {provider}:MODEL."
         ) from None
     return [name for name in names if not _NON_CHAT_MODELS.search(name)]
 
 
-def _pass(base_url: str, key: Key) -> str:
+def _make_authorization(base_url: str, key: Key) -> str:
     """The header that opens the door: name and password where the address holds them, else the key."""
     parts = urlsplit(base_url)
     if parts.username is None:
@@ -75,6 +77,6 @@ def _pass(base_url: str, key: Key) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def plain(base_url: str) -> str:
+def strip_credentials(base_url: str) -> str:
     """An address without the name and password that it may hold."""
     return re.sub(r"//[^/\s]*@", "//", base_url).partition("?")[0]

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 from . import keys, model_catalog
 from .presets import PROVIDERS
@@ -18,7 +18,7 @@ _VERSION_SUFFIX = re.compile(r"v?\d[\w-]*(?:\.\d+){0,2}|i?q\d\w*|(?:b?f|fp|int)\
 """What stands behind an @ that is a part of a model's own name: a date, a version, a quantisation."""
 
 
-class Spec(NamedTuple):
+class ModelSpec(NamedTuple):
     """The parts of a spec; `model` is empty and `base_url` None where they are not given."""
 
     provider: str
@@ -26,7 +26,7 @@ class Spec(NamedTuple):
     base_url: str | None
 
 
-def parse(spec: str) -> Spec:
+def parse_spec(spec: str) -> ModelSpec:
     """The parts of a spec.
 
     Raises:
@@ -35,38 +35,38 @@ def parse(spec: str) -> Spec:
     match = re.fullmatch(r"(.*?)@(https?:.*)", spec.strip(), re.DOTALL)
     if match:
         provider, _, model = match[1].partition(":")
-        return Spec(provider.strip().lower(), model.strip(), _checked(match[2], spec))
+        return ModelSpec(provider.strip().lower(), model.strip(), _validate_address(match[2], spec))
     provider, colon, model = (part.strip() for part in spec.partition(":"))
     model_part = model if colon and "@" not in provider else spec.strip()
     before, separator, suffix = model_part.rpartition("@")
     if separator and (model_part is not model or not before or not _VERSION_SUFFIX.fullmatch(suffix)):
-        raise WrongUse(
-            f"{shown(spec)}: {shown(suffix)} is no address. Write it in full, e.g."
+        raise UsageError(
+            f"{quote_spec(spec)}: {quote_spec(suffix)} is no address. Write it in full, e.g."
             f" {provider.partition('@')[0] or 'openai'}:{before if model_part is model and before else 'MODEL'}"
             "@http://127.0.0.1:1234/v1."
         )
-    return Spec(provider.lower(), model, None)
+    return ModelSpec(provider.lower(), model, None)
 
 
-def _checked(address: str, spec: str) -> str:
+def _validate_address(address: str, spec: str) -> str:
     try:
         parts = urlsplit(address)
         is_valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
     except ValueError:  # a port that is no number, half an IPv6 address
         is_valid = False
     if not is_valid or re.search(r"\s", address):
-        raise WrongUse(
-            f"{shown(spec)}: {shown(address)} is no address. Write scheme, host and port, e.g. http://127.0.0.1:1234/v1."
+        raise UsageError(
+            f"{quote_spec(spec)}: {quote_spec(address)} is no address. Write scheme, host and port, e.g. http://127.0.0.1:1234/v1."
         )
     return address
 
 
-def shown(spec: str) -> str:
+def quote_spec(spec: str) -> str:
     """A spec as an error may show it: without the name and password of an address."""
     return repr(re.sub(r"//[^/\s]*@", "//", spec))
 
 
-def model_of(spec: str, provider: str, base_url: str | None) -> str:
+def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
     """The model that a spec without one takes: the provider's default, or the one that its server serves.
 
     Raises:
@@ -74,37 +74,40 @@ def model_of(spec: str, provider: str, base_url: str | None) -> str:
     """
     from . import served  # opens connections, which few starts need
 
-    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{served.plain(base_url)}"
+    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{served.strip_credentials(base_url)}"
     if base_url is None and spec.strip().endswith(":"):  # as an empty variable leaves it
-        raise WrongUse(f"{shown(spec)} names no model. Write {provider}:MODEL, or {provider} alone for its usual one.")
-    if default := default_model(provider) if base_url is None else "":
+        raise UsageError(
+            f"{quote_spec(spec)} names no model. Write {provider}:MODEL, or {provider} alone for its usual one."
+        )
+    if default := get_default_model(provider) if base_url is None else "":
         return default
     address = base_url or preset.base_url
     if address is None or preset.wire != "openai":
-        raise WrongUse(f"{shown(spec)} names no model. Write {provider}:MODEL{address_suffix}.")
-    served_models = served.models(provider, address, keys.find(preset.variables, base_url, provider))
+        raise UsageError(f"{quote_spec(spec)} names no model. Write {provider}:MODEL{address_suffix}.")
+    served_models = served.list_models(provider, address, keys.find_key(preset.variables, base_url, provider))
     if len(served_models) == 1:
         return served_models[0]
     if not served_models:
-        raise WrongUse(
-            f"{shown(spec)} names no model, and the server at {served.plain(address)} serves none. Load one there, or"
+        raise UsageError(
+            f"{quote_spec(spec)} names no model, and the server at {served.strip_credentials(address)} serves none. Load one there, or"
             f" name it: {provider}:MODEL{address_suffix}."
         )
     model_list = ", ".join(served_models[:10]) + (
         f" and {len(served_models) - 10} more" if len(served_models) > 10 else ""
     )
-    raise WrongUse(
-        f"{shown(spec)} names no model, and the server at {served.plain(address)} has several: {model_list}. Name one, e.g."
+    raise UsageError(
+        f"{quote_spec(spec)} names no model, and the server at {served.strip_credentials(address)} has several: "
+        f"{model_list}. Name one, e.g."
         f" {provider}:{served_models[0]}{address_suffix}."
     )
 
 
-def default_model(provider: str) -> str:
+def get_default_model(provider: str) -> str:
     """The model that a provider's name alone stands for: of the file `M3B_MODELS`, else m3b's own choice; or none."""
-    return model_catalog.own_default(provider) or PROVIDERS[provider].default
+    return model_catalog.find_user_default(provider) or PROVIDERS[provider].default
 
 
-def keys_set() -> dict[str, str]:
+def find_provider_keys() -> dict[str, str]:
     """Each provider whose key is in the environment, and the variable that holds it, in the order they are taken."""
     variable_by_provider = {}
     for name, provider in PROVIDERS.items():
@@ -115,6 +118,6 @@ def keys_set() -> dict[str, str]:
     return variable_by_provider
 
 
-def default_spec() -> str:
+def choose_default_spec() -> str:
     """What `connect(None)` connects to: the first provider whose key is set, else the rules."""
-    return next((f"{name}:{default_model(name)}" for name in keys_set()), RULES)
+    return next((f"{name}:{get_default_model(name)}" for name in find_provider_keys()), RULES)

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from .streaming import NotStreamed, TextStream, broken
+from .streaming import NotStreamed, TextStream, make_broken_stream_error
 
 Json = dict[str, Any]
 
 _TEXT_FIELD_BY_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
+def assemble_message(events: Iterable[Any], relay: TextStream, model_name: str) -> Json:
     """The whole body.
 
     Args:
@@ -37,7 +37,7 @@ def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
         elif kind == "content_block_start":
             blocks[payload["index"]] = dict(payload["content_block"])
         elif kind == "content_block_delta" and payload["index"] in blocks:
-            _add(blocks[payload["index"]], payload["index"], payload["delta"], raw_inputs, relay)
+            _apply_delta(blocks[payload["index"]], payload["index"], payload["delta"], raw_inputs, relay)
         elif kind == "message_delta" and body is not None:
             body |= {key: value for key, value in payload["delta"].items() if value is not None}
             # Counts at the end are totals, not what was added.
@@ -48,7 +48,7 @@ def assembled(events: Iterable[Any], relay: TextStream, who: str) -> Json:
     if body is None:
         raise NotStreamed
     if not is_finished and not body.get("stop_reason"):
-        raise broken(who)
+        raise make_broken_stream_error(model_name)
     for index, text in raw_inputs.items():
         blocks[index]["input"] = _parse_input(text)
     body["content"] = [blocks[index] for index in sorted(blocks)]
@@ -59,15 +59,15 @@ def _is_model(event: Any) -> bool:
     return hasattr(event, "model_dump")
 
 
-def _add(block: Json, index: int, delta: Json, raw: dict[int, str], relay: TextStream) -> None:
+def _apply_delta(block: Json, index: int, delta: Json, raw_inputs: dict[int, str], relay: TextStream) -> None:
     kind = delta.get("type")
     if kind in _TEXT_FIELD_BY_DELTA:
         key = _TEXT_FIELD_BY_DELTA[kind]
         block[key] = (block.get(key) or "") + (delta.get(key) or "")
         if kind == "text_delta":
-            relay.put(delta.get("text") or "")
+            relay.add_piece(delta.get("text") or "")
     elif kind == "input_json_delta":
-        raw[index] = raw.get(index, "") + (delta.get("partial_json") or "")
+        raw_inputs[index] = raw_inputs.get(index, "") + (delta.get("partial_json") or "")
     elif kind == "citations_delta":
         block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .streaming import NotStreamed, TextStream, broken
+from .streaming import NotStreamed, TextStream, make_broken_stream_error
 
 Json = dict[str, Any]
 
 
-def assembled(chunks: Iterable[Any], relay: TextStream, who: str) -> Json:
+def assemble_completion(chunks: Iterable[Any], relay: TextStream, model_name: str) -> Json:
     """The whole body.
 
     Args:
@@ -36,14 +36,14 @@ def assembled(chunks: Iterable[Any], relay: TextStream, who: str) -> Json:
         if not isinstance(choice, dict):
             continue
         delta = choice.get("delta")
-        _add(message, calls, delta if isinstance(delta, dict) else {}, relay)
+        _apply_delta(message, calls, delta if isinstance(delta, dict) else {}, relay)
         finish_reason = choice.get("finish_reason") or finish_reason
     if body.get("error"):
         return body
     if not body and not finish_reason and len(message) == 2:
         raise NotStreamed
     if not finish_reason:
-        raise broken(who)
+        raise make_broken_stream_error(model_name)
     if calls:
         message["tool_calls"] = [{key: value for key, value in call.items() if key != "index"} for call in calls]
     return {
@@ -53,7 +53,7 @@ def assembled(chunks: Iterable[Any], relay: TextStream, who: str) -> Json:
     }
 
 
-def _add(message: Json, calls: list[Json], delta: Json, relay: TextStream) -> None:
+def _apply_delta(message: Json, calls: list[Json], delta: Json, relay: TextStream) -> None:
     """One delta: texts grow, calls are found by their index, everything else stays as it came last."""
     for key, value in delta.items():
         if key == "tool_calls":
@@ -64,7 +64,7 @@ def _add(message: Json, calls: list[Json], delta: Json, relay: TextStream) -> No
         elif key != "role" and isinstance(value, str):
             message[key] = (message.get(key) or "") + value
             if key == "content":
-                relay.put(value)
+                relay.add_piece(value)
         elif key != "role" and value is not None:
             message[key] = value
 
@@ -96,7 +96,7 @@ def _find_or_add_call(calls: list[Json], piece: Json) -> Json:
     return calls[-1]
 
 
-def responded(events: Iterable[Any], relay: TextStream, who: str) -> Json:
+def assemble_response(events: Iterable[Any], relay: TextStream, model_name: str) -> Json:
     """The whole body of the responses protocol, whose last event holds it.
 
     Raises:
@@ -109,11 +109,11 @@ def responded(events: Iterable[Any], relay: TextStream, who: str) -> Json:
         kind = payload.get("type") if isinstance(payload, dict) else None
         has_events = has_events or bool(kind)
         if kind == "response.output_text.delta":
-            relay.put(payload.get("delta") or "")
+            relay.add_piece(payload.get("delta") or "")
         elif kind in ("response.completed", "response.incomplete", "response.failed"):
             return dict(payload["response"])
         elif kind == "error":
             return {"error": payload}
     if not has_events:
         raise NotStreamed
-    raise broken(who)
+    raise make_broken_stream_error(model_name)

@@ -13,16 +13,16 @@ from typing import Any
 from m3b.errors import Transient
 from m3b.messages import Message, Reply, ToolSpec
 
-from .base import LLM, Cancelled, OnText, OnWait
+from .base import LLM, IsCancelled, OnText, OnWait
 
 
-def ask(
+def ask_llm(
     llm: LLM,
     messages: Sequence[Message],
     tools: Sequence[ToolSpec],
     *,
     on_wait: OnWait | None = None,
-    cancelled: Cancelled | None = None,
+    cancelled: IsCancelled | None = None,
     on_text: OnText | None = None,
 ) -> Reply:
     """`llm.ask`, with `on_text` for models that can tell their words as they come; others are asked without."""
@@ -40,26 +40,26 @@ class TextStream:
     second, and passes on there what came since. A request that was left behind by a cancellation is thus not heard.
     """
 
-    def __init__(self, on_text: OnText | None, cancelled: Cancelled | None) -> None:
+    def __init__(self, on_text: OnText | None, cancelled: IsCancelled | None) -> None:
         self._on_text, self._cancelled = on_text, cancelled
         self._pieces: deque[str] = deque()
-        self._told = False
+        self._has_relayed = False
 
     @property
-    def wanted(self) -> bool:
+    def has_listener(self) -> bool:
         """Whether anybody listens."""
         return self._on_text is not None
 
     @property
-    def poll(self) -> Cancelled | None:
+    def poll(self) -> IsCancelled | None:
         """What to ask while waiting; None where there is neither a listener nor a way to cancel."""
-        return self._poll if self.wanted else self._cancelled
+        return self._poll if self.has_listener else self._cancelled
 
     def restart(self) -> None:
         """The stream broke off, and the request is made again: what was told is void."""
         self._pieces.append("")
 
-    def put(self, piece: str) -> None:
+    def add_piece(self, piece: str) -> None:
         """One more piece of the reply's text."""
         if piece:
             self._pieces.append(piece)
@@ -75,11 +75,11 @@ class TextStream:
                 text += piece
                 continue
             text = ""
-            if self._told:
-                self._told = False
+            if self._has_relayed:
+                self._has_relayed = False
                 self._on_text("")
         if text:
-            self._told = True
+            self._has_relayed = True
             self._on_text(text)
 
     def _poll(self) -> bool:
@@ -91,6 +91,6 @@ class NotStreamed(Exception):
     """The server answered a request for a stream with something else; it is to be asked without."""
 
 
-def broken(who: str) -> Transient:
+def make_broken_stream_error(model_name: str) -> Transient:
     """The error for a stream that ended before its end."""
-    return Transient(f"{who}: the stream broke off before the reply was complete. It is asked for again.")
+    return Transient(f"{model_name}: the stream broke off before the reply was complete. It is asked for again.")

@@ -17,13 +17,15 @@ from typing import Any
 from m3b.messages import ToolSpec
 
 from .calls import parse_arguments
-from .python_text import parsed_with
+from .python_text import parse_with_retries
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
 
-_OWN = re.compile(r"<call\s+(?:tool|name)\s*=\s*[\"']?([\w.-]+)[\"']?\s*>(.*?)(?:</call\s*>|(?=<call\s)|\Z)", re.DOTALL)
-_BLOCK = re.compile(r"<text\s+id\s*=\s*[\"']?([\w-]+)[\"']?\s*>\n?(.*?)\n?</text>", re.DOTALL)
+_CALL_TAG = re.compile(
+    r"<call\s+(?:tool|name)\s*=\s*[\"']?([\w.-]+)[\"']?\s*>(.*?)(?:</call\s*>|(?=<call\s)|\Z)", re.DOTALL
+)
+_TEXT_BLOCK = re.compile(r"<text\s+id\s*=\s*[\"']?([\w-]+)[\"']?\s*>\n?(.*?)\n?</text>", re.DOTALL)
 _TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
 _FUNCTION_TAG = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
 _TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
@@ -32,7 +34,7 @@ _INVENTED_RESULT = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re
 
 
 @dataclass(frozen=True, slots=True)
-class FoundCalls:
+class TextCall:
     """One call in a text, and where it stands."""
 
     start: int
@@ -42,7 +44,7 @@ class FoundCalls:
     error: str = ""
 
 
-def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[FoundCalls]]:
+def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall]]:
     """The calls in a model's text, in order, and the text without them.
 
     Args:
@@ -52,13 +54,19 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[FoundCal
     offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
     invented_result = _INVENTED_RESULT.search(_mask_text_blocks(text))
     usable_text = text[: invented_result.start()] if invented_result else text
-    calls: list[FoundCalls] = []
-    for find_form in (_own, _tagged, _find_function_tags, _listed, _find_fenced_calls):
+    calls: list[TextCall] = []
+    for find_form in (
+        _find_call_tags,
+        _find_tool_call_tags,
+        _find_function_tags,
+        _find_tool_calls_lists,
+        _find_fenced_calls,
+    ):
         for call in find_form(usable_text, offered):
             if all(call.end <= earlier_call.start or call.start >= earlier_call.end for earlier_call in calls):
                 calls.append(call)
     if not calls:
-        calls = list(_whole(usable_text, offered)) or list(_lines(usable_text, offered, 0))
+        calls = list(_find_whole_reply_calls(usable_text, offered)) or list(_find_python_calls(usable_text, offered, 0))
     if not calls:
         return text, []
     calls.sort(key=lambda call: call.start)
@@ -71,41 +79,41 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[FoundCal
 
 # --- one function a form: every call of that form ----------------------------------------------------------------
 
-Offered = Mapping[str, list[str]]
+OfferedTools = Mapping[str, list[str]]
 """The names of a tool's arguments, in order, by its name."""
 
 
-def _own(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """`<call tool="NAME">{...}</call>`, with long texts in `<text id="1">` blocks of their own."""
-    for match in _OWN.finditer(_mask_text_blocks(text)):
+    for match in _CALL_TAG.finditer(_mask_text_blocks(text)):
         body = text[slice(*match.span(2))]
-        blocks = {name: content for name, content in _BLOCK.findall(body)}
-        arguments, error = parse_arguments(_BLOCK.sub("", body).strip())
+        blocks = {name: content for name, content in _TEXT_BLOCK.findall(body)}
+        arguments, error = parse_arguments(_TEXT_BLOCK.sub("", body).strip())
         if not error:
             arguments, error = _insert_text_blocks(arguments, blocks)
-        yield FoundCalls(*match.span(), match[1], {} if error else arguments, error)
+        yield TextCall(*match.span(), match[1], {} if error else arguments, error)
 
 
 def _mask_text_blocks(text: str) -> str:
     """The text with its `<text>` blocks blotted out, so that nothing in them is taken for markup."""
-    return _BLOCK.sub(lambda block: "#" * len(block[0]), text)
+    return _TEXT_BLOCK.sub(lambda block: "#" * len(block[0]), text)
 
 
 def _insert_text_blocks(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """The arguments with `"@1"` replaced by the block of that id."""
     used_ids: set[str] = set()
 
-    def walk(value: Any) -> Any:
+    def insert_into(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: walk(item) for key, item in value.items()}
+            return {key: insert_into(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [walk(item) for item in value]
+            return [insert_into(item) for item in value]
         if isinstance(value, str) and value[:1] == "@" and value[1:] in blocks:
             used_ids.add(value[1:])
             return blocks[value[1:]] + "\n"
         return value
 
-    filled_arguments = walk(arguments) if blocks else arguments
+    filled_arguments = insert_into(arguments) if blocks else arguments
     if unused_ids := sorted(set(blocks) - used_ids):
         return (
             {},
@@ -114,45 +122,47 @@ def _insert_text_blocks(arguments: dict[str, Any], blocks: Mapping[str, str]) ->
     return filled_arguments, ""
 
 
-def _tagged(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_tool_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught."""
     for match in _TOOL_CALL_TAG.finditer(text):
-        yield from _spread(match[2], *match.span(), offered, marked=True)
+        yield from _parse_json_calls(match[2], *match.span(), offered, is_marked=True)
 
 
-def _find_function_tags(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_function_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """`<function=NAME>{...}</function>`, as Llama was taught."""
     for match in _FUNCTION_TAG.finditer(text):
         arguments, error = parse_arguments(match[2].strip())
-        yield FoundCalls(*match.span(), match[1], arguments, error)
+        yield TextCall(*match.span(), match[1], arguments, error)
 
 
-def _listed(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_tool_calls_lists(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """`[TOOL_CALLS] [{...}, ...]`, as Mistral was taught."""
     for match in _TOOL_CALLS_LIST.finditer(text):
-        yield from _spread(match[1], *match.span(), offered, marked=True)
+        yield from _parse_json_calls(match[1], *match.span(), offered, is_marked=True)
 
 
-def _find_fenced_calls(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_fenced_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
     for match in _FENCE.finditer(text):
         calls = list(
-            _spread(match[2], *match.span(), offered, marked=match[1].lower() in ("tool", "tool_call", "call"))
+            _parse_json_calls(
+                match[2], *match.span(), offered, is_marked=match[1].lower() in ("tool", "tool_call", "call")
+            )
         )
         if not calls and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
-            calls = list(_lines(match[2], offered, match.start(2)))
-            calls = [FoundCalls(*match.span(), call.name, call.arguments, call.error) for call in calls]
+            calls = list(_find_python_calls(match[2], offered, match.start(2)))
+            calls = [TextCall(*match.span(), call.name, call.arguments, call.error) for call in calls]
         yield from calls
 
 
-def _whole(text: str, offered: Offered) -> Iterator[FoundCalls]:
+def _find_whole_reply_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """The whole reply is JSON that names a tool, perhaps with a sentence before it."""
     opening = re.search(r"^\s*[\[{]", text, re.MULTILINE)
     if opening:
-        yield from _spread(text[opening.start() :], opening.start(), len(text), offered, marked=False)
+        yield from _parse_json_calls(text[opening.start() :], opening.start(), len(text), offered, is_marked=False)
 
 
-def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
+def _find_python_calls(text: str, offered: OfferedTools, start: int) -> Iterator[TextCall]:
     """Lines of `tool(argument="...", ...)`: each the whole statement, over several lines where its brackets say so."""
     lines = text.split("\n")
     position, number = start, 0
@@ -165,7 +175,7 @@ def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
                 arguments = _parse_python_call(statement, name[1], offered[name[1]])
                 if arguments is not None:
                     line_count = count
-                    yield FoundCalls(position, position + len(statement), name[1], arguments)
+                    yield TextCall(position, position + len(statement), name[1], arguments)
                     break
         position += sum(len(line) + 1 for line in lines[number : number + line_count])
         number += line_count
@@ -174,7 +184,7 @@ def _lines(text: str, offered: Offered, start: int) -> Iterator[FoundCalls]:
 def _parse_python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
     """The arguments of a call written as Python, of literals only; None where it is none."""
     try:
-        body = parsed_with(ast.parse, statement.strip().rstrip(";")).body
+        body = parse_with_retries(ast.parse, statement.strip().rstrip(";")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr | ast.Assign) else None
@@ -197,26 +207,26 @@ def _parse_python_call(statement: str, name: str, parameters: list[str]) -> dict
 # --- JSON that names a tool --------------------------------------------------------------------------------------
 
 
-def _spread(raw: str, start: int, end: int, offered: Offered, *, marked: bool) -> Iterator[FoundCalls]:
+def _parse_json_calls(raw: str, start: int, end: int, offered: OfferedTools, *, is_marked: bool) -> Iterator[TextCall]:
     """Every call in a JSON object, a list of them, or one after the other; a marked one that cannot be read is told."""
-    values = _values(raw)
+    values = _parse_json_values(raw)
     if values is None:
-        if marked:
+        if is_marked:
             _, error = parse_arguments(raw)
             error = error or "The call names no tool"
-            yield FoundCalls(start, end, _find_tool_name(raw), {}, error)
+            yield TextCall(start, end, _find_tool_name(raw), {}, error)
         return
-    parsed_calls = [_as_call(value, offered, marked) for value in values]
+    parsed_calls = [_parse_call(value, offered, is_marked) for value in values]
     if all(parsed_calls):
-        yield from (FoundCalls(start, end, *parsed_call) for parsed_call in parsed_calls if parsed_call)
-    elif marked:
+        yield from (TextCall(start, end, *parsed_call) for parsed_call in parsed_calls if parsed_call)
+    elif is_marked:
         excerpt = json.dumps(values, ensure_ascii=False)[:80]
-        yield FoundCalls(
+        yield TextCall(
             start, end, _find_tool_name(raw), {}, f'This call is not {{"name": ..., "arguments": {{...}}}}: {excerpt}'
         )
 
 
-def _values(raw: str) -> list[Any] | None:
+def _parse_json_values(raw: str) -> list[Any] | None:
     """JSON values one after the other, lists opened; None where there is anything else, or nothing."""
     decoder, text, values = json.JSONDecoder(strict=False), raw.strip(), []
     while text:
@@ -234,19 +244,19 @@ def _values(raw: str) -> list[Any] | None:
     return values or None
 
 
-def _as_call(value: Any, offered: Offered, marked: bool) -> tuple[str, dict[str, Any], str] | None:
+def _parse_call(value: Any, offered: OfferedTools, is_marked: bool) -> tuple[str, dict[str, Any], str] | None:
     if not isinstance(value, dict):
         return None
     if isinstance(value.get("function"), dict):
         value = value["function"]
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), None)
-    if name is None or not (marked or name in offered):
+    if name is None or not (is_marked or name in offered):
         return None
     argument_keys = [key for key in ARGUMENT_KEYS if key in value]
     if argument_keys:
         return name, *parse_arguments(value[argument_keys[0]])
     arguments = {key: argument for key, argument in value.items() if key not in (*NAME_KEYS, "id", "type")}
-    return (name, *parse_arguments(arguments)) if marked or set(arguments) <= set(offered.get(name, ())) else None
+    return (name, *parse_arguments(arguments)) if is_marked or set(arguments) <= set(offered.get(name, ())) else None
 
 
 def _find_tool_name(raw: str) -> str:

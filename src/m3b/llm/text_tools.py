@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
-from .base import LLM, Cancelled, Facts, OnText, OnWait, spec_of
-from .streaming import ask
-from .text_calls import FoundCalls, find_calls
+from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
+from .streaming import ask_llm
+from .text_calls import TextCall, find_calls
 
 ToolMode = Literal["auto", "native", "text"]
 
-PROTOCOL = """\
+TOOL_PROTOCOL = """\
 # Tools
 You have the tools below. To call one, write exactly this, with the arguments as one JSON object:
 
@@ -44,7 +44,7 @@ between <result> and </result>. Never write a result yourself. A reply without a
 
 Each tool, with the JSON Schema of its arguments:"""
 
-ANNOUNCED = (
+ANNOUNCED_CALL_REMINDER = (
     "You speak of calling a tool, but your reply holds no call that could be read, so nothing was run. If you want to "
     "call {tool} now, write the call itself{form}. If you are done, repeat your closing reply and name no tool."
 )
@@ -55,7 +55,7 @@ _INTENT = re.compile(
 )
 
 
-def fit(llm: LLM, tools: ToolMode, *, repairs: bool = False) -> LLM:
+def adapt_tools(llm: LLM, tools: ToolMode, *, repairs: bool = False) -> LLM:
     """The model, wrapped as its way with tools demands.
 
     Args:
@@ -63,18 +63,18 @@ def fit(llm: LLM, tools: ToolMode, *, repairs: bool = False) -> LLM:
         tools: see `m3b.llm.connect`.
         repairs: whether `auto` takes calls from the text of a model that knows tools.
     """
-    if isinstance(llm, TextTools | Repairing) or tools == "native":
+    if isinstance(llm, TextToolsLLM | RepairingLLM) or tools == "native":
         return llm
     if tools == "text" or not llm.facts.tools:
-        return TextTools(llm)
-    return Repairing(llm) if repairs else llm
+        return TextToolsLLM(llm)
+    return RepairingLLM(llm) if repairs else llm
 
 
 class _ToolWrapper:
     """What both wrappers share: asking, and asking once more when a call was only announced."""
 
     streams = True
-    form = ""
+    call_form = ""
     """How a call is written, for the reminder."""
 
     def __init__(self, llm: LLM) -> None:
@@ -91,7 +91,7 @@ class _ToolWrapper:
         return spec_of(self.llm)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """The model's own facts."""
         return self.llm.facts
 
@@ -101,32 +101,38 @@ class _ToolWrapper:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
         on_text: OnText | None = None,
     ) -> Reply:
         """See `LLM.ask`."""
-        request_messages, request_tools = self._told(messages, tools)
-        reply = ask(self.llm, request_messages, request_tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
-        first_reply = self._read(reply, messages, tools)
-        tool = announced(first_reply, tools)
+        request_messages, request_tools = self._prepare_request(messages, tools)
+        reply = ask_llm(
+            self.llm, request_messages, request_tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text
+        )
+        first_reply = self._parse_reply(reply, messages, tools)
+        tool = find_announced_tool(first_reply, tools)
         if not tool:
             return first_reply
         if on_text is not None:
             on_text("")
-        reminder = Message("user", ANNOUNCED.format(tool=tool, form=self.form))
+        reminder = Message("user", ANNOUNCED_CALL_REMINDER.format(tool=tool, form=self.call_form))
         request_messages = [*request_messages, Message("assistant", reply.text), reminder]
-        second_response = ask(
+        second_response = ask_llm(
             self.llm, request_messages, request_tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text
         )
-        second_reply = self._read(second_response, messages, tools)
+        second_reply = self._parse_reply(second_response, messages, tools)
         # What was announced twice is a closing reply after all, and the first one is as good.
-        final_reply = second_reply if second_reply.calls or not announced(second_reply, tools) else first_reply
+        final_reply = (
+            second_reply if second_reply.calls or not find_announced_tool(second_reply, tools) else first_reply
+        )
         return replace(final_reply, usage=first_reply.usage + second_reply.usage)
 
-    def _told(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], Sequence[ToolSpec]]:
+    def _prepare_request(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> tuple[list[Message], Sequence[ToolSpec]]:
         return list(messages), tools
 
-    def _read(self, reply: Reply, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+    def _parse_reply(self, reply: Reply, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
         """The reply with the calls that stand in its text."""
         if reply.calls or not tools:
             return reply
@@ -134,31 +140,33 @@ class _ToolWrapper:
         if not text_calls:
             return reply
         stop: Any = "length" if reply.stop == "length" else "tools"
-        return replace(reply, text=text, calls=_numbered(text_calls, messages), stop=stop)
+        return replace(reply, text=text, calls=_assign_call_ids(text_calls, messages), stop=stop)
 
 
-class Repairing(_ToolWrapper):
+class RepairingLLM(_ToolWrapper):
     """A model that is told of tools by its provider's protocol, and whose calls count in its text as well."""
 
-    form = ", by your function-calling format"
+    call_form = ", by your function-calling format"
 
 
-class TextTools(_ToolWrapper):
+class TextToolsLLM(_ToolWrapper):
     """A model that is told of tools in the system's turn, and whose calls and results are text.
 
     The wording is the same in every request, byte for byte, so that a cache can serve it.
     """
 
-    form = ', beginning with <call tool="{tool}">'
+    call_form = ', beginning with <call tool="{tool}">'
 
-    def _told(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], Sequence[ToolSpec]]:
-        return as_text(messages, tools), ()
+    def _prepare_request(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> tuple[list[Message], Sequence[ToolSpec]]:
+        return to_text_messages(messages, tools), ()
 
 
 # --- a conversation without the protocol -------------------------------------------------------------------------
 
 
-def as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
+def to_text_messages(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
     """The conversation with its tools, calls and results as text; turns of one speaker in a row become one."""
     merged_turns: list[Message] = []
     tool_names = {call.id: call.name for message in messages for call in message.calls}
@@ -166,13 +174,13 @@ def as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Mess
     system = [message for message in messages[:system_count]]
     if tools:
         last_system = system.pop() if system else Message("system")
-        system.append(replace(last_system, text="\n\n".join(filter(None, [last_system.text, told(tools)]))))
+        system.append(replace(last_system, text="\n\n".join(filter(None, [last_system.text, format_tools(tools)]))))
     for message in messages[system_count:]:
         turn = message
         if message.role == "tool":
-            turn = Message("user", _result(message, tool_names), images=message.images)
+            turn = Message("user", _format_result(message, tool_names), images=message.images)
         elif message.calls:
-            turn = Message("assistant", "\n\n".join(filter(None, [message.text, *map(written, message.calls)])))
+            turn = Message("assistant", "\n\n".join(filter(None, [message.text, *map(format_call, message.calls)])))
         if merged_turns and merged_turns[-1].role == turn.role:
             previous_turn = merged_turns[-1]
             merged_turns[-1] = replace(
@@ -183,28 +191,28 @@ def as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Mess
     return [*system, *merged_turns]
 
 
-def told(tools: Sequence[ToolSpec]) -> str:
+def format_tools(tools: Sequence[ToolSpec]) -> str:
     """What a model is told of its tools."""
     tool_texts = []
     for tool in tools:
         schema = json.dumps(tool.parameters, ensure_ascii=False, separators=(",", ":"))
         tool_texts.append(f"## {tool.name}\n{tool.description}\n{schema}")
-    return "\n\n".join([PROTOCOL, *tool_texts])
+    return "\n\n".join([TOOL_PROTOCOL, *tool_texts])
 
 
-def written(call: ToolCall) -> str:
+def format_call(call: ToolCall) -> str:
     """A call as the model should have written it; a malformed one stands there without arguments."""
     arguments = {} if call.parse_error else call.arguments
     name = re.sub(r"[^\w.-]", "_", call.name) or "unknown"
     return f'<call tool="{name}">\n{json.dumps(arguments, ensure_ascii=False, default=str)}\n</call>'
 
 
-def _result(message: Message, names: dict[str, str]) -> str:
+def _format_result(message: Message, names: dict[str, str]) -> str:
     error_attribute = ' error="true"' if message.is_error else ""
     return f'<result tool="{names.get(message.call_id, "")}"{error_attribute}>\n{message.text}\n</result>'
 
 
-def announced(reply: Reply, tools: Sequence[ToolSpec]) -> str:
+def find_announced_tool(reply: Reply, tools: Sequence[ToolSpec]) -> str:
     """The tool that a reply without a call says it will call now, or an empty text."""
     if reply.calls or reply.stop != "end" or len(reply.text) > 4000:
         return ""
@@ -220,12 +228,12 @@ def announced(reply: Reply, tools: Sequence[ToolSpec]) -> str:
     return ""
 
 
-def _numbered(found: Sequence[FoundCalls], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+def _assign_call_ids(text_calls: Sequence[TextCall], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """Calls with ids that the conversation does not hold yet."""
     used_ids = {call.id for message in messages for call in message.calls}
     calls: list[ToolCall] = []
     number = len(used_ids)
-    for text_call in found:
+    for text_call in text_calls:
         number += 1
         while f"text_{number}" in used_ids:
             number += 1

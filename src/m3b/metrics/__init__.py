@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .cases import Case
+from .cases import ClassificationCase
 from .diagnosis import score_diagnosis
 from .scores import ClassScore, LabelScore, Measure, Scores
 from .table import MetricTable
@@ -18,69 +18,81 @@ from .vocabulary import canonical_metric, metric_names
 if TYPE_CHECKING:
     from .atlas import Atlas, build_atlas
     from .boxes import Box, box_iou
-    from .constants import ImageUse, best_constants, image_use, random_reports, shuffled
+    from .constants import (
+        ImageUse,
+        best_constant_reports,
+        draw_random_reports,
+        measure_image_use,
+        shuffle_between_patients,
+    )
     from .detection import score_detection
     from .detection_cases import DetectionCase
-    from .findings import Findings, stated
+    from .findings import Findings, extract_findings
     from .grading import score_grading
     from .lesions import LesionCounts, match_lesions, measure_channels
-    from .masks import LabelFigures, measure_mask, measure_masks
+    from .masks import LabelMetrics, measure_mask, measure_masks
     from .per_case import score_means
-    from .regression import NumberCase, score_regression
+    from .regression import RegressionCase, score_regression
     from .segmentation import SegmentationCase, score_segmentation
     from .survival import SurvivalCase, score_survival
-    from .text import ReportCase, distinct_texts, score_reports
+    from .text import ReportCase, count_distinct_texts, score_reports
 
 _LAZY_NAMES = {
     "atlas": ("Atlas", "build_atlas"),
     "boxes": ("Box", "box_iou"),
-    "constants": ("ImageUse", "best_constants", "image_use", "random_reports", "shuffled"),
+    "constants": (
+        "ImageUse",
+        "best_constant_reports",
+        "measure_image_use",
+        "draw_random_reports",
+        "shuffle_between_patients",
+    ),
     "detection": ("score_detection",),
     "detection_cases": ("DetectionCase",),
-    "findings": ("Findings", "stated"),
+    "findings": ("Findings", "extract_findings"),
     "grading": ("score_grading",),
     "lesions": ("LesionCounts", "match_lesions", "measure_channels"),
-    "masks": ("LabelFigures", "measure_mask", "measure_masks"),
+    "masks": ("LabelMetrics", "measure_mask", "measure_masks"),
     "per_case": ("score_means",),
-    "regression": ("NumberCase", "score_regression"),
+    "regression": ("RegressionCase", "score_regression"),
     "segmentation": ("SegmentationCase", "score_segmentation"),
     "survival": ("SurvivalCase", "score_survival"),
-    "text": ("ReportCase", "distinct_texts", "score_reports"),
+    "text": ("ReportCase", "count_distinct_texts", "score_reports"),
 }
-_HOMES = {name: module for module, names in _LAZY_NAMES.items() for name in names}
+_MODULE_OF_NAME = {name: module for module, names in _LAZY_NAMES.items() for name in names}
 
 __all__ = [
     "Atlas",
     "Box",
-    "Case",
+    "ClassificationCase",
     "ClassScore",
     "DetectionCase",
     "Findings",
     "ImageUse",
-    "LabelFigures",
+    "LabelMetrics",
     "LabelScore",
     "LesionCounts",
     "Measure",
     "MetricTable",
-    "NumberCase",
+    "RegressionCase",
     "ReportCase",
     "Scores",
     "SegmentationCase",
     "SurvivalCase",
     "ModelVerdict",
-    "best_constants",
+    "best_constant_reports",
     "box_iou",
     "build_atlas",
     "canonical_metric",
-    "distinct_texts",
-    "image_use",
+    "count_distinct_texts",
+    "measure_image_use",
     "judge",
     "match_lesions",
     "measure_channels",
     "measure_mask",
     "measure_masks",
     "metric_names",
-    "random_reports",
+    "draw_random_reports",
     "score_detection",
     "score_diagnosis",
     "score_grading",
@@ -89,12 +101,12 @@ __all__ = [
     "score_reports",
     "score_segmentation",
     "score_survival",
-    "shuffled",
-    "stated",
+    "shuffle_between_patients",
+    "extract_findings",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)

@@ -7,10 +7,10 @@ import numpy as np
 from .cases import Floats
 
 
-def divide(above: Floats, below: Floats) -> Floats:
+def divide(numerator: Floats, denominator: Floats) -> Floats:
     """`above / below`, NaN where `below` is zero."""
-    result = np.full(np.broadcast(above, below).shape, np.nan)
-    np.divide(above, below, out=result, where=below > 0)
+    result = np.full(np.broadcast(numerator, denominator).shape, np.nan)
+    np.divide(numerator, denominator, out=result, where=denominator > 0)
     return result
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .cases import Floats
-from .masks import Labels, whole_numbers
+from .masks import Labels, as_integer_mask
 
-GRID = 64
+GRID_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Atlas:
     """
 
     labels: Labels
-    shares: Mapping[str, NDArray[np.float32]]
-    cuts: Mapping[str, float]
+    probabilities: Mapping[str, NDArray[np.float32]]
+    thresholds: Mapping[str, float]
     n: int
 
     def predict(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -42,16 +42,16 @@ class Atlas:
         result = np.zeros(shape, dtype=np.int64)
         best = np.zeros(shape)
         for name, label_value in self.labels.items():
-            ratio = resample_linear(self.shares[name], shape) / self.cuts[name]
+            ratio = resample_linear(self.probabilities[name], shape) / self.thresholds[name]
             is_assigned = (ratio >= 1) & (ratio > best)
-            result[is_assigned] = first_number(label_value)
+            result[is_assigned] = first_label_value(label_value)
             best[is_assigned] = ratio[is_assigned]
         return result
 
 
-def first_number(number: object) -> int:
+def first_label_value(label_value: object) -> int:
     """A label's number, the first where it has several."""
-    return int(np.atleast_1d(np.asarray(number))[0])
+    return int(np.atleast_1d(np.asarray(label_value))[0])
 
 
 def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Floats:
@@ -103,7 +103,7 @@ def _resampling_weights(old: int, new: int) -> Floats:
     return np.asarray(np.maximum(0.0, high - low) * new / old)
 
 
-def best_cut(share: NDArray[np.float32]) -> float:
+def best_threshold(probability: NDArray[np.float32]) -> float:
     """The share above which to mark, for the largest expected Dice.
 
     Marking the places V against a random training mask overlaps in sum over V of share, so the Dice to expect is about
@@ -111,7 +111,7 @@ def best_cut(share: NDArray[np.float32]) -> float:
     first outside, so that it stays where it is when the shares are interpolated. A label that never occurs is never
     marked.
     """
-    values = np.sort(share[share > 0].astype(np.float64))[::-1]
+    values = np.sort(probability[probability > 0].astype(np.float64))[::-1]
     if not len(values):
         return math.inf
     dice = 2 * np.cumsum(values) / (np.arange(1, len(values) + 1) + values.sum())
@@ -119,7 +119,7 @@ def best_cut(share: NDArray[np.float32]) -> float:
     return float(last + values[values < last].max(initial=0.0)) / 2
 
 
-def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID) -> Atlas:
+def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID_SIZE) -> Atlas:
     """Average training masks on a common grid; one mask is in memory at a time.
 
     Each mask is stretched to `grid` voxels along every axis, so the atlas knows places relative to the image's frame,
@@ -137,7 +137,7 @@ def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID) ->
     sums: dict[str, Floats] = {}
     count = 0
     for mask in masks:
-        array = whole_numbers(mask, f"training mask {count}")
+        array = as_integer_mask(mask, f"training mask {count}")
         if not count:
             shape = (grid,) * array.ndim
         for name, number in labels.items():
@@ -147,4 +147,4 @@ def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID) ->
     if not count:
         raise ValueError("a mean shape needs at least one training mask")
     shares = {name: (total / count).astype(np.float32) for name, total in sums.items()}
-    return Atlas(labels, shares, {name: best_cut(share) for name, share in shares.items()}, count)
+    return Atlas(labels, shares, {name: best_threshold(share) for name, share in shares.items()}, count)

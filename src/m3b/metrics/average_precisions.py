@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cases import Floats
-from .operating import cumulated, precision_area
-from .pixels import PixelTables, from_above
+from .operating import cumulative_counts, step_average_precision
+from .pixels import PixelTables, cumulate_from_top
 
 
 def image_ap(score: Floats, abnormal: NDArray[np.bool_], weights: Floats) -> Floats:
@@ -18,9 +18,11 @@ def image_ap(score: Floats, abnormal: NDArray[np.bool_], weights: Floats) -> Flo
 
     Arguments as of `cumulated`.
     """
-    return precision_area(*cumulated(score, abnormal, weights))
+    return step_average_precision(*cumulative_counts(score, abnormal, weights))
 
 
 def pixel_ap(tables: PixelTables, weights: Floats) -> Floats:
     """Average precision over the pixels of all images together: (draws,), NaN without an abnormal pixel."""
-    return precision_area(from_above(weights, tables.abnormal)[:, 1:], from_above(weights, tables.normal)[:, 1:])
+    return step_average_precision(
+        cumulate_from_top(weights, tables.abnormal)[:, 1:], cumulate_from_top(weights, tables.normal)[:, 1:]
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .arithmetic import divide, mean_defined
-from .cases import CaseTable, Floats
+from .cases import ClassificationTable, Floats
 from .operating import SPECIFICITIES
 
 
@@ -14,21 +14,21 @@ def _best_constant_f1(prevalence: Floats) -> float:
     return float((2 * prevalence / (1 + prevalence)).max()) / int((prevalence > 0).sum())
 
 
-def _precision(table: CaseTable, drawn: Floats) -> Floats:
+def _chance_average_precision(table: ClassificationTable, shares: Floats) -> Floats:
     """(draws,) average precision of scores that say nothing: the share of positives, of (draws, classes) shares."""
     if len(table.classes) == 2 and not table.multi_label:
-        return np.where((drawn[:, 1] > 0) & (drawn[:, 1] < 1), drawn[:, 1], np.nan)
-    return mean_defined(np.where((drawn > 0) & (drawn < 1), drawn, np.nan))
+        return np.where((shares[:, 1] > 0) & (shares[:, 1] < 1), shares[:, 1], np.nan)
+    return mean_defined(np.where((shares > 0) & (shares < 1), shares, np.nan))
 
 
-def _chance_ranking_metrics(table: CaseTable, prevalence: Floats) -> dict[str, float | None]:
+def _chance_ranking_metrics(table: ClassificationTable, prevalence: Floats) -> dict[str, float | None]:
     """Of scores that say nothing: of the positives as many are found as of the negatives are called positive."""
-    area = float(_precision(table, prevalence[None])[0])
+    area = float(_chance_average_precision(table, prevalence[None])[0])
     chance_sensitivities = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
     return {"auprc": None if np.isnan(area) else area, **chance_sensitivities}
 
 
-def baselines(table: CaseTable) -> dict[str, float | None]:
+def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
     """Canonical name -> the best that a constant prediction gets on these cases; None where that says nothing.
 
     Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
@@ -66,7 +66,7 @@ def baselines(table: CaseTable) -> dict[str, float | None]:
     }
 
 
-def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
+def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Accuracy, F1, average precision and Brier score of the best constant prediction on weighted cases, each (draws,).
 
     The answer is chosen on all cases, as `baselines` does, and the same in every draw. The other metrics give a
@@ -88,5 +88,5 @@ def constant_draws(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         accuracy = shares[:, common]
         f1 = divide(single_class_f1[:, common], (shares > 0).sum(axis=1).astype(np.float64))
         brier = errors.sum(axis=1) / 2
-    precision = _precision(table, shares)
+    precision = _chance_average_precision(table, shares)
     return {"accuracy": accuracy, "f1": f1, "auprc": precision, "brier": (weights @ brier) / total}

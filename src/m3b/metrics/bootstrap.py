@@ -12,10 +12,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import CaseTable, Floats
+from .cases import ClassificationTable, Floats
 from .edges import LEVEL, TOLERANCE, Edge, widen
 
-ENOUGH_DEFINED = 0.9
+MIN_DEFINED_SHARE = 0.9
 """Share of the draws in which a metric must be defined for its interval to mean anything."""
 
 _BLOCK = 4_000_000
@@ -23,7 +23,7 @@ _BLOCK = 4_000_000
 Interval = tuple[float | None, float | None]
 
 
-class Grouped(Protocol):
+class PatientGrouped(Protocol):
     """Cases that belong to patients; `patient` is (cases,) numbers from 0."""
 
     @property
@@ -34,10 +34,10 @@ class Grouped(Protocol):
     def patient(self) -> NDArray[np.int64]: ...
 
 
-_Cases = TypeVar("_Cases", bound=Grouped)
+_Cases = TypeVar("_Cases", bound=PatientGrouped)
 
 
-def weightings(table: Grouped, draws: int, seed: int) -> Iterator[Floats]:
+def resampling_weights(table: PatientGrouped, draws: int, seed: int) -> Iterator[Floats]:
     """Blocks of (some draws, cases): how often each case is in a draw of as many patients as there are.
 
     Blocks bound the memory; the draws do not depend on their size.
@@ -56,11 +56,11 @@ def resample(
     table: _Cases, estimator: Callable[[_Cases, Floats], dict[str, Floats]], draws: int, seed: int
 ) -> dict[str, Floats]:
     """The values of every metric over all draws: name -> (draws, ...)."""
-    blocks = [estimator(table, weights) for weights in weightings(table, draws, seed)]
+    blocks = [estimator(table, weights) for weights in resampling_weights(table, draws, seed)]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]} if blocks else {}
 
 
-def tails(effective: int) -> tuple[float, float]:
+def tail_quantiles(effective: int) -> tuple[float, float]:
     """The two quantiles that bound a 95 % interval from `effective` independent observations, at least 2.
 
     0.025 and 0.975 for very many; for few further out, so that the interval of a mean is about as wide as Student's.
@@ -71,7 +71,9 @@ def tails(effective: int) -> tuple[float, float]:
     return float(ndtr(-z_score)), float(ndtr(z_score))
 
 
-def paired(ours: Floats, theirs: Floats, effective: int, lower_is_better: bool = False) -> tuple[float, float] | None:
+def paired_interval(
+    model_samples: Floats, baseline_samples: Floats, n_effective: int, lower_is_better: bool = False
+) -> tuple[float, float] | None:
     """The interval of how much better one answer is than another to the same cases, positive for better.
 
     Args:
@@ -83,21 +85,25 @@ def paired(ours: Floats, theirs: Floats, effective: int, lower_is_better: bool =
         None where fewer than 90 % of the draws define both, from fewer than two patients, and where the difference is
         the same in all of them: resampling sees no spread then.
     """
-    gain = theirs - ours if lower_is_better else ours - theirs
+    gain = baseline_samples - model_samples if lower_is_better else model_samples - baseline_samples
     defined_gain = gain[~np.isnan(gain)]
-    if effective < 2 or len(defined_gain) < max(2, ENOUGH_DEFINED * len(gain)) or np.ptp(defined_gain) <= TOLERANCE:
+    if (
+        n_effective < 2
+        or len(defined_gain) < max(2, MIN_DEFINED_SHARE * len(gain))
+        or np.ptp(defined_gain) <= TOLERANCE
+    ):
         return None
-    low, high = np.quantile(defined_gain, tails(effective))
+    low, high = np.quantile(defined_gain, tail_quantiles(n_effective))
     return float(low), float(high)
 
 
-def spread(drawn: Floats) -> bool:
+def has_spread(samples: Floats) -> bool:
     """Whether resampling changes a figure: a perfect one it does not, and only the limit of `edges` is honest."""
-    defined_samples = drawn[~np.isnan(drawn)]
+    defined_samples = samples[~np.isnan(samples)]
     return bool(len(defined_samples) and np.ptp(defined_samples) > TOLERANCE)
 
 
-def interval(value: float, drawn: Floats, effective: int, edges: Sequence[Edge] = ()) -> Interval:
+def bootstrap_interval(value: float, samples: Floats, n_effective: int, edges: Sequence[Edge] = ()) -> Interval:
     """The percentile interval of one metric, widened for few patients and at its edges, or (None, None).
 
     None where the value is undefined, where there are fewer than two observations, where fewer than 90 % of the draws
@@ -111,17 +117,17 @@ def interval(value: float, drawn: Floats, effective: int, edges: Sequence[Edge] 
             where classes count alike.
         edges: extreme values of the metric with their limits, `edges.share_edges` for a share.
     """
-    defined_samples = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or effective < 2:
+    defined_samples = samples[~np.isnan(samples)]
+    if np.isnan(value) or n_effective < 2:
         return None, None
-    if not spread(drawn):
+    if not has_spread(samples):
         for edge in edges:
             if abs(value - edge.value) <= TOLERANCE and abs(edge.limit - edge.value) > TOLERANCE:
                 return min(edge.value, edge.limit), max(edge.value, edge.limit)
         return None, None
-    if len(defined_samples) < max(2, ENOUGH_DEFINED * len(drawn)):
+    if len(defined_samples) < max(2, MIN_DEFINED_SHARE * len(samples)):
         return None, None
-    low, high = (float(bound) for bound in np.quantile(defined_samples, tails(effective)))
+    low, high = (float(bound) for bound in np.quantile(defined_samples, tail_quantiles(n_effective)))
     low, high = widen(low, high, edges)
     return (low, high) if high - low > TOLERANCE else (None, None)
 
@@ -145,7 +151,7 @@ def gain_at_edge(
     return min(gain[0], least), gain[1]
 
 
-def sides(table: CaseTable) -> list[int]:
+def rarer_side_patients(table: ClassificationTable) -> list[int]:
     """For each class that has cases on both sides, the patients of its rarer side: what a macro average hangs on."""
     sizes = []
     for truth in table.truth.T:
@@ -155,6 +161,6 @@ def sides(table: CaseTable) -> list[int]:
     return sizes
 
 
-def median(sizes: Sequence[int]) -> int:
+def lower_median(sizes: Sequence[int]) -> int:
     """The middle of some counts, the lower of two; 0 of none."""
     return sorted(sizes)[(len(sizes) - 1) // 2] if sizes else 0

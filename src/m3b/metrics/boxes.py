@@ -64,7 +64,7 @@ def box_iou(first: Floats, second: Floats) -> Floats:
     return np.nan_to_num(divide(shared, sizes[0][:, None] + sizes[1][None] - shared))
 
 
-CENTRE = "centre"
+CENTRE_RULE = "centre"
 """In place of an IoU threshold: a prediction is a hit where its centre lies inside a true box."""
 
 
@@ -90,15 +90,15 @@ def centre_nearness(first: Floats, second: Floats) -> Floats:
     return nearness
 
 
-def _hits(ours: Floats, theirs: Floats, rules: Sequence[float | str]) -> NDArray[np.bool_]:
+def _match_by_rules(predicted_corners: Floats, true_corners: Floats, rules: Sequence[float | str]) -> NDArray[np.bool_]:
     """(rules, predictions) of one image."""
-    iou, nearness = box_iou(ours, theirs), centre_nearness(ours, theirs)
+    iou, nearness = box_iou(predicted_corners, true_corners), centre_nearness(predicted_corners, true_corners)
     return np.stack(
-        [match_boxes(nearness, 0.25) if rule == CENTRE else match_boxes(iou, float(rule)) for rule in rules]
+        [match_boxes(nearness, 0.25) if rule == CENTRE_RULE else match_boxes(iou, float(rule)) for rule in rules]
     )
 
 
-def match_boxes(iou: Floats, least: float) -> NDArray[np.bool_]:
+def match_boxes(iou: Floats, min_iou: float) -> NDArray[np.bool_]:
     """Which predictions are hits: (predictions, truths) IoU, predictions from the surest down, -> (predictions,).
 
     Each takes the free truth with the largest IoU of at least `least`, as in the COCO evaluation.
@@ -106,7 +106,7 @@ def match_boxes(iou: Floats, least: float) -> NDArray[np.bool_]:
     hits = np.zeros(len(iou), dtype=np.bool_)
     is_free = np.ones(iou.shape[1], dtype=np.bool_)
     for number, row in enumerate(iou):
-        candidates = np.where(is_free & (row >= least - 1e-10), row, -1.0)
+        candidates = np.where(is_free & (row >= min_iou - 1e-10), row, -1.0)
         if len(candidates) and candidates.max() >= 0:
             hits[number] = True
             is_free[int(candidates.argmax())] = False
@@ -126,11 +126,11 @@ class Ranking:
 
     image: NDArray[np.int64]
     last: NDArray[np.bool_]
-    hit: NDArray[np.bool_]
+    is_hit: NDArray[np.bool_]
     truths: Floats
 
 
-def rank(
+def rank_boxes(
     predicted: Sequence[Sequence[Box]], truth: Sequence[Sequence[Box]], label: str, ious: Sequence[float | str]
 ) -> Ranking:
     """Match the boxes of one class in every image at every IoU threshold, or by `CENTRE`."""
@@ -145,7 +145,7 @@ def rank(
             scores += [box.score for box in class_predictions]
             if class_truths:
                 hits.append(
-                    _hits(
+                    _match_by_rules(
                         np.array([b.corners for b in class_predictions]),
                         np.array([b.corners for b in class_truths]),
                         ious,
@@ -160,7 +160,7 @@ def rank(
     return Ranking(np.array(images, dtype=np.int64)[order], last, is_hit, counts)
 
 
-def _blocks(ranking: Ranking, weights: Floats, curve: Callable[[Floats], Floats]) -> Floats:
+def _map_blocks(ranking: Ranking, weights: Floats, curve: Callable[[Floats], Floats]) -> Floats:
     """`curve` of some draws at a time, so that draws x predictions stays small."""
     size = max(1, _BLOCK // max(1, len(ranking.image)))
     return np.concatenate([curve(weights[start : start + size]) for start in range(0, len(weights), size)])
@@ -185,14 +185,14 @@ def average_precision(ranking: Ranking, weights: Floats) -> Floats:
         n_predicted = np.cumsum(image_weights, axis=1)[:, ranking.last]
         positives = block @ ranking.truths
         areas = []
-        for is_hit in ranking.hit:
+        for is_hit in ranking.is_hit:
             true_positives = np.cumsum(image_weights * is_hit, axis=1)[:, ranking.last]
             precision = np.nan_to_num(divide(true_positives, n_predicted))
             interpolated = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
             areas.append(divide((np.diff(true_positives, axis=1, prepend=0.0) * interpolated).sum(axis=1), positives))
         return np.stack(areas, axis=1)
 
-    return _blocks(ranking, weights, curve)
+    return _map_blocks(ranking, weights, curve)
 
 
 def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
@@ -209,7 +209,7 @@ def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
     Returns:
         (draws, 7), NaN without truth; their mean is the CPM (Niemeijer et al., IEEE TMI 30, 2011).
     """
-    is_hit = ranking.hit[threshold]
+    is_hit = ranking.is_hit[threshold]
 
     def curve(block: Floats) -> Floats:
         image_weights = block[:, ranking.image]
@@ -223,4 +223,4 @@ def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
         ]
         return divide(np.stack(max_detected, axis=1), (block @ ranking.truths)[:, None])
 
-    return _blocks(ranking, weights, curve)
+    return _map_blocks(ranking, weights, curve)

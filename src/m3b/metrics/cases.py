@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-SUM_TOLERANCE = 0.02
+PROBABILITY_SUM_TOLERANCE = 0.02
 """How far the probabilities of exclusive classes may be from a sum of 1; half-precision models round by about 0.005."""
 
 _PROBABILITY_EDGE = 1e-6
 
 
 @dataclass(frozen=True)
-class Case:
+class ClassificationCase:
     """One test case.
 
     Args:
@@ -35,11 +35,11 @@ class Case:
     patient: str
     labels: tuple[str, ...]
     probabilities: Mapping[str, float]
-    decided: tuple[str, ...] | None = None
+    decision: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
-class CaseTable:
+class ClassificationTable:
     """Checked cases as arrays.
 
     `truth`, `decision` and `probability` are (cases, classes), `patient` is (cases,) numbers from 0.
@@ -68,7 +68,7 @@ class CaseTable:
         return np.asarray(self.truth.argmax(axis=1), dtype=np.int64)
 
 
-def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -> CaseTable:
+def tabulate(cases: Sequence[ClassificationCase], classes: Sequence[str], multi_label: bool) -> ClassificationTable:
     """Check every case and lay the cases out as arrays.
 
     Raises:
@@ -90,7 +90,7 @@ def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -
     truth = np.array([[name in case.labels for name in names] for case in cases], dtype=np.bool_)
     probability = np.array([[case.probabilities[name] for name in names] for case in cases], dtype=np.float64)
     probability = np.clip(probability, 0.0, 1.0)
-    return CaseTable(
+    return ClassificationTable(
         names,
         multi_label,
         truth,
@@ -101,33 +101,33 @@ def tabulate(cases: Sequence[Case], classes: Sequence[str], multi_label: bool) -
 
 
 def _decisions(
-    cases: Sequence[Case], probability: Floats, classes: tuple[str, ...], multi_label: bool
+    cases: Sequence[ClassificationCase], probability: Floats, classes: tuple[str, ...], multi_label: bool
 ) -> NDArray[np.bool_]:
     """(cases, classes): what the model decided, else the most probable class (the first of equals) or 0.5 and above."""
     decision = probability >= 0.5
     if not multi_label:
         decision = probability.argmax(axis=1)[:, None] == np.arange(len(classes))
     for row, case in zip(decision, cases, strict=True):
-        if case.decided is not None:
-            row[:] = [name in case.decided for name in classes]
+        if case.decision is not None:
+            row[:] = [name in case.decision for name in classes]
     return decision
 
 
-class OfPatient(Protocol):
+class HasPatient(Protocol):
     """Anything that belongs to a patient; an empty name means a patient of its own."""
 
     @property
     def patient(self) -> str: ...
 
 
-def patient_numbers(cases: Sequence[OfPatient]) -> NDArray[np.int64]:
+def patient_numbers(cases: Sequence[HasPatient]) -> NDArray[np.int64]:
     """(cases,) number of each case's patient, from 0 in the order of their first cases."""
     numbers: dict[tuple[str, int], int] = {}
     keys = [(case.patient, -1) if case.patient else ("", index) for index, case in enumerate(cases)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def _labels_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
+def _labels_problem(case: ClassificationCase, classes: tuple[str, ...], multi_label: bool) -> str:
     unknown = [label for label in case.labels if label not in classes]
     if unknown:
         return f"unknown label {unknown[0]!r}; the classes are {list(classes)}"
@@ -136,8 +136,8 @@ def _labels_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> 
     return ""
 
 
-def _decision_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
-    decision = case.decided
+def _decision_problem(case: ClassificationCase, classes: tuple[str, ...], multi_label: bool) -> str:
+    decision = case.decision
     if decision is None:
         return ""
     unknown = [label for label in decision if label not in classes]
@@ -148,7 +148,7 @@ def _decision_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -
     return ""
 
 
-def _probabilities_problem(case: Case, classes: tuple[str, ...], multi_label: bool) -> str:
+def _probabilities_problem(case: ClassificationCase, classes: tuple[str, ...], multi_label: bool) -> str:
     probabilities = case.probabilities
     missing = [name for name in classes if name not in probabilities]
     if missing:
@@ -163,6 +163,6 @@ def _probabilities_problem(case: Case, classes: tuple[str, ...], multi_label: bo
         if not math.isfinite(value) or not -_PROBABILITY_EDGE <= value <= 1 + _PROBABILITY_EDGE:
             return f"the probability of {name!r} is {value}, outside [0, 1]"
     total = math.fsum(probabilities[name] for name in classes)
-    if not multi_label and abs(total - 1) > SUM_TOLERANCE:
+    if not multi_label and abs(total - 1) > PROBABILITY_SUM_TOLERANCE:
         return f"the probabilities of exclusive classes sum to {total:.4g}, not 1"
     return ""

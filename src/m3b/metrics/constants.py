@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .bootstrap import paired
+from .bootstrap import paired_interval
 from .cases import Floats, patient_numbers
 from .findings import Findings
-from .ngram_metrics import ORDERS, bleu, bleu_counts, tokens
-from .text import ReportCase, distinct_texts, drawn_figure, figures, with_text
+from .ngram_metrics import MAX_NGRAM_ORDER, bleu, bleu_counts, tokenize
+from .text import ReportCase, bootstrap_report_metric, compute_report_metrics, count_distinct_texts, replace_texts
 from .vocabulary import canonical_metric
 
-CANDIDATES = 200
-REFERENCES = 400
-LEAST_SHUFFLES, MOST_SHUFFLES, SHUFFLED_CASES = 20, 200, 20_000
-RESAMPLED = 5
+MAX_CANDIDATES = 200
+MAX_REFERENCES = 400
+MIN_SHUFFLES, MAX_SHUFFLES, TARGET_SHUFFLED_CASES = 20, 200, 20_000
+BOOTSTRAPPED_SHUFFLES = 5
 """Shuffles of which bootstrap samples are drawn."""
 
 
-def best_constants(
-    training: Sequence[str], *, candidates: int = CANDIDATES, references: int = REFERENCES, seed: int = 0
+def best_constant_reports(
+    training: Sequence[str], *, candidates: int = MAX_CANDIDATES, references: int = MAX_REFERENCES, seed: int = 0
 ) -> tuple[str, ...]:
     """The training reports that do best as the one answer to everything: one for each of BLEU-1 to BLEU-4.
 
@@ -41,21 +41,21 @@ def best_constants(
     Raises:
         ValueError: no report with words.
     """
-    texts = [text for text in training if tokens(text)]
+    texts = [text for text in training if tokenize(text)]
     if not texts:
         raise ValueError("a constant report is chosen from training reports, and there is none with words")
     rng = np.random.default_rng(seed)
-    reference_words = [tokens(text) for text in _some(texts, references, rng)]
-    candidate_texts = _some(list(dict.fromkeys(texts)), candidates, rng)
-    scores: Floats = np.stack([_bleu_against(tokens(text), reference_words) for text in candidate_texts])
-    order = range(ORDERS - 1, -1, -1)
+    reference_words = [tokenize(text) for text in _sample_texts(texts, references, rng)]
+    candidate_texts = _sample_texts(list(dict.fromkeys(texts)), candidates, rng)
+    scores: Floats = np.stack([_bleu_against(tokenize(text), reference_words) for text in candidate_texts])
+    order = range(MAX_NGRAM_ORDER - 1, -1, -1)
     return tuple(dict.fromkeys(candidate_texts[int(scores[:, column].argmax())] for column in order))
 
 
-def _some(texts: list[str], most: int, rng: np.random.Generator) -> list[str]:
-    if len(texts) <= most:
+def _sample_texts(texts: list[str], max_count: int, rng: np.random.Generator) -> list[str]:
+    if len(texts) <= max_count:
         return texts
-    return [texts[int(index)] for index in np.sort(rng.choice(len(texts), most, replace=False))]
+    return [texts[int(index)] for index in np.sort(rng.choice(len(texts), max_count, replace=False))]
 
 
 def _bleu_against(words: list[str], references: Sequence[list[str]]) -> Floats:
@@ -63,7 +63,7 @@ def _bleu_against(words: list[str], references: Sequence[list[str]]) -> Floats:
     return bleu(np.array([bleu_counts(words, reference) for reference in references], dtype=np.float64).sum(axis=0))
 
 
-def random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[str]:
+def draw_random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[str]:
     """A training report drawn at random for each of `n` cases: the answer of a model that has learnt only the style.
 
     Raises:
@@ -74,7 +74,7 @@ def random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[str]:
     return [training[int(index)] for index in np.random.default_rng(seed).integers(0, len(training), n)]
 
 
-def shuffled(cases: Sequence[ReportCase], seed: int = 0) -> list[ReportCase]:
+def shuffle_between_patients(cases: Sequence[ReportCase], seed: int = 0) -> list[ReportCase]:
     """Every case with the text that was written for the image of another patient.
 
     A report depends on the image and nothing else of the case, so this is what the model writes when the images are
@@ -93,7 +93,7 @@ def shuffled(cases: Sequence[ReportCase], seed: int = 0) -> list[ReportCase]:
     texts = [""] * len(cases)
     for index, donor in zip(order, np.roll(order, max_images), strict=True):
         texts[int(index)] = cases[int(donor)].prediction
-    return with_text(cases, texts)
+    return replace_texts(cases, texts)
 
 
 @dataclass(frozen=True)
@@ -113,19 +113,19 @@ class ImageUse:
 
     metric: str
     value: float
-    shuffled: float
+    shuffled_value: float
     distinct: int
     n: int
     gain: tuple[float, float] | None = None
-    chance: float = 1.0
+    p_value: float = 1.0
 
     @property
-    def lost(self) -> float:
+    def lost_share(self) -> float:
         """Share of the figure that is lost by shuffling: 0 for a model that ignores the image, NaN for a figure of 0."""
-        return (self.value - self.shuffled) / self.value if self.value > 0 else float("nan")
+        return (self.value - self.shuffled_value) / self.value if self.value > 0 else float("nan")
 
 
-def image_use(
+def measure_image_use(
     cases: Sequence[ReportCase],
     findings: Findings | None = None,
     *,
@@ -149,22 +149,25 @@ def image_use(
     """
     name = canonical_metric(metric, "report")
     if shuffles is None:
-        shuffles = min(MOST_SHUFFLES, max(LEAST_SHUFFLES, SHUFFLED_CASES // max(len(cases), 1)))
+        shuffles = min(MAX_SHUFFLES, max(MIN_SHUFFLES, TARGET_SHUFFLED_CASES // max(len(cases), 1)))
     if shuffles < 1:
         raise ValueError(f"at least one shuffle is needed, not {shuffles}")
-    values = figures(cases, findings, only=name)
+    values = compute_report_metrics(cases, findings, only=name)
     if name not in values:
         raise ValueError(f"{name} needs the findings and their phrases")
-    shuffled_sets = [shuffled(cases, number) for number in range(shuffles)]
-    shuffled_values = [figures(case_list, findings, only=name)[name] for case_list in shuffled_sets]
+    shuffled_sets = [shuffle_between_patients(cases, number) for number in range(shuffles)]
+    shuffled_values = [compute_report_metrics(case_list, findings, only=name)[name] for case_list in shuffled_sets]
     samples = (
-        [drawn_figure(case_list, findings, name, draws, seed) for case_list in (cases, *shuffled_sets[:RESAMPLED])]
+        [
+            bootstrap_report_metric(case_list, findings, name, draws, seed)
+            for case_list in (cases, *shuffled_sets[:BOOTSTRAPPED_SHUFFLES])
+        ]
         if draws
         else []
     )
     patients = int(patient_numbers(cases).max()) + 1
-    gain = paired(samples[0], np.mean(samples[1:], axis=0), patients) if samples else None
+    gain = paired_interval(samples[0], np.mean(samples[1:], axis=0), patients) if samples else None
     p_value = (1 + sum(shuffled_value >= values[name] for shuffled_value in shuffled_values)) / (1 + shuffles)
     return ImageUse(
-        name, values[name], float(np.mean(shuffled_values)), distinct_texts(cases), len(cases), gain, p_value
+        name, values[name], float(np.mean(shuffled_values)), count_distinct_texts(cases), len(cases), gain, p_value
     )

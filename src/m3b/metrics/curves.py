@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import CaseTable, Floats
-from .estimators import ECE_BINS, decided_with
+from .cases import ClassificationTable, Floats
+from .estimators import ECE_BINS, decision_confidence
 
-ROC_POINTS = 200
+MAX_ROC_POINTS = 200
 
 
 def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
@@ -27,13 +27,13 @@ def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, 
     cross = (x[1:-1] - x[:-2]) * (y[2:] - y[1:-1]) - (y[1:-1] - y[:-2]) * (x[2:] - x[1:-1])
     is_corner[1:-1] = np.abs(cross) > 1e-12
     x, y = x[is_corner], y[is_corner]
-    if len(x) > ROC_POINTS:
-        indices = np.unique(np.linspace(0, len(x) - 1, ROC_POINTS).round().astype(np.int64))
+    if len(x) > MAX_ROC_POINTS:
+        indices = np.unique(np.linspace(0, len(x) - 1, MAX_ROC_POINTS).round().astype(np.int64))
         x, y = x[indices], y[indices]
     return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x, y, strict=True)]
 
 
-def reliability(table: CaseTable) -> list[dict[str, float]]:
+def calibration_bins(table: ClassificationTable) -> list[dict[str, float]]:
     """Non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
 
     Exclusive classes: the class that each case was decided to be. Multi-label: all findings of all cases pooled.
@@ -41,7 +41,7 @@ def reliability(table: CaseTable) -> list[dict[str, float]]:
     if table.multi_label:
         confidence, correct = table.probability.ravel(), table.truth.ravel()
     else:
-        confidence, correct = decided_with(table)
+        confidence, correct = decision_confidence(table)
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
     rows = []
     for number in range(ECE_BINS):
@@ -52,7 +52,7 @@ def reliability(table: CaseTable) -> list[dict[str, float]]:
     return rows
 
 
-def confusion(table: CaseTable) -> list[list[int]]:
+def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
     """Exclusive classes: rows are truth, columns the decision. Multi-label: one row [tp, fp, fn, tn] a finding."""
     truth, decision = table.truth, table.decision
     if not table.multi_label:

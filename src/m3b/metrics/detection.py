@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .boxes import FROC_RATES, froc, rank
+from .boxes import FROC_RATES, froc, rank_boxes
 from .cases import Floats
 from .detection_cases import DetectionCase, check_cases
-from .detection_estimators import blind_figures, estimators, joined, lesion_table, rivals
+from .detection_estimators import (
+    baseline_figures,
+    combine_estimators,
+    make_baseline_estimators,
+    make_estimators,
+    tabulate_lesions,
+)
 from .lesions import OVERLAP
-from .measuring import PatientGroup, Settings, group, measure
+from .measuring import MeasureSettings, PatientGroup, group_patients, measure_with_intervals
 from .scores import Scores
 from .segmentation import mask_details
 from .vocabulary import canonical_metric
@@ -24,16 +30,16 @@ FROC_IOU = 0.5
 def _label_presence(cases: Sequence[DetectionCase], classes: Sequence[str]) -> NDArray[np.bool_]:
     """(cases, classes) whether truth or prediction has something of the class."""
 
-    def has(case: DetectionCase, name: str) -> bool:
+    def is_present(case: DetectionCase, name: str) -> bool:
         figures, lesions = case.figures.get(name), case.lesions.get(name)
         boxes = (*(case.predicted or ()), *(case.truth or ()))
         return (
             (figures is not None and figures.reference + figures.prediction > 0)
-            or (lesions is not None and sum(lesions.row()) > 0)
+            or (lesions is not None and sum(lesions.to_list()) > 0)
             or any(box.label == name for box in boxes)
         )
 
-    return np.array([[has(case, name) for name in classes] for case in cases], dtype=np.bool_)
+    return np.array([[is_present(case, name) for name in classes] for case in cases], dtype=np.bool_)
 
 
 def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | None:
@@ -42,13 +48,13 @@ def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | N
     In a case without lesions a false positive may be unseen. It costs half as much as a lesion (F1), and all such
     cases together no more than all lesions.
     """
-    _, lesions, boxes, *_ = cases[0].parts()
+    _, lesions, boxes, *_ = cases[0].available_parts()
     if not lesions and not boxes:
         return None
 
     def count(case: DetectionCase, name: str) -> float:
         of_boxes = sum(box.label == name for box in case.truth or ())
-        return float(max(of_boxes, sum(case.lesions[name].row()[:2]) if lesions else 0))
+        return float(max(of_boxes, sum(case.lesions[name].to_list()[:2]) if lesions else 0))
 
     loads: Floats = np.array([[count(case, name) for name in classes] for case in cases], dtype=np.float64)
     total, n_empty = loads.sum(axis=0), (loads == 0).sum(axis=0)
@@ -60,7 +66,7 @@ def score_detection(
     classes: Sequence[str],
     *,
     primary: str = "lesion_f1",
-    trivial: Sequence[DetectionCase] | None = None,
+    baseline_cases: Sequence[DetectionCase] | None = None,
     froc_iou: float = FROC_IOU,
     seed: int = 0,
     draws: int = 1000,
@@ -81,22 +87,24 @@ def score_detection(
         ValueError: no cases, a case that cannot be scored (the message says which), an unknown or unfitting metric.
     """
     name = canonical_metric(primary, "detection")
-    patients = group(cases)
+    patients = group_patients(cases)
     check_cases(cases, classes)
-    if trivial is not None:
-        check_cases(trivial, classes)
-        if [case.image for case in trivial] != [case.image for case in cases]:
+    if baseline_cases is not None:
+        check_cases(baseline_cases, classes)
+        if [case.image for case in baseline_cases] != [case.image for case in cases]:
             raise ValueError("the trivial cases must be the same images in the same order")
-    settings = Settings(
+    settings = MeasureSettings(
         draws,
         seed,
-        blind_figures(cases, classes, trivial, froc_iou),
+        baseline_figures(cases, classes, baseline_cases, froc_iou),
         _label_presence(cases, classes),
-        _sides(cases, patients),
-        rivals(cases, classes, trivial, froc_iou),
+        _effective_patients(cases, patients),
+        make_baseline_estimators(cases, classes, baseline_cases, froc_iou),
         loads=_loads(cases, classes),
     )
-    metrics, per_label = measure(patients, classes, joined(estimators(cases, classes, froc_iou)), settings)
+    metrics, per_label = measure_with_intervals(
+        patients, classes, combine_estimators(make_estimators(cases, classes, froc_iou)), settings
+    )
     if name not in metrics:
         raise ValueError(f"{name} cannot be measured on these cases, which give: {', '.join(metrics)}")
     return Scores(
@@ -107,11 +115,11 @@ def score_detection(
         n_patients=patients.n_patients,
         task="detection",
         per_label=per_label,
-        details=_details(cases, classes, froc_iou),
+        details=_collect_details(cases, classes, froc_iou),
     )
 
 
-def _sides(cases: Sequence[DetectionCase], patients: PatientGroup) -> dict[str, int]:
+def _effective_patients(cases: Sequence[DetectionCase], patients: PatientGroup) -> dict[str, int]:
     abnormal = np.array([bool(case.abnormal) for case in cases])
     n_abnormal = patients.patients_with(abnormal)
     has_abnormal_pixels = np.array([case.pixels is not None and bool(case.pixels.abnormal.any()) for case in cases])
@@ -119,13 +127,13 @@ def _sides(cases: Sequence[DetectionCase], patients: PatientGroup) -> dict[str, 
     return {"image_auroc": min(n_abnormal, patients.patients_with(~abnormal)), "image_ap": n_abnormal, **pixels}
 
 
-def _details(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> dict[str, Any]:
-    masks, lesions, boxes, *_ = cases[0].parts()
+def _collect_details(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> dict[str, Any]:
+    masks, lesions, boxes, *_ = cases[0].available_parts()
     details: dict[str, Any] = {}
     if masks:
         details |= mask_details([case.figures for case in cases], classes)
     if lesions:
-        totals = lesion_table(cases, classes).sum(axis=0).astype(int).tolist()
+        totals = tabulate_lesions(cases, classes).sum(axis=0).astype(int).tolist()
         keys = ("found", "missed", "right", "wrong")
         rule = next(iter(cases[0].lesions.values())).rule
         details["lesions"] = {
@@ -135,7 +143,7 @@ def _details(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: f
     if boxes:
         predicted, truth = [case.predicted or () for case in cases], [case.truth or () for case in cases]
         unit_weights = np.ones((1, len(cases)))
-        curves = {name: froc(rank(predicted, truth, name, (froc_iou,)), unit_weights)[0] for name in classes}
+        curves = {name: froc(rank_boxes(predicted, truth, name, (froc_iou,)), unit_weights)[0] for name in classes}
         sensitivities = {k: [None if np.isnan(v) else float(v) for v in curve] for k, curve in curves.items()}
         details["froc"] = {"rates": list(FROC_RATES), "iou": froc_iou, "sensitivity": sensitivities}
     return details

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .boxes import Box
 from .lesions import LesionCounts
-from .masks import LabelFigures
+from .masks import LabelMetrics
 from .pixels import PixelCounts
 from .segmentation import check_labels
 
@@ -31,7 +31,7 @@ class DetectionCase:
 
     image: str
     patient: str
-    figures: Mapping[str, LabelFigures] = field(default_factory=dict)
+    figures: Mapping[str, LabelMetrics] = field(default_factory=dict)
     lesions: Mapping[str, LesionCounts] = field(default_factory=dict)
     predicted: tuple[Box, ...] | None = None
     truth: tuple[Box, ...] | None = None
@@ -39,16 +39,19 @@ class DetectionCase:
     abnormal: bool | None = None
     pixels: PixelCounts | None = None
 
-    def parts(self) -> tuple[bool, bool, bool, bool, bool]:
+    def available_parts(self) -> tuple[bool, bool, bool, bool, bool]:
         """Whether it has mask figures, lesions, boxes, a score of the image, a map."""
         mark_parts = (bool(self.figures), bool(self.lesions), self.truth is not None)
         return (*mark_parts, self.anomaly_score is not None, self.pixels is not None)
 
 
 def _find_problem(case: DetectionCase, first: DetectionCase, classes: Sequence[str]) -> str:
-    if case.parts() != first.parts():
-        return f"mask figures, lesions, boxes, image score, map are {case.parts()}, in the first case {first.parts()}"
-    if not any(case.parts()):
+    if case.available_parts() != first.available_parts():
+        return (
+            f"mask figures, lesions, boxes, image score, map are {case.available_parts()}, in the first case "
+            f"{first.available_parts()}"
+        )
+    if not any(case.available_parts()):
         return "nothing to score: no mask figures, no lesions, no boxes, no map and no score of the image"
     if (case.predicted is None) != (case.truth is None) or (case.anomaly_score is None) != (case.abnormal is None):
         return "a prediction without its truth, or the reverse"

@@ -6,10 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .baselines import baselines, constant_draws
-from .bootstrap import gain_at_edge, interval, median, paired, resample, sides, spread
-from .cases import Case, CaseTable, Floats, tabulate
-from .curves import confusion, reliability, roc_points
+from .baselines import constant_baselines, constant_draws
+from .bootstrap import (
+    bootstrap_interval,
+    gain_at_edge,
+    has_spread,
+    lower_median,
+    paired_interval,
+    rarer_side_patients,
+    resample,
+)
+from .cases import ClassificationCase, ClassificationTable, Floats, tabulate
+from .curves import calibration_bins, confusion_matrix, roc_points
 from .edges import class_losses, largest_unseen_share, perfect_labels_loss, share_edges, with_perfect_labels
 from .estimators import class_aurocs, estimate
 from .scores import ClassScore, Measure, Scores
@@ -21,19 +29,19 @@ _CASE_WEIGHTED_METRICS = frozenset({"accuracy", "ece", "brier"})
 _TRADE_OFF_METRICS = frozenset({"sensitivity", "specificity"})
 
 
-def _estimate_all(table: CaseTable, weights: Floats) -> dict[str, Floats]:
+def _estimate_all(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     return estimate(table, weights) | {"per class": class_aurocs(table, weights)}
 
 
 def score_diagnosis(
-    cases: Sequence[Case],
+    cases: Sequence[ClassificationCase],
     classes: Sequence[str],
     multi_label: bool,
     *,
     primary: str = "auroc",
     seed: int = 0,
     draws: int = 1000,
-    blind: Sequence[Case] = (),
+    baseline_cases: Sequence[ClassificationCase] = (),
 ) -> Scores:
     """Measure predictions against the truth.
 
@@ -59,10 +67,12 @@ def score_diagnosis(
     if name not in values:
         raise ValueError(f"{name} needs two classes or a multi-label task, there are {len(table.classes)} classes here")
     samples = resample(table, _estimate_all, draws, seed)
-    baseline: dict[str, float | None] = dict(baselines(table))
+    baseline: dict[str, float | None] = dict(constant_baselines(table))
     baseline_samples = resample(table, constant_draws, draws, seed)
     covariates_only = (
-        _raise_baseline(tabulate(blind, classes, multi_label), baseline, baseline_samples, draws, seed) if blind else {}
+        _raise_baseline(tabulate(baseline_cases, classes, multi_label), baseline, baseline_samples, draws, seed)
+        if baseline_cases
+        else {}
     )
     metrics = _make_measures(table, values, samples, baseline, baseline_samples)
     return Scores(
@@ -73,14 +83,14 @@ def score_diagnosis(
         n_patients=table.n_patients,
         multi_label=multi_label,
         per_class=_score_classes(table, samples.get("per class")),
-        confusion=tuple(tuple(row) for row in confusion(table)),
-        calibration=tuple(reliability(table)),
+        confusion=tuple(tuple(row) for row in confusion_matrix(table)),
+        calibration=tuple(calibration_bins(table)),
         details={"covariates_alone": covariates_only} if covariates_only else {},
     )
 
 
 def _raise_baseline(
-    baseline_table: CaseTable,
+    baseline_table: ClassificationTable,
     baseline: dict[str, float | None],
     baseline_samples: dict[str, Floats],
     draws: int,
@@ -110,43 +120,43 @@ def _raise_baseline(
 
 
 def _make_measures(
-    table: CaseTable,
+    table: ClassificationTable,
     values: Mapping[str, float],
     samples: Mapping[str, Floats],
     baseline: Mapping[str, float | None],
     baseline_samples: Mapping[str, Floats],
 ) -> dict[str, Measure]:
     """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
-    typical_side = median(sides(table))
+    typical_side = lower_median(rarer_side_patients(table))
     losses = class_losses(table)
     unseen = perfect_labels_loss(table, class_aurocs(table, np.ones((1, table.n_cases)))[0])
     metrics = {}
     for key, value in values.items():
         effective = _patients_behind(table, key, typical_side)
         edges = share_edges(losses[key])
-        bounds = interval(value, samples[key], effective, edges) if samples else (None, None)
+        bounds = bootstrap_interval(value, samples[key], effective, edges) if samples else (None, None)
         if key == "auroc" and (table.multi_label or len(table.classes) > 2):
             bounds = with_perfect_labels(value, bounds, unseen)
         gain = None
-        if key in baseline_samples and spread(samples[key]):
-            gain = paired(samples[key], baseline_samples[key], effective, lower_is_better(key))
+        if key in baseline_samples and has_spread(samples[key]):
+            gain = paired_interval(samples[key], baseline_samples[key], effective, lower_is_better(key))
             gain = gain_at_edge(gain, bounds, edges[1] if lower_is_better(key) else edges[0], baseline[key])
         metrics[key] = Measure(key, value, *bounds, table.n_cases, baseline[key], gain, effective)
     return metrics
 
 
-def _patients_behind(table: CaseTable, metric: str, typical_side: int) -> int:
+def _patients_behind(table: ClassificationTable, metric: str, typical_side: int) -> int:
     """Patients that a metric rests on: all, those with (or without) a finding, or those of a typical rarer side."""
     if metric in _CASE_WEIGHTED_METRICS:
         return table.n_patients
     if metric in _TRADE_OFF_METRICS:
         marked = table.truth if metric == "sensitivity" else ~table.truth
         columns = marked.T if table.multi_label else marked.T[1:]
-        return median([len(np.unique(table.patient[column])) for column in columns if column.any()])
+        return lower_median([len(np.unique(table.patient[column])) for column in columns if column.any()])
     return typical_side
 
 
-def _score_classes(table: CaseTable, samples: Floats | None) -> tuple[ClassScore, ...]:
+def _score_classes(table: ClassificationTable, samples: Floats | None) -> tuple[ClassScore, ...]:
     areas = class_aurocs(table, np.ones((1, table.n_cases)))[0]
     rows = []
     for k, name in enumerate(table.classes):
@@ -154,7 +164,9 @@ def _score_classes(table: CaseTable, samples: Floats | None) -> tuple[ClassScore
         rarest_patients = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
         edges = share_edges(largest_unseen_share(rarest_patients))
         low, high = (
-            interval(float(areas[k]), samples[:, k], rarest_patients, edges) if samples is not None else (None, None)
+            bootstrap_interval(float(areas[k]), samples[:, k], rarest_patients, edges)
+            if samples is not None
+            else (None, None)
         )
         area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
         points = tuple(roc_points(table.probability[:, k], truth))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .cases import CaseTable, Floats
+from .cases import ClassificationTable, Floats
 
 LEVEL = 0.95
 TOLERANCE = 1e-12
@@ -113,7 +113,7 @@ def _label_stakes(columns: NDArray[np.bool_], known: NDArray[np.bool_]) -> Float
     return stakes
 
 
-def class_losses(table: CaseTable) -> Mapping[str, float]:
+def class_losses(table: ClassificationTable) -> Mapping[str, float]:
     """Return how much each metric of classes may lose in the population if it is perfect on the test cases.
 
     Each class or finding has the counts of its own: positives for the sensitivity, negatives for the specificity, both
@@ -158,7 +158,7 @@ def class_losses(table: CaseTable) -> Mapping[str, float]:
     return losses
 
 
-def perfect_labels_loss(table: CaseTable, areas: Floats) -> float:
+def perfect_labels_loss(table: ClassificationTable, areas: Floats) -> float:
     """Return how much the mean AUROC may lose on the findings or classes that are perfect.
 
     Args:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arithmetic import divide, mean_defined
-from .cases import CaseTable, Floats
-from .operating import ranked
+from .cases import ClassificationTable, Floats
+from .operating import ranking_metrics
 
 ECE_BINS = 15
 
@@ -39,13 +39,13 @@ def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats
     return divide(pairs, positives.sum(axis=1) * negatives.sum(axis=1))
 
 
-def class_aurocs(table: CaseTable, weights: Floats) -> Floats:
+def class_aurocs(table: ClassificationTable, weights: Floats) -> Floats:
     """(draws, classes) AUROC of each class against the rest."""
     columns = [auroc(table.probability[:, k], table.truth[:, k], weights) for k in range(len(table.classes))]
     return np.stack(columns, axis=1)
 
 
-def counts(table: CaseTable, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def confusion_counts(table: ClassificationTable, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """True positives, false positives, false negatives, true negatives, each (draws, classes), class against rest."""
     truth, decision = table.truth, table.decision
     tp = weights @ (truth & decision).astype(np.float64)
@@ -66,21 +66,21 @@ def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floa
     return divide(np.abs(weights @ gap).sum(axis=1), weights.sum(axis=1))
 
 
-def decided_with(table: CaseTable) -> tuple[Floats, NDArray[np.bool_]]:
+def decision_confidence(table: ClassificationTable) -> tuple[Floats, NDArray[np.bool_]]:
     """(cases,) probability of the class that was decided for, and whether it is the true one; exclusive classes."""
     decided_class = table.decision.argmax(axis=1)
     return table.probability[np.arange(table.n_cases), decided_class], decided_class == table.target
 
 
-def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
+def estimate_single_label(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Every metric of a task with exclusive classes; sensitivity and specificity only for two classes."""
-    tp, fp, fn, _ = counts(table, weights)
+    tp, fp, fn, _ = confusion_counts(table, weights)
     total = weights.sum(axis=1)
     recalls = divide(tp, tp + fn)
     present = (~np.isnan(recalls)).sum(axis=1)
     binary = len(table.classes) == 2
     areas = class_aurocs(table, weights)
-    confidence, is_correct = decided_with(table)
+    confidence, is_correct = decision_confidence(table)
     squares = 0.5 * np.square(table.probability - table.truth).sum(axis=1)
     values = {
         "auroc": areas[:, 1] if binary else mean_defined(areas),
@@ -88,7 +88,7 @@ def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         "accuracy": divide(tp.sum(axis=1), total),
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
     }
-    ranking = ranked(table.probability, table.truth, weights)
+    ranking = ranking_metrics(table.probability, table.truth, weights)
     values["auprc"] = ranking.pop("auprc")[:, 1] if binary else mean_defined(ranking.pop("auprc"))
     if binary:
         values["sensitivity"], values["specificity"] = recalls[:, 1], recalls[:, 0]
@@ -98,9 +98,9 @@ def single_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
     return values
 
 
-def multi_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
+def estimate_multi_label(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Every metric of a multi-label task: each is the mean over the findings for which it is defined."""
-    tp, fp, fn, tn = counts(table, weights)
+    tp, fp, fn, tn = confusion_counts(table, weights)
     total = weights.sum(axis=1)
     sensitivity, specificity = divide(tp, tp + fn), divide(tn, tn + fp)
     findings = range(len(table.classes))
@@ -113,12 +113,15 @@ def multi_label(table: CaseTable, weights: Floats) -> dict[str, Floats]:
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
         "sensitivity": mean_defined(sensitivity),
         "specificity": mean_defined(specificity),
-        **{name: mean_defined(column) for name, column in ranked(table.probability, table.truth, weights).items()},
+        **{
+            name: mean_defined(column)
+            for name, column in ranking_metrics(table.probability, table.truth, weights).items()
+        },
         "ece": np.mean(gaps, axis=0),
         "brier": divide(weights @ squares, total),
     }
 
 
-def estimate(table: CaseTable, weights: Floats) -> dict[str, Floats]:
+def estimate(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Canonical name -> (draws,) values, for either kind of task."""
-    return multi_label(table, weights) if table.multi_label else single_label(table, weights)
+    return estimate_multi_label(table, weights) if table.multi_label else estimate_single_label(table, weights)

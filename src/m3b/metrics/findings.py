@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from .ngram_metrics import tokens
+from .ngram_metrics import tokenize
 
 Findings = Mapping[str, Sequence[str]]
 """Finding -> the phrases that state it; a phrase that ends in * also matches longer words: "effusion*"."""
 
-NEGATIONS = (
+PRE_NEGATIONS = (
     "no",
     "not",
     "without",
@@ -25,7 +25,7 @@ NEGATIONS = (
 )
 """What denies a phrase that follows in the same clause, after NegEx (Chapman et al., J. Biomed. Inform. 34, 2001)."""
 
-AFTER = (
+POST_NEGATIONS = (
     "is absent",
     "are absent",
     "not seen",
@@ -46,7 +46,7 @@ _CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept
 def _compile_phrases(phrases: Sequence[str]) -> re.Pattern[str]:
     alternatives = []
     for phrase in phrases:
-        words = tokens(phrase)
+        words = tokenize(phrase)
         if not words:
             raise ValueError(f"the phrase {phrase!r} has no words to look for")
         ending = r"\w*" if phrase.rstrip().endswith("*") else ""
@@ -54,16 +54,16 @@ def _compile_phrases(phrases: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(alternatives))
 
 
-_BEFORE = _compile_phrases(NEGATIONS)
-_POST_NEGATION_PATTERN = _compile_phrases(AFTER)
+_PRE_NEGATION_PATTERN = _compile_phrases(PRE_NEGATIONS)
+_POST_NEGATION_PATTERN = _compile_phrases(POST_NEGATIONS)
 
 
 def _split_clauses(text: str) -> list[str]:
     """Clauses as words joined by single spaces."""
-    return [" ".join(tokens(part)) for part in _CLAUSES.split(text.lower())]
+    return [" ".join(tokenize(part)) for part in _CLAUSES.split(text.lower())]
 
 
-def stated(text: str, findings: Findings) -> frozenset[str]:
+def extract_findings(text: str, findings: Findings) -> frozenset[str]:
     """The findings that a report states and does not deny.
 
     A finding counts where one of its phrases occurs, on word borders, in a clause in which no negation stands before
@@ -81,6 +81,8 @@ def stated(text: str, findings: Findings) -> frozenset[str]:
 
 def _is_affirmed(clause: str, pattern: re.Pattern[str]) -> bool:
     for match in pattern.finditer(clause):
-        if not _BEFORE.search(clause, 0, match.start()) and not _POST_NEGATION_PATTERN.search(clause, match.end()):
+        if not _PRE_NEGATION_PATTERN.search(clause, 0, match.start()) and not _POST_NEGATION_PATTERN.search(
+            clause, match.end()
+        ):
             return True
     return False

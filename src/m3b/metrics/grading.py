@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import divide, mean_defined
-from .cases import Case, CaseTable, Floats, tabulate
-from .curves import confusion
+from .cases import ClassificationCase, ClassificationTable, Floats, tabulate
+from .curves import confusion_matrix
 from .edges import class_losses, largest_loss, sum_by_patient
 from .estimators import class_aurocs
-from .measuring import Settings, group, measure, plain_figures
+from .measuring import MeasureSettings, group_patients, measure_with_intervals, point_estimates
 from .scores import Scores
 from .table import lower_is_better
 from .vocabulary import canonical_metric
 
 
 def score_grading(
-    cases: Sequence[Case],
+    cases: Sequence[ClassificationCase],
     classes: Sequence[str],
     *,
     primary: str = "qwk",
-    blind: Sequence[str] = (),
-    beside: Sequence[Case] = (),
+    constant_grades: Sequence[str] = (),
+    covariates_only: Sequence[ClassificationCase] = (),
     seed: int = 0,
     draws: int = 1000,
     details: Mapping[str, Any] | None = None,
@@ -47,30 +47,33 @@ def score_grading(
     table = tabulate(cases, classes, multi_label=False)
     decided = table.decision.argmax(axis=1)
     baseline_estimators = [
-        _estimator(table, np.full(table.n_cases, list(classes).index(grade)), same=True) for grade in blind
+        _make_estimator(table, np.full(table.n_cases, list(classes).index(grade)), is_constant=True)
+        for grade in constant_grades
     ]
-    if beside:
-        covariates_table = tabulate(beside, classes, multi_label=False)
-        baseline_estimators.append(_estimator(covariates_table, covariates_table.decision.argmax(axis=1)))
-    baseline_figures = [plain_figures(estimator, table.n_cases) for estimator in baseline_estimators]
+    if covariates_only:
+        covariates_table = tabulate(covariates_only, classes, multi_label=False)
+        baseline_estimators.append(_make_estimator(covariates_table, covariates_table.decision.argmax(axis=1)))
+    baseline_figures = [point_estimates(estimator, table.n_cases) for estimator in baseline_estimators]
     baseline = {
         metric: np.asarray(
             (min if lower_is_better(metric) else max)(float(figures[metric]) for figures in baseline_figures)
         )
         for metric in (baseline_figures[0] if baseline_figures else ())
     }
-    settings = Settings(
+    settings = MeasureSettings(
         draws,
         seed,
         baseline,
         np.zeros((table.n_cases, 0), dtype=np.bool_),
-        rivals=baseline_estimators,
+        baseline_estimators=baseline_estimators,
         losses=_losses(table),
     )
     covariates_figures = (
-        {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)} if beside else {}
+        {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)}
+        if covariates_only
+        else {}
     )
-    metrics, _ = measure(group(cases), (), _estimator(table, decided), settings)
+    metrics, _ = measure_with_intervals(group_patients(cases), (), _make_estimator(table, decided), settings)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -78,12 +81,12 @@ def score_grading(
         n_cases=table.n_cases,
         n_patients=table.n_patients,
         task="grading",
-        confusion=tuple(tuple(row) for row in confusion(table)),
+        confusion=tuple(tuple(row) for row in confusion_matrix(table)),
         details={**(details or {}), **({"covariates_alone": covariates_figures} if covariates_figures else {})},
     )
 
 
-def _losses(table: CaseTable) -> dict[str, float]:
+def _losses(table: ClassificationTable) -> dict[str, float]:
     """How much perfect figures may lose; the weighted kappa, if an unseen patient gets the grade that is furthest off."""
     losses = class_losses(table)
     top, disagreement = len(table.classes) - 1, 2 * float(np.var(table.target))
@@ -94,7 +97,9 @@ def _losses(table: CaseTable) -> dict[str, float]:
     return {name: losses[name] for name in same} | by_case | {"qwk": min(kappa, 2.0)}
 
 
-def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callable[[Floats], dict[str, Floats]]:
+def _make_estimator(
+    table: ClassificationTable, decided: Any, *, is_constant: bool = False
+) -> Callable[[Floats], dict[str, Floats]]:
     """Weights (draws, cases) -> metric -> (draws,). `same`: all answers are alike, and rank nothing."""
     truth, count = table.target, len(table.classes)
     grade_distance: Floats = np.abs(truth - decided).astype(np.float64)
@@ -102,13 +107,13 @@ def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callabl
     rows, columns = np.divmod(np.arange(count * count), count)
     penalty = np.square(rows - columns).astype(np.float64)
 
-    def figures(weights: Floats) -> dict[str, Floats]:
+    def estimate(weights: Floats) -> dict[str, Floats]:
         total = weights.sum(axis=1)
         observed = (weights @ pairs).reshape(len(weights), count, count)
         expected = np.einsum("di,dj->dij", observed.sum(axis=2), observed.sum(axis=1)).reshape(len(weights), -1)
         weighted_disagreement = divide((weights @ np.square(grade_distance)) * total, expected @ penalty)
         recall = divide(np.einsum("dii->di", observed), observed.sum(axis=2))
-        auroc = np.full(len(weights), 0.5) if same else mean_defined(class_aurocs(table, weights))
+        auroc = np.full(len(weights), 0.5) if is_constant else mean_defined(class_aurocs(table, weights))
         return {
             "qwk": 1 - weighted_disagreement,
             "grade_mae": divide(weights @ grade_distance, total),
@@ -118,4 +123,4 @@ def _estimator(table: CaseTable, decided: Any, *, same: bool = False) -> Callabl
             "auroc": auroc,
         }
 
-    return figures
+    return estimate

@@ -11,7 +11,7 @@ from scipy import ndimage, sparse
 
 from .arithmetic import divide
 from .cases import Floats
-from .masks import TOLERANCE_MM, LabelFigures, measure_mask
+from .masks import TOLERANCE_MM, LabelMetrics, measure_mask
 from .surfaces import Mask
 
 IOU = "iou"
@@ -37,11 +37,11 @@ class LesionCounts:
     wrong: int
     rule: str = IOU
 
-    def row(self) -> list[int]:
+    def to_list(self) -> list[int]:
         """The four counts."""
         return [self.found, self.missed, self.right, self.wrong]
 
-    def everything_marked(self) -> LesionCounts:
+    def for_everything_marked(self) -> LesionCounts:
         """The counts of an answer that marks the whole image as one lesion.
 
         Under the overlap rule it finds everything; by IoU it is taken to find nothing.
@@ -51,13 +51,13 @@ class LesionCounts:
         return LesionCounts(lesions if is_hit else 0, 0 if is_hit else lesions, int(is_hit), int(not is_hit), self.rule)
 
 
-def components(mask: Mask) -> tuple[NDArray[np.int32], int]:
+def label_components(mask: Mask) -> tuple[NDArray[np.int32], int]:
     """Number the lesions of a mask from 1; voxels that touch at a face, an edge or a corner belong together."""
     labelled, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim))
     return np.asarray(labelled, dtype=np.int32), int(count)
 
 
-def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: float = MIN_IOU) -> LesionCounts:
+def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, min_iou: float = MIN_IOU) -> LesionCounts:
     """Count found, missed, right and wrong lesions.
 
     Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `least`, as many
@@ -78,9 +78,9 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: flo
         raise ValueError(f"the prediction's shape {prediction.shape} differs from the reference's {reference.shape}")
     if rule not in (IOU, OVERLAP):
         raise ValueError(f"unknown rule {rule!r} for matching lesions; it is {IOU!r} or {OVERLAP!r}")
-    if not 0 < least <= 1:
-        raise ValueError(f"the smallest IoU {least} is not above 0 and up to 1")
-    (predicted_labels, n_predicted), (true_labels, n_true) = components(prediction), components(reference)
+    if not 0 < min_iou <= 1:
+        raise ValueError(f"the smallest IoU {min_iou} is not above 0 and up to 1")
+    (predicted_labels, n_predicted), (true_labels, n_true) = label_components(prediction), label_components(reference)
     is_overlap = (predicted_labels > 0) & (true_labels > 0)
     pairs, shared = np.unique(
         np.stack([predicted_labels[is_overlap], true_labels[is_overlap]]), axis=1, return_counts=True
@@ -89,7 +89,7 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, least: flo
         n_matched, n_detected = len(np.unique(pairs[0])), len(np.unique(pairs[1]))
     else:
         n_matched = n_detected = _count_matches(
-            pairs, shared, np.bincount(predicted_labels.ravel()), np.bincount(true_labels.ravel()), least
+            pairs, shared, np.bincount(predicted_labels.ravel()), np.bincount(true_labels.ravel()), min_iou
         )
     return LesionCounts(n_detected, n_true - n_detected, n_matched, n_predicted - n_matched, rule)
 
@@ -118,9 +118,9 @@ def measure_channels(
     spacing: Sequence[float],
     *,
     rule: str = IOU,
-    least: float = MIN_IOU,
+    min_iou: float = MIN_IOU,
     tolerance: float = TOLERANCE_MM,
-) -> tuple[dict[str, LabelFigures], dict[str, LesionCounts]]:
+) -> tuple[dict[str, LabelMetrics], dict[str, LesionCounts]]:
     """Measure masks with a channel for each class, which may overlap: class -> figures, class -> lesions.
 
     Args:
@@ -144,7 +144,7 @@ def measure_channels(
         classes, prediction.astype(bool), reference.astype(bool), strict=True
     ):
         figures[name] = measure_mask(predicted_mask, reference_mask, spacing, tolerance)
-        lesions[name] = match_lesions(predicted_mask, reference_mask, rule, least)
+        lesions[name] = match_lesions(predicted_mask, reference_mask, rule, min_iou)
     return figures, lesions
 
 

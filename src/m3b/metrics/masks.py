@@ -19,7 +19,7 @@ Labels = Mapping[str, int | Sequence[int]]
 
 
 @dataclass(frozen=True)
-class LabelFigures:
+class LabelMetrics:
     """One label in one image.
 
     Args:
@@ -46,7 +46,7 @@ class LabelFigures:
 
 def measure_mask(
     prediction: Mask, reference: Mask, spacing: Sequence[float], tolerance: float = TOLERANCE_MM
-) -> LabelFigures:
+) -> LabelMetrics:
     """Measure one label.
 
     Dice = 2 |A and B| / (|A| + |B|) (Dice, Ecology 26, 1945); NSD and HD95 as in `surfaces`. Both masks empty: all
@@ -62,22 +62,22 @@ def measure_mask(
     Raises:
         ValueError: shapes differ, not 2D or 3D, a spacing or tolerance that is not a positive number.
     """
-    _check(prediction.shape, reference.shape, spacing, tolerance)
+    _check_geometry(prediction.shape, reference.shape, spacing, tolerance)
     extent = math.sqrt(sum((size * step) ** 2 for size, step in zip(reference.shape, spacing, strict=True)))
     n_predicted, n_reference = int(np.count_nonzero(prediction)), int(np.count_nonzero(reference))
     if not n_predicted or not n_reference:
         empty_score = math.nan if n_predicted == n_reference else 0.0
         distance = math.nan if n_predicted == n_reference else math.inf
-        return LabelFigures(empty_score, empty_score, distance, n_reference, n_predicted, extent)
+        return LabelMetrics(empty_score, empty_score, distance, n_reference, n_predicted, extent)
     dice = 2 * int(np.count_nonzero(prediction & reference)) / (n_predicted + n_reference)
     steps = tuple(float(step) for step in spacing)
     if reference.ndim == 3 and 1 in reference.shape:
         flat_axis = reference.shape.index(1)
         prediction, reference = prediction.squeeze(flat_axis), reference.squeeze(flat_axis)
         steps = steps[:flat_axis] + steps[flat_axis + 1 :]
-    window = _window(prediction, reference)
+    window = _joint_bounding_box(prediction, reference)
     prediction, reference = prediction[window], reference[window]
-    return LabelFigures(
+    return LabelMetrics(
         dice,
         nsd(prediction, reference, steps, tolerance),
         hd95(prediction, reference, steps),
@@ -87,7 +87,7 @@ def measure_mask(
     )
 
 
-def _window(first: Mask, second: Mask) -> tuple[slice, ...]:
+def _joint_bounding_box(first: Mask, second: Mask) -> tuple[slice, ...]:
     """The part of the image that holds both masks: what is measured is the same there, and sooner."""
     box = []
     for axis in range(first.ndim):
@@ -97,18 +97,22 @@ def _window(first: Mask, second: Mask) -> tuple[slice, ...]:
     return tuple(box)
 
 
-def _check(ours: tuple[int, ...], theirs: tuple[int, ...], spacing: Sequence[float], tolerance: float) -> None:
-    if ours != theirs:
-        raise ValueError(f"the prediction's shape {ours} differs from the reference's {theirs}: bring it to that grid")
-    if len(theirs) not in (2, 3) or 0 in theirs:
-        raise ValueError(f"masks of 2 or 3 dimensions can be measured, not of shape {theirs}")
-    if len(spacing) != len(theirs) or not all(math.isfinite(step) and step > 0 for step in spacing):
-        raise ValueError(f"the spacing {tuple(spacing)} should be {len(theirs)} positive numbers of mm")
+def _check_geometry(
+    prediction_shape: tuple[int, ...], reference_shape: tuple[int, ...], spacing: Sequence[float], tolerance: float
+) -> None:
+    if prediction_shape != reference_shape:
+        raise ValueError(
+            f"the prediction's shape {prediction_shape} differs from the reference's {reference_shape}: bring it to that grid"
+        )
+    if len(reference_shape) not in (2, 3) or 0 in reference_shape:
+        raise ValueError(f"masks of 2 or 3 dimensions can be measured, not of shape {reference_shape}")
+    if len(spacing) != len(reference_shape) or not all(math.isfinite(step) and step > 0 for step in spacing):
+        raise ValueError(f"the spacing {tuple(spacing)} should be {len(reference_shape)} positive numbers of mm")
     if not math.isfinite(tolerance) or tolerance < 0:
         raise ValueError(f"the tolerance {tolerance} should be a number of mm, 0 or more")
 
 
-def whole_numbers(mask: ArrayLike, what: str) -> NDArray[Any]:
+def as_integer_mask(mask: ArrayLike, mask_name: str) -> NDArray[Any]:
     """A label mask as integers.
 
     Raises:
@@ -118,7 +122,7 @@ def whole_numbers(mask: ArrayLike, what: str) -> NDArray[Any]:
     if array.dtype.kind in "biu":
         return array
     if array.dtype.kind != "f" or not np.array_equal(array, np.floor(array)):
-        raise ValueError(f"the {what} is not a mask of whole numbers (dtype {array.dtype})")
+        raise ValueError(f"the {mask_name} is not a mask of whole numbers (dtype {array.dtype})")
     return array.astype(np.int64)
 
 
@@ -128,7 +132,7 @@ def measure_masks(
     labels: Labels,
     spacing: Sequence[float],
     tolerance: float = TOLERANCE_MM,
-) -> dict[str, LabelFigures]:
+) -> dict[str, LabelMetrics]:
     """Measure every label of one image: two label masks of one shape -> label -> figures.
 
     For classes that overlap, give each class's own mask to `measure_mask`.
@@ -136,8 +140,11 @@ def measure_masks(
     Raises:
         ValueError: as `measure_mask`; fractions in a mask.
     """
-    predicted_labels, reference_labels = whole_numbers(prediction, "prediction"), whole_numbers(reference, "reference")
-    _check(predicted_labels.shape, reference_labels.shape, spacing, tolerance)
+    predicted_labels, reference_labels = (
+        as_integer_mask(prediction, "prediction"),
+        as_integer_mask(reference, "reference"),
+    )
+    _check_geometry(predicted_labels.shape, reference_labels.shape, spacing, tolerance)
     return {
         name: measure_mask(
             np.isin(predicted_labels, label_value), np.isin(reference_labels, label_value), spacing, tolerance
@@ -146,8 +153,8 @@ def measure_masks(
     }
 
 
-def nothing_marked(figures: LabelFigures) -> LabelFigures:
+def empty_prediction_metrics(figures: LabelMetrics) -> LabelMetrics:
     """The figures of an empty prediction for the same reference."""
     if not figures.reference:
-        return LabelFigures(math.nan, math.nan, math.nan, 0, 0, figures.extent)
-    return LabelFigures(0.0, 0.0, math.inf, figures.reference, 0, figures.extent)
+        return LabelMetrics(math.nan, math.nan, math.nan, 0, 0, figures.extent)
+    return LabelMetrics(0.0, 0.0, math.inf, figures.reference, 0, figures.extent)

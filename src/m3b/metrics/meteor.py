@@ -41,7 +41,7 @@ def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int
             is_free = position not in fixed
             options = [p for p in reference_positions[key] if not used >> p & 1] if is_free else [fixed[position]]
             for reference_position in options:
-                _keep(
+                _keep_fewest_chunks(
                     next_states,
                     (
                         chunks + (reference_position != last + 1),
@@ -51,18 +51,18 @@ def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int
                     ),
                 )
             if is_free and seen_keys[key] - (used & masks.get(key, 0)).bit_count() < surplus[key]:  # may stay unmatched
-                _keep(next_states, (chunks, -2, used, (*choices, -1)))
+                _keep_fewest_chunks(next_states, (chunks, -2, used, (*choices, -1)))
         seen_keys[key] += position not in fixed
         beam = sorted(next_states.values(), key=lambda state: state[:2])[:_BEAM_WIDTH]
     best = min(beam, key=lambda state: state[0])[3]
     return {position: reference_position for position, reference_position in enumerate(best) if reference_position >= 0}
 
 
-def _keep(grown: dict[tuple[int, int], _State], state: _State) -> None:
+def _keep_fewest_chunks(next_states: dict[tuple[int, int], _State], state: _State) -> None:
     """Of states that can go on in the same ways, the one with the fewest chunks."""
     key = (state[1], state[2])
-    if key not in grown or state[0] < grown[key][0]:
-        grown[key] = state
+    if key not in next_states or state[0] < next_states[key][0]:
+        next_states[key] = state
 
 
 def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> float:

@@ -16,13 +16,13 @@ from .cases import Floats
 
 Words = Sequence[str]
 
-ORDERS = 4
+MAX_NGRAM_ORDER = 4
 """BLEU and CIDEr look at runs of one to four words."""
 
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+|\.")
 
 
-def tokens(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """Lower-case words, numbers (2.5 is one) and full stops; all other punctuation and hyphens only separate.
 
     Published tables differ by their tokenisers (report lines are cleaned to words and full stops in most of them), so
@@ -38,7 +38,7 @@ def ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:
 
 def bleu_counts(candidate: Words, reference: Words) -> list[int]:
     """What corpus BLEU adds up: clipped matches of order 1-4, n-grams of order 1-4, both lengths; ten numbers."""
-    pairs = [(ngrams(candidate, order), ngrams(reference, order)) for order in range(1, ORDERS + 1)]
+    pairs = [(ngrams(candidate, order), ngrams(reference, order)) for order in range(1, MAX_NGRAM_ORDER + 1)]
     matches = [sum((candidate_ngrams & reference_ngrams).values()) for candidate_ngrams, reference_ngrams in pairs]
     return [
         *matches,
@@ -68,13 +68,13 @@ def bleu(totals: Floats) -> Floats:
     )
     precision = np.nan_to_num(divide(matches, n_candidate_ngrams))
     with np.errstate(divide="ignore"):
-        logs = np.cumsum(np.log(precision), axis=-1) / np.arange(1, ORDERS + 1)
+        logs = np.cumsum(np.log(precision), axis=-1) / np.arange(1, MAX_NGRAM_ORDER + 1)
     ratio = divide(reference_length, candidate_length)
     penalty = np.where(candidate_length > 0, np.minimum(0.0, 1 - np.nan_to_num(ratio)), -np.inf)
     return np.asarray(np.exp(logs + penalty[..., None]))
 
 
-def common_subsequence(first: Words, second: Words) -> int:
+def longest_common_subsequence(first: Words, second: Words) -> int:
     """Length of the longest common subsequence."""
     row = [0] * (len(second) + 1)
     for word in first:
@@ -92,7 +92,7 @@ def rouge_l(candidate: Words, reference: Words, beta: float = 1.2) -> float:
     P = LCS / words of the candidate, R = LCS / words of the reference, F = (1 + beta^2) P R / (R + beta^2 P). beta is
     1.2, as in the COCO caption evaluation that report papers use; beta = 1 is the plain F1.
     """
-    common = common_subsequence(candidate, reference)
+    common = longest_common_subsequence(candidate, reference)
     if not common:
         return 0.0
     precision, recall = common / len(candidate), common / len(reference)
@@ -111,7 +111,7 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
         (cases,), each from 0 to 10.
     """
     total = np.zeros(len(references))
-    for order in range(1, ORDERS + 1):
+    for order in range(1, MAX_NGRAM_ORDER + 1):
         counts = [ngrams(words, order) for words in references]
         frequency = Counter(gram for count in counts for gram in count)
         for number, (words, count) in enumerate(zip(candidates, counts, strict=True)):
@@ -129,7 +129,7 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
                 )
                 gap = len(words) - len(references[number])
                 total[number] += shared / norms * np.exp(-(gap**2) / (2 * sigma**2))
-    return total * 10 / ORDERS
+    return total * 10 / MAX_NGRAM_ORDER
 
 
 def _tfidf_weights(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .findings import Findings, stated
+from .findings import Findings, extract_findings
 
 OBSERVATIONS: Findings = {
     "enlarged cardiomediastinum": (
@@ -72,20 +72,20 @@ _SYNONYMS = {
 _NARROWER_NAMES = {"nodule", "mass", "infiltration", "opacity"}
 """Of these names the observation is wider, so that only words that begin as they do count."""
 
-LEAST_SHARE, LEAST_REPORTS = 0.02, 3
+MIN_REPORT_SHARE, MIN_REPORTS = 0.02, 3
 
 
-def _folded(name: str) -> str:
+def _normalise_finding(name: str) -> str:
     return " ".join(re.findall(r"\w+", name.replace("_", " ").casefold()))
 
 
-def synonyms(name: str) -> tuple[str, ...]:
+def finding_synonyms(name: str) -> tuple[str, ...]:
     """What else states a finding of this name; empty for names that are no usual observation.
 
     Args:
         name: as a data set spells it, such as `Pleural_Effusion`.
     """
-    normalised = _folded(name)
+    normalised = _normalise_finding(name)
     observation = normalised if normalised in OBSERVATIONS else _SYNONYMS.get(normalised)
     if observation is None:
         return ()
@@ -95,7 +95,7 @@ def synonyms(name: str) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def usual_observations(texts: Sequence[str]) -> Findings:
+def frequent_observations(texts: Sequence[str]) -> Findings:
     """The observations that enough of these reports state, for data sets that name no findings.
 
     Args:
@@ -104,8 +104,8 @@ def usual_observations(texts: Sequence[str]) -> Findings:
     Returns:
         Those that 2 % of the reports, and three at least, state and do not deny.
     """
-    stated_per_report = [stated(text, OBSERVATIONS) for text in texts]
-    min_count = max(LEAST_REPORTS, LEAST_SHARE * len(texts))
+    stated_per_report = [extract_findings(text, OBSERVATIONS) for text in texts]
+    min_count = max(MIN_REPORTS, MIN_REPORT_SHARE * len(texts))
     return {
         name: phrases
         for name, phrases in OBSERVATIONS.items()

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from .cases import Floats
-from .measuring import Settings, group, measure, weighted_means
+from .measuring import MeasureSettings, group_patients, measure_with_intervals, weighted_means
 from .scores import Scores
 from .vocabulary import canonical_metric
 
-Figures = Mapping[str, Sequence[float]]
+CaseFigures = Mapping[str, Sequence[float]]
 """Metric -> one figure a case, NaN where a case says nothing."""
 
 
@@ -28,10 +28,10 @@ class _PatientOnly:
 def score_means(
     task: str,
     patients: Sequence[str],
-    figures: Figures,
+    figures: CaseFigures,
     *,
     primary: str,
-    trivial: Figures | None = None,
+    baseline_figures: CaseFigures | None = None,
     classes: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -51,21 +51,23 @@ def score_means(
         ValueError: no cases, a metric without a figure for each case, or an unknown primary metric.
     """
     name = canonical_metric(primary, task)
-    cases = group([_PatientOnly(patient) for patient in patients])
-    for figures_by_metric in (figures, trivial or {}):
+    cases = group_patients([_PatientOnly(patient) for patient in patients])
+    for figures_by_metric in (figures, baseline_figures or {}):
         if incomplete := [metric for metric, values in figures_by_metric.items() if len(values) != len(patients)]:
             raise ValueError(f"{', '.join(incomplete)}: there must be one figure for each of the {len(patients)} cases")
     if name not in figures:
         raise ValueError(f"there are no figures of {name}, which is asked for; there are {', '.join(figures)}")
-    baseline_estimator = _means(trivial) if trivial else None
+    baseline_estimator = _make_mean_estimator(baseline_figures) if baseline_figures else None
     baseline = (
         {}
         if baseline_estimator is None
         else {metric: value[0] for metric, value in baseline_estimator(np.ones((1, len(patients)))).items()}
     )
     no_labels = np.zeros((len(patients), 0), dtype=np.bool_)
-    settings = Settings(draws, seed, baseline, no_labels, rivals=[baseline_estimator] if baseline_estimator else [])
-    metrics, _ = measure(cases, (), _means(figures), settings)
+    settings = MeasureSettings(
+        draws, seed, baseline, no_labels, baseline_estimators=[baseline_estimator] if baseline_estimator else []
+    )
+    metrics, _ = measure_with_intervals(cases, (), _make_mean_estimator(figures), settings)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -77,7 +79,7 @@ def score_means(
     )
 
 
-def _means(figures: Figures) -> Callable[[Floats], dict[str, Floats]]:
+def _make_mean_estimator(figures: CaseFigures) -> Callable[[Floats], dict[str, Floats]]:
     """The means of every metric from (draws, cases) weights."""
     columns = {name: np.asarray(values, dtype=np.float64)[:, None] for name, values in figures.items()}
     return lambda weights: {name: weighted_means(column, weights)[:, 0] for name, column in columns.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .arithmetic import divide
 from .cases import Floats
-from .pixels import PixelTables, from_above
+from .pixels import PixelTables, cumulate_from_top
 
 
 def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
@@ -16,7 +16,10 @@ def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
     Returns:
         (draws,), NaN where a draw has no abnormal or no normal pixel.
     """
-    true_positives, false_positives = from_above(weights, tables.abnormal), from_above(weights, tables.normal)
+    true_positives, false_positives = (
+        cumulate_from_top(weights, tables.abnormal),
+        cumulate_from_top(weights, tables.normal),
+    )
     area = (
         (false_positives[:, 1:] - false_positives[:, :-1]) * (true_positives[:, 1:] + true_positives[:, :-1]) / 2
     ).sum(axis=1)

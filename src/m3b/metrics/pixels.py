@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cases import Floats
-from .lesions import components
+from .lesions import label_components
 from .surfaces import Mask
 
-TOP = 1000
+MAX_LEVEL = 1000
 """The highest level of a map; its lowest is 0."""
 
 
@@ -35,7 +35,7 @@ class PixelCounts:
     abnormal: Floats
     regions: Floats
 
-    def row(self) -> dict[str, list[list[float]]]:
+    def to_row(self) -> dict[str, list[list[float]]]:
         """JSON values: part -> [level, count] of the levels that occur."""
         parts = {"normal": self.normal, "abnormal": self.abnormal, "regions": self.regions}
         return {
@@ -44,16 +44,16 @@ class PixelCounts:
         }
 
 
-def from_row(row: dict[str, Any]) -> PixelCounts:
+def pixel_counts_from_row(row: dict[str, Any]) -> PixelCounts:
     """Undoes `PixelCounts.row`."""
 
-    def filled(pairs: Sequence[Sequence[float]]) -> Floats:
-        counts = np.zeros(TOP + 1)
+    def to_histogram(pairs: Sequence[Sequence[float]]) -> Floats:
+        counts = np.zeros(MAX_LEVEL + 1)
         for level, count in pairs:
             counts[int(level)] = count
         return counts
 
-    return PixelCounts(filled(row["normal"]), filled(row["abnormal"]), filled(row["regions"]))
+    return PixelCounts(to_histogram(row["normal"]), to_histogram(row["abnormal"]), to_histogram(row["regions"]))
 
 
 def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
@@ -68,17 +68,19 @@ def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
     """
     if levels.shape != mask.shape:
         raise ValueError(f"the map's shape {levels.shape} differs from the mask's {mask.shape}")
-    if levels.size and (int(levels.min()) < 0 or int(levels.max()) > TOP):
-        raise ValueError(f"the map has levels from {int(levels.min())} to {int(levels.max())}; they are 0 to {TOP}")
+    if levels.size and (int(levels.min()) < 0 or int(levels.max()) > MAX_LEVEL):
+        raise ValueError(
+            f"the map has levels from {int(levels.min())} to {int(levels.max())}; they are 0 to {MAX_LEVEL}"
+        )
     is_abnormal = np.asarray(mask, dtype=np.bool_)
-    region_labels, n_regions = components(is_abnormal)
+    region_labels, n_regions = label_components(is_abnormal)
     abnormal_levels = levels[is_abnormal]
     sizes = np.bincount(region_labels[is_abnormal], minlength=n_regions + 1).astype(np.float64)
     region_share = 1.0 / sizes[region_labels[is_abnormal]] if n_regions else np.zeros(0)
     return PixelCounts(
-        np.bincount(levels[~is_abnormal].ravel(), minlength=TOP + 1).astype(np.float64),
-        np.bincount(abnormal_levels, minlength=TOP + 1).astype(np.float64),
-        np.bincount(abnormal_levels, weights=region_share, minlength=TOP + 1).astype(np.float64),
+        np.bincount(levels[~is_abnormal].ravel(), minlength=MAX_LEVEL + 1).astype(np.float64),
+        np.bincount(abnormal_levels, minlength=MAX_LEVEL + 1).astype(np.float64),
+        np.bincount(abnormal_levels, weights=region_share, minlength=MAX_LEVEL + 1).astype(np.float64),
     )
 
 
@@ -91,14 +93,14 @@ class PixelTables:
     regions: Floats
 
 
-def tables_of(cases: Sequence[PixelCounts]) -> PixelTables:
+def stack_pixel_counts(cases: Sequence[PixelCounts]) -> PixelTables:
     """Stacked."""
     return PixelTables(
         *(np.stack([getattr(counts, part) for counts in cases]) for part in ("normal", "abnormal", "regions"))
     )
 
 
-def from_above(weights: Floats, table: Floats) -> Floats:
+def cumulate_from_top(weights: Floats, table: Floats) -> Floats:
     """(draws, TOP + 2) how much lies at or above each level, from nothing at all to everything."""
     sampled = (weights @ table)[:, ::-1]
     return np.concatenate([np.zeros((len(weights), 1)), np.cumsum(sampled, axis=1)], axis=1)

@@ -6,13 +6,13 @@ import numpy as np
 
 from .arithmetic import divide
 from .cases import Floats
-from .pixels import PixelTables, from_above
+from .pixels import PixelTables, cumulate_from_top
 
-LIMIT = 0.3
+MAX_FALSE_POSITIVE_RATE = 0.3
 """False positive rate up to which the curve counts (Bergmann et al., MVTec AD, IJCV 2021)."""
 
 
-def pro(tables: PixelTables, weights: Floats, limit: float = LIMIT) -> Floats:
+def per_region_overlap(tables: PixelTables, weights: Floats, max_rate: float = MAX_FALSE_POSITIVE_RATE) -> Floats:
     """Mean share of each connected region that lies above a threshold, averaged over false positive rates up to `limit`.
 
     The curve runs over the thresholds from (0, 0), straight between them; its area up to `limit` is divided by `limit`, so
@@ -22,12 +22,12 @@ def pro(tables: PixelTables, weights: Floats, limit: float = LIMIT) -> Floats:
     Returns:
         (draws,), NaN where a draw has no region or no normal pixel.
     """
-    regions, false_positives = from_above(weights, tables.regions), from_above(weights, tables.normal)
+    regions, false_positives = cumulate_from_top(weights, tables.regions), cumulate_from_top(weights, tables.normal)
     overlap = divide(regions, regions[:, -1:])
     rate = divide(false_positives, false_positives[:, -1:])
-    low, high = np.minimum(rate[:, :-1], limit), np.minimum(rate[:, 1:], limit)
+    low, high = np.minimum(rate[:, :-1], max_rate), np.minimum(rate[:, 1:], max_rate)
     step = rate[:, 1:] - rate[:, :-1]
     slope = np.where(step > 0, (overlap[:, 1:] - overlap[:, :-1]) / np.where(step > 0, step, 1.0), 0.0)
     ends = overlap[:, :-1] + slope * (high - rate[:, :-1])
     area = ((high - low) * (overlap[:, :-1] + ends) / 2).sum(axis=1)
-    return np.asarray(area / limit)
+    return np.asarray(area / max_rate)

@@ -11,17 +11,17 @@ import numpy as np
 from .arithmetic import divide
 from .cases import Floats
 from .edges import largest_unseen_share
-from .measuring import Settings, group, measure, plain_figures
+from .measuring import MeasureSettings, group_patients, measure_with_intervals, point_estimates
 from .scores import Scores
 from .table import lower_is_better
 from .vocabulary import canonical_metric
 
-POINTS = 400
+MAX_PLOT_POINTS = 400
 """So many pairs of true and predicted numbers are kept for a picture, spread over all of them."""
 
 
 @dataclass(frozen=True)
-class NumberCase:
+class RegressionCase:
     """One test case: its true number, the predicted one, and the interval that the model gives, if any."""
 
     image: str
@@ -32,12 +32,12 @@ class NumberCase:
 
 
 def score_regression(
-    cases: Sequence[NumberCase],
+    cases: Sequence[RegressionCase],
     quantity: str,
     *,
     primary: str = "mae",
-    blind: Sequence[float] = (),
-    beside: Sequence[float] = (),
+    constant_values: Sequence[float] = (),
+    covariates_only: Sequence[float] = (),
     level: float | None = None,
     seed: int = 0,
     draws: int = 1000,
@@ -59,14 +59,16 @@ def score_regression(
         ValueError: no cases, a number that is not finite, or an unknown metric.
     """
     name = canonical_metric(primary, "regression")
-    patients = group(cases)
+    patients = group_patients(cases)
     true = np.array([case.true for case in cases], dtype=np.float64)
     predicted = np.array([case.predicted for case in cases], dtype=np.float64)
     if not np.isfinite(true).all() or not np.isfinite(predicted).all():
         raise ValueError("a true or predicted number is not finite")
-    baseline_estimators = [_estimator(true, np.full(len(true), value)) for value in blind]
-    baseline_estimators += [_estimator(true, np.array(beside, dtype=np.float64))] if len(beside) else []
-    baseline_figures = [plain_figures(estimator, len(true)) for estimator in baseline_estimators]
+    baseline_estimators = [_make_estimator(true, np.full(len(true), value)) for value in constant_values]
+    baseline_estimators += (
+        [_make_estimator(true, np.array(covariates_only, dtype=np.float64))] if len(covariates_only) else []
+    )
+    baseline_figures = [point_estimates(estimator, len(true)) for estimator in baseline_estimators]
     baseline = {
         metric: np.asarray(
             (min if lower_is_better(metric) else max)(float(figures[metric]) for figures in baseline_figures)
@@ -74,13 +76,20 @@ def score_regression(
         for metric in (baseline_figures[0] if baseline_figures else ())
     }
     losses = {"rmse": largest_unseen_share(patients.n_patients) ** 0.5}  # squared errors are what the share is of
-    settings = Settings(
-        draws, seed, baseline, np.zeros((len(true), 0), dtype=np.bool_), rivals=baseline_estimators, losses=losses
+    settings = MeasureSettings(
+        draws,
+        seed,
+        baseline,
+        np.zeros((len(true), 0), dtype=np.bool_),
+        baseline_estimators=baseline_estimators,
+        losses=losses,
     )
     covariates_figures = (
-        {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)} if len(beside) else {}
+        {key: float(value) for key, value in baseline_figures[-1].items() if not np.isnan(value)}
+        if len(covariates_only)
+        else {}
     )
-    metrics, _ = measure(patients, (), _estimator(true, predicted), settings)
+    metrics, _ = measure_with_intervals(patients, (), _make_estimator(true, predicted), settings)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -95,11 +104,11 @@ def score_regression(
     )
 
 
-def _estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, Floats]]:
+def _make_estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, Floats]]:
     """Weights (draws, cases) -> metric -> (draws,); R2 and Pearson's r are undefined where nothing varies."""
     error = predicted - true
 
-    def figures(weights: Floats) -> dict[str, Floats]:
+    def estimate(weights: Floats) -> dict[str, Floats]:
         total = weights.sum(axis=1)
         mean_squared_error = divide(weights @ np.square(error), total)
         true_variance = _covariance(weights, true, true)
@@ -114,7 +123,7 @@ def _estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, 
             "pearson": divide(covariance, np.sqrt(np.maximum(true_variance * predicted_variance, 0.0))),
         }
 
-    return figures
+    return estimate
 
 
 def _covariance(weights: Floats, first: Floats, second: Floats) -> Floats:
@@ -129,12 +138,12 @@ def _covariance(weights: Floats, first: Floats, second: Floats) -> Floats:
 
 
 def _details(
-    cases: Sequence[NumberCase], true: Floats, predicted: Floats, quantity: str, level: float | None
+    cases: Sequence[RegressionCase], true: Floats, predicted: Floats, quantity: str, level: float | None
 ) -> Mapping[str, Any]:
     """Bias and limits of agreement (Bland and Altman, 1986), how often the intervals hold, and pairs for a picture."""
     error = predicted - true
     deviation = float(error.std(ddof=1)) if len(error) > 1 else 0.0
-    plot_indices = np.argsort(true, kind="stable")[:: max(1, -(-len(true) // POINTS))]
+    plot_indices = np.argsort(true, kind="stable")[:: max(1, -(-len(true) // MAX_PLOT_POINTS))]
     details: dict[str, Any] = {
         "quantity": quantity,
         "bias": float(error.mean()),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from m3b.measure import Measure, plain
+from m3b.measure import Measure, finite_or_none
 
-__all__ = ["ClassScore", "LabelScore", "Measure", "Scores", "plain"]
+__all__ = ["ClassScore", "LabelScore", "Measure", "Scores", "finite_or_none"]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from .cases import Floats
-from .masks import LabelFigures, nothing_marked
-from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
+from .masks import LabelMetrics, empty_prediction_metrics
+from .measuring import (
+    Estimator,
+    MeasureSettings,
+    group_patients,
+    measure_with_intervals,
+    point_estimates,
+    weighted_means,
+)
 from .scores import Scores
 from .table import lower_is_better
 from .vocabulary import SEGMENTATION, canonical_metric
@@ -28,16 +35,16 @@ class SegmentationCase:
 
     image: str
     patient: str
-    figures: Mapping[str, LabelFigures]
+    figures: Mapping[str, LabelMetrics]
 
 
-def mask_estimator(rows: Sequence[Mapping[str, LabelFigures]], labels: Sequence[str]) -> Estimator:
+def make_mask_estimator(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> Estimator:
     """Dice, NSD and HD95: (draws, labels) means over the cases in which a label is in either mask."""
     tables = {name: np.array([[row[label].value(name) for label in labels] for row in rows]) for name in METRICS}
     return lambda weights: {name: weighted_means(table, weights) for name, table in tables.items()}
 
 
-def better(name: str, first: Floats, second: Floats | None) -> Floats:
+def better_value(name: str, first: Floats, second: Floats | None) -> Floats:
     """The better figure of two, NaN giving way."""
     if second is None:
         return first
@@ -45,25 +52,27 @@ def better(name: str, first: Floats, second: Floats | None) -> Floats:
 
 
 def mask_baseline(
-    rows: Sequence[Mapping[str, LabelFigures]],
+    rows: Sequence[Mapping[str, LabelMetrics]],
     labels: Sequence[str],
-    trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
+    baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
 ) -> dict[str, Floats]:
     """Metric -> (labels,) the better of marking nothing and of an image-blind answer such as the mean shape."""
-    empty_rows = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
-    empty_values = plain_figures(mask_estimator(empty_rows, labels), len(rows))
-    baseline_values = plain_figures(mask_estimator(trivial, labels), len(trivial)) if trivial else {}
-    return {name: better(name, value, baseline_values.get(name)) for name, value in empty_values.items()}
+    empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
+    empty_values = point_estimates(make_mask_estimator(empty_rows, labels), len(rows))
+    baseline_values = (
+        point_estimates(make_mask_estimator(baseline_rows, labels), len(baseline_rows)) if baseline_rows else {}
+    )
+    return {name: better_value(name, value, baseline_values.get(name)) for name, value in empty_values.items()}
 
 
-def mask_rivals(
-    rows: Sequence[Mapping[str, LabelFigures]],
+def make_mask_baseline_estimators(
+    rows: Sequence[Mapping[str, LabelMetrics]],
     labels: Sequence[str],
-    trivial: Sequence[Mapping[str, LabelFigures]] | None = None,
+    baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
 ) -> list[Estimator]:
     """The answers of which `mask_baseline` takes the better, as estimators."""
-    empty_rows = [{label: nothing_marked(figures) for label, figures in row.items()} for row in rows]
-    return [mask_estimator(answer, labels) for answer in (empty_rows, trivial) if answer]
+    empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
+    return [make_mask_estimator(answer, labels) for answer in (empty_rows, baseline_rows) if answer]
 
 
 def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figures") -> None:
@@ -86,7 +95,7 @@ def score_segmentation(
     labels: Sequence[str],
     *,
     primary: str = "dice",
-    trivial: Sequence[SegmentationCase] | None = None,
+    baseline_cases: Sequence[SegmentationCase] | None = None,
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
@@ -105,17 +114,23 @@ def score_segmentation(
         ValueError: no cases, a case without one of the labels, or an unknown metric.
     """
     name = canonical_metric(primary, "segmentation")
-    patients = group(cases)
-    for case_list in (cases, trivial or ()):
+    patients = group_patients(cases)
+    for case_list in (cases, baseline_cases or ()):
         check_labels(case_list, labels)
-    if trivial is not None and [case.image for case in trivial] != [case.image for case in cases]:
+    if baseline_cases is not None and [case.image for case in baseline_cases] != [case.image for case in cases]:
         raise ValueError("the trivial cases must be the same images in the same order")
     rows = [case.figures for case in cases]
-    baseline_rows = None if trivial is None else [case.figures for case in trivial]
+    baseline_rows = None if baseline_cases is None else [case.figures for case in baseline_cases]
     baseline = mask_baseline(rows, labels, baseline_rows)
     label_presence = np.array([[row[k].reference > 0 or row[k].prediction > 0 for k in labels] for row in rows])
-    settings = Settings(draws, seed, baseline, label_presence, rivals=mask_rivals(rows, labels, baseline_rows))
-    metrics, per_label = measure(patients, labels, mask_estimator(rows, labels), settings)
+    settings = MeasureSettings(
+        draws,
+        seed,
+        baseline,
+        label_presence,
+        baseline_estimators=make_mask_baseline_estimators(rows, labels, baseline_rows),
+    )
+    metrics, per_label = measure_with_intervals(patients, labels, make_mask_estimator(rows, labels), settings)
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -124,11 +139,11 @@ def score_segmentation(
         n_patients=patients.n_patients,
         task="segmentation",
         per_label=per_label,
-        details=mask_details(rows, labels) | {"baseline": "nothing marked" if trivial is None else "mean shape"},
+        details=mask_details(rows, labels) | {"baseline": "nothing marked" if baseline_cases is None else "mean shape"},
     )
 
 
-def mask_details(rows: Sequence[Mapping[str, LabelFigures]], labels: Sequence[str]) -> dict[str, Any]:
+def mask_details(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> dict[str, Any]:
     """Label -> in how many cases it was missed altogether, and in how many it was marked where there is none."""
     return {
         "missed": {k: sum(row[k].reference > 0 and not row[k].prediction for row in rows) for k in labels},

@@ -59,7 +59,7 @@ def _loops(code: int) -> list[list[_Point]]:
 
 
 @lru_cache(maxsize=64)
-def _areas(spacing: tuple[float, ...]) -> Floats:
+def _surface_area_table(spacing: tuple[float, ...]) -> Floats:
     """Code of the corners -> area in mm2 (3D; length in mm in 2D). A polygon is a fan of triangles from its middle."""
     is_2d = len(spacing) == 2
     scale = np.array((1.0, *spacing) if is_2d else spacing)
@@ -98,7 +98,9 @@ def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Fl
     full = (1 << 2**dimensions) - 1
     surface_cells = np.nonzero((code != 0) & (code != full))
     origin = np.array([part.start for part in box[0]]) - 0.5
-    return (np.stack(surface_cells, axis=1) + origin) * np.array(spacing), _areas(spacing)[code[surface_cells]]
+    return (np.stack(surface_cells, axis=1) + origin) * np.array(spacing), _surface_area_table(spacing)[
+        code[surface_cells]
+    ]
 
 
 def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
@@ -107,9 +109,9 @@ def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
     return np.asarray(np.argwhere(mask & ~inner) * np.array(spacing), dtype=np.float64)
 
 
-def nearest(points: Floats, others: Floats) -> Floats:
+def nearest_distances(points: Floats, targets: Floats) -> Floats:
     """(points,) distance of each point to the nearest of the others, mm."""
-    distances, _ = spatial.cKDTree(others, balanced_tree=False, compact_nodes=False).query(points)  # quicker to build
+    distances, _ = spatial.cKDTree(targets, balanced_tree=False, compact_nodes=False).query(points)  # quicker to build
     return np.asarray(distances, dtype=np.float64)
 
 
@@ -123,8 +125,8 @@ def nsd(prediction: Mask, reference: Mask, spacing: tuple[float, ...], tolerance
     reference_points, reference_areas = surface_elements(reference, spacing)
     limit = tolerance + 1e-9
     near_area = (
-        predicted_areas[nearest(predicted_points, reference_points) <= limit].sum()
-        + reference_areas[nearest(reference_points, predicted_points) <= limit].sum()
+        predicted_areas[nearest_distances(predicted_points, reference_points) <= limit].sum()
+        + reference_areas[nearest_distances(reference_points, predicted_points) <= limit].sum()
     )
     return float(near_area / (predicted_areas.sum() + reference_areas.sum()))
 
@@ -138,7 +140,7 @@ def hd95(prediction: Mask, reference: Mask, spacing: tuple[float, ...]) -> float
     predicted_points, reference_points = border_voxels(prediction, spacing), border_voxels(reference, spacing)
     return float(
         max(
-            np.percentile(nearest(predicted_points, reference_points), 95),
-            np.percentile(nearest(reference_points, predicted_points), 95),
+            np.percentile(nearest_distances(predicted_points, reference_points), 95),
+            np.percentile(nearest_distances(reference_points, predicted_points), 95),
         )
     )

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from .arithmetic import divide
 from .cases import Floats
 from .edges import largest_loss, sum_by_patient
-from .measuring import Settings, group, measure, plain_figures
+from .measuring import MeasureSettings, group_patients, measure_with_intervals, point_estimates
 from .scores import Scores
 from .table import lower_is_better
 from .vocabulary import canonical_metric
 
-GRID = 50
+N_GRID_TIMES = 50
 """Times at which curves are compared, between 0 and the end."""
-LEAST_FOLLOWED = 0.1
+MIN_FOLLOWED_SHARE = 0.1
 """Curves are compared up to the time until which this share of the test cases was followed, at least."""
-SHOWN = 60
+MAX_CURVE_POINTS = 60
 Curve = Sequence[tuple[float, float]]
 """Survival at times: (time, probability that the event has not come until then), times rising; 1 before the first."""
 
@@ -48,8 +48,8 @@ def score_survival(
     quantity: str,
     *,
     primary: str = "c_index",
-    population: Curve = (),
-    beside: Sequence[float] = (),
+    population_curve: Curve = (),
+    covariates_only_risks: Sequence[float] = (),
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
@@ -68,7 +68,7 @@ def score_survival(
         ValueError: no cases, no event among them, a number that is not finite, or an unknown metric.
     """
     name = canonical_metric(primary, "survival")
-    patients = group(cases)
+    patients = group_patients(cases)
     time = np.array([case.time for case in cases], dtype=np.float64)
     event = np.array([case.event for case in cases], dtype=np.bool_)
     risk = np.array([case.risk for case in cases], dtype=np.float64)
@@ -76,14 +76,14 @@ def score_survival(
         raise ValueError("a time or a risk is not finite")
     if not event.any():
         raise ValueError("the event came in none of the cases, so that nothing tells who had it sooner")
-    pairs = comparable(time, event)
+    pairs = comparable_pairs(time, event)
     population_estimator = _SurvivalEstimator(
-        pairs, np.zeros(len(cases)), _errors(time, event, [population] * len(cases))
+        pairs, np.zeros(len(cases)), _integrated_brier_scores(time, event, [population_curve] * len(cases))
     )
     baseline_estimators: list[Callable[[Floats], dict[str, Floats]]] = [population_estimator]
-    if len(beside):
-        baseline_estimators.append(_SurvivalEstimator(pairs, np.array(beside, dtype=np.float64), None))
-    baseline_figures = [plain_figures(candidate, len(cases)) for candidate in baseline_estimators]
+    if len(covariates_only_risks):
+        baseline_estimators.append(_SurvivalEstimator(pairs, np.array(covariates_only_risks, dtype=np.float64), None))
+    baseline_figures = [point_estimates(candidate, len(cases)) for candidate in baseline_estimators]
     baseline = {
         metric: np.asarray(
             (min if lower_is_better(metric) else max)(
@@ -97,10 +97,14 @@ def score_survival(
     # A wrong risk, the highest or the lowest, loses all pairs of a case with those before, or with those after it.
     stakes = np.maximum(pairs.sum(axis=0), pairs.sum(axis=1)) / max(int(pairs.sum()), 1)
     losses = {"c_index": largest_loss(sum_by_patient(patients.patient, stakes))}
-    settings = Settings(draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators, losses)
-    model_estimator = _SurvivalEstimator(pairs, risk, _errors(time, event, [case.curve for case in cases]))
-    metrics, _ = measure(patients, (), model_estimator, settings)
-    covariates_figures = {"c_index": float(baseline_figures[-1]["c_index"])} if len(beside) else {}
+    settings = MeasureSettings(
+        draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators, losses
+    )
+    model_estimator = _SurvivalEstimator(
+        pairs, risk, _integrated_brier_scores(time, event, [case.curve for case in cases])
+    )
+    metrics, _ = measure_with_intervals(patients, (), model_estimator, settings)
+    covariates_figures = {"c_index": float(baseline_figures[-1]["c_index"])} if len(covariates_only_risks) else {}
     return Scores(
         primary=metrics[name],
         metrics=metrics,
@@ -119,7 +123,7 @@ def score_survival(
     )
 
 
-def comparable(time: Floats, event: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def comparable_pairs(time: Floats, event: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(N, N): whether the event of the one is known to have come before that of the other, who was followed longer or, with the
     same time, had none (Harrell et al., JAMA 1982)."""
     earlier = time[:, None] < time[None, :]
@@ -132,10 +136,10 @@ class _SurvivalEstimator:
 
     def __init__(self, pairs: NDArray[np.bool_], risk: Floats, errors: Floats | None) -> None:
         concordance = np.where(risk[:, None] > risk[None, :], 1.0, np.where(risk[:, None] == risk[None, :], 0.5, 0.0))
-        self.pairs, self.right, self.errors = pairs.astype(np.float64), np.where(pairs, concordance, 0.0), errors
+        self.pairs, self.concordant, self.errors = pairs.astype(np.float64), np.where(pairs, concordance, 0.0), errors
 
     def __call__(self, weights: Floats) -> dict[str, Floats]:
-        concordant = np.einsum("dn,dn->d", weights @ self.right, weights)
+        concordant = np.einsum("dn,dn->d", weights @ self.concordant, weights)
         total = np.einsum("dn,dn->d", weights @ self.pairs, weights)
         values = {"c_index": divide(concordant, total)}
         if self.errors is not None:
@@ -152,26 +156,29 @@ def kaplan_meier(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, fl
     return curve
 
 
-def at_times(curve: Curve, times: Floats, *, before: bool = False) -> Floats:
+def evaluate_curve(curve: Curve, times: Floats, *, just_before: bool = False) -> Floats:
     """A curve's values: steps, 1 before the first. `before`: just before each time."""
     if not curve:
         return np.ones(len(times))
     stops = np.array([stop for stop, _ in curve], dtype=np.float64)
     values = np.concatenate([[1.0], [value for _, value in curve]])
-    return np.asarray(values[np.searchsorted(stops, times, side="left" if before else "right")], dtype=np.float64)
+    return np.asarray(values[np.searchsorted(stops, times, side="left" if just_before else "right")], dtype=np.float64)
 
 
-def _errors(time: Floats, event: NDArray[np.bool_], curves: Sequence[Curve]) -> Floats | None:
+def _integrated_brier_scores(time: Floats, event: NDArray[np.bool_], curves: Sequence[Curve]) -> Floats | None:
     """(N,) the integrated Brier score of each case, weighted for censoring (Graf et al., Statistics in Medicine 1999); None where
     a case has no curve, or nobody was followed for long enough."""
     if not all(len(curve) for curve in curves):
         return None
-    last_time = float(np.quantile(time, 1 - LEAST_FOLLOWED))
+    last_time = float(np.quantile(time, 1 - MIN_FOLLOWED_SHARE))
     if last_time <= 0:
         return None
-    grid = np.linspace(0, last_time, GRID + 1)[1:]
+    grid = np.linspace(0, last_time, N_GRID_TIMES + 1)[1:]
     censoring_curve = kaplan_meier(time, ~event)
-    censoring_at_case, censoring_at_grid = at_times(censoring_curve, time, before=True), at_times(censoring_curve, grid)
+    censoring_at_case, censoring_at_grid = (
+        evaluate_curve(censoring_curve, time, just_before=True),
+        evaluate_curve(censoring_curve, grid),
+    )
     predicted = np.stack([_interpolate_curve(curve, grid) for curve in curves])
     had_event = (time[:, None] <= grid[None, :]) & event[:, None]
     is_at_risk = time[:, None] > grid[None, :]
@@ -200,7 +207,7 @@ def _risk_group_curves(time: Floats, event: NDArray[np.bool_], risk: Floats) -> 
     for name, in_group in risk_groups.items():
         if in_group.any():
             curve = kaplan_meier(time[in_group], event[in_group])
-            plotted = [list(point) for point in curve[:: max(1, len(curve) // SHOWN)]]
+            plotted = [list(point) for point in curve[:: max(1, len(curve) // MAX_CURVE_POINTS)]]
             groups.append(
                 {"group": name, "n": int(in_group.sum()), "events": int(event[in_group].sum()), "curve": plotted}
             )

@@ -31,19 +31,20 @@ class MetricTable:
     """
 
     names: Mapping[str, tuple[str, ...]]
-    default: str
+    default_metric: str
     lower_is_better: frozenset[str] = frozenset()
     unbounded: frozenset[str] = frozenset()
     best: Mapping[str, float] = field(default_factory=dict)
     companions: Mapping[str, str] = field(default_factory=dict)
-    alongside: tuple[str, ...] = ()
-    remarked: tuple[str, ...] = ()
-    decisions: str = ""
-    rarer_class: bool = False
+    guarded_metrics: tuple[str, ...] = ()
+    noted_metrics: tuple[str, ...] = ()
+    decision_metric: str = ""
+    uses_rarer_class: bool = False
 
     def __post_init__(self) -> None:
-        mentioned = {self.default, *self.lower_is_better, *self.unbounded, *self.best, *self.companions, *self.companions.values(),
-                *self.alongside, *self.remarked, *filter(None, [self.decisions])}  # fmt: skip
+        mentioned = {self.default_metric, *self.lower_is_better, *self.unbounded, *self.best, *self.companions,
+        *self.companions.values(),
+                *self.guarded_metrics, *self.noted_metrics, *filter(None, [self.decision_metric])}  # fmt: skip
         if unknown := sorted(mentioned - set(self.names)):
             raise ValueError(f"The table of metrics speaks of {', '.join(unknown)}, and names {', '.join(self.names)}.")
 
@@ -70,7 +71,7 @@ def add_table(task: str, table: MetricTable) -> None:
         ValueError: the task has another table, or a metric of this name is better the other way round elsewhere.
     """
     for name in table.names:
-        for registered in (existing for existing in _known() if name in existing.names):
+        for registered in (existing for existing in _registered_tables() if name in existing.names):
             if (name in registered.lower_is_better) != (name in table.lower_is_better):
                 raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
     _TABLES.add(task, table)
@@ -88,9 +89,9 @@ def add_metric(task: str, name: str, added: AddedMetric) -> None:
     if name in task_table.names:
         raise ValueError(f"The task {task} has a metric {name!r} of its own; choose another name.")
     for other_task in (
-        other_task for other_task in _TABLES.names() if other_task != task and name in table(other_task).names
+        other_task for other_task in _TABLES.names() if other_task != task and name in metric_table(other_task).names
     ):
-        if (name in table(other_task).lower_is_better) != added.lower_is_better:
+        if (name in metric_table(other_task).lower_is_better) != added.lower_is_better:
             raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
     _ADDED.setdefault(task, {})[name] = added
 
@@ -101,16 +102,16 @@ def added_metrics(task: str) -> list[Any]:
     return [added.metric for added in _ADDED.get(task, {}).values()]
 
 
-def _known() -> list[MetricTable]:
-    return [table(task) for task in _TABLES.known()]
+def _registered_tables() -> list[MetricTable]:
+    return [metric_table(task) for task in _TABLES.added_names()]
 
 
-def tables() -> Iterator[MetricTable]:
+def metric_tables() -> Iterator[MetricTable]:
     """Those of all tasks, m3b's own first."""
-    return (table(task) for task in _TABLES.names())
+    return (metric_table(task) for task in _TABLES.names())
 
 
-def table(task: str) -> MetricTable:
+def metric_table(task: str) -> MetricTable:
     """The metrics of a task.
 
     Raises:
@@ -130,25 +131,25 @@ def table(task: str) -> MetricTable:
     )
 
 
-def tasks() -> tuple[str, ...]:
+def tasks_with_metrics() -> tuple[str, ...]:
     """The tasks that have metrics."""
     return _TABLES.names()
 
 
 def lower_is_better(name: str) -> bool:
     """Whether less of a metric is better."""
-    return any(name in task_table.lower_is_better for task_table in tables())
+    return any(name in task_table.lower_is_better for task_table in metric_tables())
 
 
-def unbounded(name: str) -> bool:
+def is_unbounded(name: str) -> bool:
     """Whether a metric is no share between 0 and 1."""
-    return any(name in task_table.unbounded for task_table in tables())
+    return any(name in task_table.unbounded for task_table in metric_tables())
 
 
 def best_value(name: str) -> float | None:
     """Return the figure of a perfect answer; None if it is not known."""
     if lower_is_better(name):
         return 0.0
-    if not unbounded(name):
+    if not is_unbounded(name):
         return 1.0
-    return next((owner.best[name] for owner in tables() if name in owner.best), None)
+    return next((owner.best[name] for owner in metric_tables() if name in owner.best), None)

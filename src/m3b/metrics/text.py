@@ -12,11 +12,18 @@ from .arithmetic import mean_defined
 from .bootstrap import resample
 from .cases import Floats
 from .findings import Findings
-from .measuring import Estimator, Settings, group, measure, plain_figures, weighted_means
+from .measuring import (
+    Estimator,
+    MeasureSettings,
+    group_patients,
+    measure_with_intervals,
+    point_estimates,
+    weighted_means,
+)
 from .meteor import meteor
-from .ngram_metrics import ORDERS, bleu, bleu_counts, cider, rouge_l, tokens
+from .ngram_metrics import MAX_NGRAM_ORDER, bleu, bleu_counts, cider, rouge_l, tokenize
 from .scores import Scores
-from .text_findings import label_estimator, stated_in
+from .text_findings import make_label_estimator, tabulate_findings
 from .vocabulary import canonical_metric
 
 
@@ -37,11 +44,11 @@ class ReportCase:
     prediction: str
 
 
-def _check(cases: Sequence[ReportCase]) -> None:
+def _check_cases(cases: Sequence[ReportCase]) -> None:
     for number, case in enumerate(cases):
         if not isinstance(case.prediction, str):
             raise ValueError(f"case {number} ({case.image}): the prediction is not a text: {case.prediction!r}")
-        if not tokens(case.reference):
+        if not tokenize(case.reference):
             raise ValueError(
                 f"case {number} ({case.image}): the true report has no words; leave cases without a report out of the "
                 "test part"
@@ -53,7 +60,7 @@ _SLOW_METRICS = ("meteor", "cider")
 
 def _make_wording_estimator(cases: Sequence[ReportCase], include_slow: bool = True) -> Estimator:
     """BLEU, ROUGE-L, and with `slow` METEOR and CIDEr-D, each (draws,)."""
-    candidates, references = [tokens(case.prediction) for case in cases], [tokens(case.reference) for case in cases]
+    candidates, references = [tokenize(case.prediction) for case in cases], [tokenize(case.reference) for case in cases]
     counts = np.array([bleu_counts(a, b) for a, b in zip(candidates, references, strict=True)], dtype=np.float64)
     per_case = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(candidates, references, strict=True)])}
     if include_slow:
@@ -62,22 +69,24 @@ def _make_wording_estimator(cases: Sequence[ReportCase], include_slow: bool = Tr
 
     def estimate(weights: Floats) -> dict[str, Floats]:
         corpus = bleu(weights @ counts)
-        figures = {f"bleu_{order + 1}": corpus[:, order] for order in range(ORDERS)}
+        figures = {f"bleu_{order + 1}": corpus[:, order] for order in range(MAX_NGRAM_ORDER)}
         return figures | {name: weighted_means(value[:, None], weights)[:, 0] for name, value in per_case.items()}
 
     return estimate
 
 
-def _estimator(cases: Sequence[ReportCase], findings: Findings | None, only: str | None = None) -> Estimator:
+def _make_report_estimator(
+    cases: Sequence[ReportCase], findings: Findings | None, only: str | None = None
+) -> Estimator:
     parts: list[Estimator] = []
     if only is None or not only.startswith("label_"):
         parts.append(_make_wording_estimator(cases, only is None or only in _SLOW_METRICS))
     if findings:
-        parts.append(label_estimator(stated_in(cases, findings)))
+        parts.append(make_label_estimator(tabulate_findings(cases, findings)))
     return lambda weights: {name: value for part in parts for name, value in part(weights).items()}
 
 
-def figures(
+def compute_report_metrics(
     cases: Sequence[ReportCase], findings: Findings | None = None, *, only: str | None = None
 ) -> dict[str, float]:
     """Metrics without interval or baseline; a label F1 is the mean over the findings.
@@ -90,20 +99,22 @@ def figures(
     Raises:
         ValueError: no cases, or one without a true report.
     """
-    group(cases)
-    _check(cases)
-    values = plain_figures(_estimator(cases, findings, only), len(cases))
+    group_patients(cases)
+    _check_cases(cases)
+    values = point_estimates(_make_report_estimator(cases, findings, only), len(cases))
     return {name: float(value if value.ndim == 0 else mean_defined(value)) for name, value in values.items()}
 
 
-def drawn_figure(cases: Sequence[ReportCase], findings: Findings | None, name: str, draws: int, seed: int) -> Floats:
+def bootstrap_report_metric(
+    cases: Sequence[ReportCase], findings: Findings | None, name: str, draws: int, seed: int
+) -> Floats:
     """(draws,) one metric, by its canonical name, on bootstrap samples of patients."""
-    estimator = _estimator(cases, findings, name)
-    values = resample(group(cases), lambda _, weights: {name: estimator(weights)[name]}, draws, seed)[name]
+    estimator = _make_report_estimator(cases, findings, name)
+    values = resample(group_patients(cases), lambda _, weights: {name: estimator(weights)[name]}, draws, seed)[name]
     return values if values.ndim == 1 else mean_defined(values)
 
 
-def with_text(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[ReportCase]:
+def replace_texts(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[ReportCase]:
     """The same cases with other predictions.
 
     Raises:
@@ -114,9 +125,9 @@ def with_text(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[ReportC
     return [replace(case, prediction=text) for case, text in zip(cases, texts, strict=True)]
 
 
-def distinct_texts(cases: Sequence[ReportCase]) -> int:
+def count_distinct_texts(cases: Sequence[ReportCase]) -> int:
     """How many different reports were written; case, spaces and punctuation do not make a difference."""
-    return len({tuple(tokens(case.prediction)) for case in cases})
+    return len({tuple(tokenize(case.prediction)) for case in cases})
 
 
 def score_reports(
@@ -124,8 +135,8 @@ def score_reports(
     findings: Findings | None = None,
     *,
     primary: str = "bleu_1",
-    trivial: Sequence[str] = (),
-    random: Sequence[str] | None = None,
+    baseline_reports: Sequence[str] = (),
+    random_texts: Sequence[str] | None = None,
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
@@ -145,21 +156,28 @@ def score_reports(
         ValueError: no cases, a case without a true report, an unknown or unfitting metric.
     """
     name = canonical_metric(primary, "report")
-    patients = group(cases)
-    _check(cases)
+    patients = group_patients(cases)
+    _check_cases(cases)
     if name.startswith("label_") and not findings:
         raise ValueError(f"{name} needs the findings and their phrases")
     baseline: dict[str, Floats] = {}
-    answers = [[text] * len(cases) for text in dict.fromkeys(trivial)] + ([] if random is None else [list(random)])
-    baseline_estimators = [_estimator(with_text(cases, answer), findings) for answer in answers]
+    answers = [[text] * len(cases) for text in dict.fromkeys(baseline_reports)] + (
+        [] if random_texts is None else [list(random_texts)]
+    )
+    baseline_estimators = [_make_report_estimator(replace_texts(cases, answer), findings) for answer in answers]
     for estimator in baseline_estimators:
-        estimates = plain_figures(estimator, len(cases))
+        estimates = point_estimates(estimator, len(cases))
         baseline = {key: np.fmax(value, baseline.get(key, value)) for key, value in estimates.items()}
-    table = stated_in(cases, findings) if findings else None
-    label_presence = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.chosen
-    settings = Settings(draws, seed, baseline, label_presence, rivals=baseline_estimators)
-    metrics, per_label = measure(patients, list(findings or ()), _estimator(cases, findings), settings)
-    details: dict[str, Any] = {"distinct": distinct_texts(cases), "constant": list(dict.fromkeys(trivial))}
+    table = tabulate_findings(cases, findings) if findings else None
+    label_presence = np.zeros((len(cases), 0), dtype=np.bool_) if table is None else table.truth | table.predicted
+    settings = MeasureSettings(draws, seed, baseline, label_presence, baseline_estimators=baseline_estimators)
+    metrics, per_label = measure_with_intervals(
+        patients, list(findings or ()), _make_report_estimator(cases, findings), settings
+    )
+    details: dict[str, Any] = {
+        "distinct": count_distinct_texts(cases),
+        "constant": list(dict.fromkeys(baseline_reports)),
+    }
     return Scores(
         primary=metrics[name],
         metrics=metrics,

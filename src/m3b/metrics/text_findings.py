@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from .arithmetic import divide
 from .cases import Floats
-from .findings import Findings, stated
+from .findings import Findings, extract_findings
 from .measuring import Estimator
 
 
-class Written(Protocol):
+class ReportPair(Protocol):
     """A true and a written report."""
 
     @property
@@ -25,31 +25,31 @@ class Written(Protocol):
 
 
 @dataclass(frozen=True)
-class Stated:
+class FindingTable:
     """(cases, findings) what the true and what the written reports state."""
 
     truth: NDArray[np.bool_]
-    chosen: NDArray[np.bool_]
+    predicted: NDArray[np.bool_]
 
 
-def stated_in(cases: Sequence[Written], findings: Findings) -> Stated:
+def tabulate_findings(cases: Sequence[ReportPair], findings: Findings) -> FindingTable:
     names = list(findings)
     tables = []
     for texts in ([case.reference for case in cases], [case.prediction for case in cases]):
-        stated_per_text = [stated(text, findings) for text in texts]
+        stated_per_text = [extract_findings(text, findings) for text in texts]
         tables.append(
             np.array([[name in stated_names for name in names] for stated_names in stated_per_text], dtype=np.bool_)
         )
-    return Stated(tables[0], tables[1])
+    return FindingTable(tables[0], tables[1])
 
 
-def _label_counts(table: Stated, weights: Floats) -> tuple[Floats, Floats]:
+def _label_counts(table: FindingTable, weights: Floats) -> tuple[Floats, Floats]:
     """2 TP, and 2 TP + FP + FN; each (draws, findings)."""
-    hits = weights @ (table.truth & table.chosen).astype(np.float64)
-    return 2 * hits, weights @ table.truth.astype(np.float64) + weights @ table.chosen.astype(np.float64)
+    hits = weights @ (table.truth & table.predicted).astype(np.float64)
+    return 2 * hits, weights @ table.truth.astype(np.float64) + weights @ table.predicted.astype(np.float64)
 
 
-def label_estimator(table: Stated) -> Estimator:
+def make_label_estimator(table: FindingTable) -> Estimator:
     """label_f1 (draws, findings), mean over findings that any report states; label_f1_micro (draws,), all pooled."""
 
     def estimate(weights: Floats) -> dict[str, Floats]:

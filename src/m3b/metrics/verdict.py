@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .scores import Measure, Scores
-from .table import lower_is_better, table
+from .table import lower_is_better, metric_table
 
-ENOUGH = 5
+MIN_VERDICT_PATIENTS = 5
 """Test patients below whom nothing is said, of two classes those of the rarer one where a metric weighs both alike: an
 interval of fewer depends on what is assumed, not on what is seen."""
 
 
-LOOKED_UP, UNSTEADY = 0.15, 0.2
+MAX_NOISE_CHANGE, MAX_CROP_CHANGE = 0.15, 0.2
 """Mean change of an answer, 0 to 1, beyond which it hangs on the exact pixels of an image, or on its framing."""
-BY_CHANCE = 0.05
+MAX_SHUFFLE_P_VALUE = 0.05
 """Share of shuffles that may reach a report's figure; above it the report is not better with its own image for certain."""
-NOTICED = 0.05
+MIN_NOTED_NOISE_CHANGE = 0.05
 """Mean change under noise from which on the reason of an accepted model speaks of it: a table above a good model."""
 
 
@@ -30,7 +30,7 @@ class ModelVerdict:
     reason: str
 
 
-def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: str = "test") -> ModelVerdict:
+def judge(scores: Scores, acceptable: tuple[float, float | None] | None, split_name: str = "test") -> ModelVerdict:
     """Accept a model whose primary metric is in range and whose answers are better than any that ignores the image.
 
     All must hold: there are enough test patients; the value lies in the acceptable range (where one is known); the
@@ -51,38 +51,46 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, part: s
         return ModelVerdict(
             False, f"{main.name} is undefined on this test set; it needs cases of every class it compares"
         )
-    companion = table(scores.task).companions.get(main.name)
+    companion = metric_table(scores.task).companions.get(main.name)
     compared = scores.metrics[companion] if companion else main
     problems = (
-        _too_few(scores, compared, part),
+        _check_patient_count(scores, compared, split_name),
         _check_range(main, acceptable),
-        *_check_baselines(scores, compared, part),
+        *_check_baselines(scores, compared, split_name),
     )
     for problem in problems:
         if problem:
             return ModelVerdict(False, problem)
-    range_note = "" if acceptable is None else f", inside the acceptable range {_span(acceptable)}"
+    range_note = "" if acceptable is None else f", inside the acceptable range {_format_range(acceptable)}"
     name = "" if compared is main else f"{compared.name}'s "
-    reason = f"{main}{range_note}: {name}{_above(compared)}"
+    reason = f"{main}{range_note}: {name}{_describe_gain(compared)}"
     return ModelVerdict(True, "; but ".join([reason, *_caveats(scores)]))
 
 
-def _span(acceptable: tuple[float, float | None]) -> str:
+def _format_range(acceptable: tuple[float, float | None]) -> str:
     low, high = acceptable
     return f"from {low:g}" if high is None else f"{low:g} to {high:g}"
 
 
-def _too_few(scores: Scores, compared: Measure, part: str) -> str:
+def _check_patient_count(scores: Scores, compared: Measure, split_name: str) -> str:
     count, class_note = scores.n_patients, ""
-    uses_rarer_class = table(scores.task).rarer_class and len(scores.classes) == 2 and not scores.multi_label
-    if count >= ENOUGH and uses_rarer_class and compared.patients is not None and compared.patients < count:
+    uses_rarer_class = (
+        metric_table(scores.task).uses_rarer_class and len(scores.classes) == 2 and not scores.multi_label
+    )
+    if (
+        count >= MIN_VERDICT_PATIENTS
+        and uses_rarer_class
+        and compared.patients is not None
+        and compared.patients < count
+    ):
         count, class_note = compared.patients, " of the rarer class"
-    if count >= ENOUGH:
+    if count >= MIN_VERDICT_PATIENTS:
         return ""
-    unit = f"{part} patient" if scores.patients_known else f"{part} case"
+    unit = f"{split_name} patient" if scores.patients_known else f"{split_name} case"
     patients = f"1 {unit}" if count == 1 else f"{count} {unit}s"
     return (
-        f"{scores.primary}: {patients}{class_note} cannot speak for others; at least {ENOUGH} are needed for a verdict"
+        f"{scores.primary}: {patients}{class_note} cannot speak for others; at least {MIN_VERDICT_PATIENTS} are "
+        f"needed for a verdict"
     )
 
 
@@ -91,22 +99,22 @@ def _check_range(main: Measure, acceptable: tuple[float, float | None] | None) -
         return ""
     low, high = acceptable
     if main.value < low - 1e-9:
-        return f"{main} is below the acceptable range {_span(acceptable)}"
+        return f"{main} is below the acceptable range {_format_range(acceptable)}"
     if high is not None and main.value > high + 1e-9:
         hint = "" if lower_is_better(main.name) else "; look for test cases that leaked into training"
-        return f"{main} is above the acceptable range {_span(acceptable)}{hint}"
+        return f"{main} is above the acceptable range {_format_range(acceptable)}{hint}"
     return ""
 
 
 def _check_baselines(scores: Scores, compared: Measure, split_name: str) -> Iterator[str]:
     """What is wrong beside the range, the most telling first; empty texts where nothing is."""
     yield _check_gain(compared, split_name)
-    task_metrics = table(scores.task)
-    if task_metrics.decisions and compared.name != task_metrics.decisions:
-        problem = _check_gain(scores.metrics[task_metrics.decisions], split_name)
+    task_metrics = metric_table(scores.task)
+    if task_metrics.decision_metric and compared.name != task_metrics.decision_metric:
+        problem = _check_gain(scores.metrics[task_metrics.decision_metric], split_name)
         yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
     # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
-    for measure in _measures_with_baseline(scores, task_metrics.alongside):
+    for measure in _measures_with_baseline(scores, task_metrics.guarded_metrics):
         if _gain_interval(measure)[1] < 0:
             yield f"{scores.primary}, but {measure} is worse than the image-blind baseline ({measure.baseline:.3f})"
     yield _check_image_use(scores)
@@ -139,7 +147,7 @@ def _gain_interval(measure: Measure) -> tuple[float, float]:
     return measure.low - measure.baseline, measure.high - measure.baseline
 
 
-def _above(compared: Measure) -> str:
+def _describe_gain(compared: Measure) -> str:
     """How the interval lies to the baseline, of a measure that is better."""
     lower, baseline = lower_is_better(compared.name), compared.baseline or 0.0
     side, bound = ("below", compared.high) if lower else ("above", compared.low)
@@ -157,16 +165,16 @@ def _measures_with_baseline(scores: Scores, metric_names: Sequence[str]) -> list
 def _caveats(scores: Scores) -> Iterator[str]:
     """Metrics that are worse than their baseline, though chance may have done it; answers that hang on the framing."""
     change = _control_change(scores, "noise")
-    if NOTICED < change <= LOOKED_UP:
+    if MIN_NOTED_NOISE_CHANGE < change <= MAX_NOISE_CHANGE:
         yield f"answers change by {change:.2f} on average where noise that nobody sees is added to test images"
     change = _control_change(scores, "crop")
-    if change > UNSTEADY:
+    if change > MAX_CROP_CHANGE:
         yield (
             f"answers change by {change:.2f} on average where a test image is cut a little narrower, as those of a table of "
             "images by their look do, and of a model that was never trained on such crops"
         )
-    task_metrics = table(scores.task)
-    for measure in _measures_with_baseline(scores, (*task_metrics.alongside, *task_metrics.remarked)):
+    task_metrics = metric_table(scores.task)
+    for measure in _measures_with_baseline(scores, (*task_metrics.guarded_metrics, *task_metrics.noted_metrics)):
         baseline = measure.baseline or 0.0
         worse = measure.value > baseline if lower_is_better(measure.name) else measure.value < baseline
         if worse:
@@ -182,7 +190,7 @@ def _control_change(scores: Scores, control: str) -> float:
 def _check_memorisation(scores: Scores) -> str:
     """Answers that belong to the exact pixels; empty where they do not, or where that was not tried."""
     change = _control_change(scores, "noise")
-    if change <= LOOKED_UP:
+    if change <= MAX_NOISE_CHANGE:
         return ""
     return (
         f"{scores.primary}, but the answers change by {change:.2f} on average where noise that nobody sees is added to test "
@@ -197,7 +205,7 @@ def _check_image_use(scores: Scores) -> str:
     so far that texts which no shuffle in 200 comes near are not told from blind ones.
     """
     use = scores.details.get("image_use")
-    if not use or (use["own_image"] > use["other_image"] and use["chance"] <= BY_CHANCE):
+    if not use or (use["own_image"] > use["other_image"] and use["chance"] <= MAX_SHUFFLE_P_VALUE):
         return ""
     return (
         f"{scores.primary}, but the reports do not depend on the image: {use['metric']} {use['own_image']:.3f} with its own "

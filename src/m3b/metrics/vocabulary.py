@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .table import MetricTable, add_table, table, tables
+from .table import MetricTable, add_table, metric_table, metric_tables
 
 _AliasTable = dict[str, tuple[str, ...]]
 
@@ -93,16 +93,16 @@ DIAGNOSIS = MetricTable(
     "auroc",
     lower_is_better=frozenset({"ece", "brier"}),
     companions={"sensitivity": "balanced_accuracy", "specificity": "balanced_accuracy", "ece": "auroc"},
-    remarked=("accuracy",),
-    decisions="balanced_accuracy",
-    rarer_class=True,
+    noted_metrics=("accuracy",),
+    decision_metric="balanced_accuracy",
+    uses_rarer_class=True,
 )
 SEGMENTATION = MetricTable(
     _SEGMENTATION,
     "dice",
     lower_is_better=frozenset({"hd95"}),
     unbounded=frozenset({"hd95"}),
-    alongside=("dice", "hd95"),
+    guarded_metrics=("dice", "hd95"),
 )
 DETECTION = MetricTable(
     _DETECTION,
@@ -110,7 +110,7 @@ DETECTION = MetricTable(
     lower_is_better=frozenset({"hd95"}),
     unbounded=frozenset({"hd95"}),
     companions={"lesion_precision": "lesion_f1", "lesion_recall": "lesion_f1"},
-    alongside=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
+    guarded_metrics=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
 )
 REPORT = MetricTable(_REPORT, "bleu_4", unbounded=frozenset({"cider"}), best={"cider": 10.0})
 GRADING = MetricTable(
@@ -119,8 +119,8 @@ GRADING = MetricTable(
     lower_is_better=frozenset({"grade_mae"}),
     unbounded=frozenset({"grade_mae", "qwk"}),
     best={"qwk": 1.0},
-    alongside=("grade_mae",),
-    remarked=("accuracy",),
+    guarded_metrics=("grade_mae",),
+    noted_metrics=("accuracy",),
 )
 REGRESSION = MetricTable(
     _REGRESSION,
@@ -129,15 +129,15 @@ REGRESSION = MetricTable(
     unbounded=frozenset({"mae", "rmse", "r2", "pearson"}),
     best={"r2": 1.0, "pearson": 1.0},
     companions={"pearson": "mae"},
-    alongside=("mae",),
-    remarked=("rmse",),
+    guarded_metrics=("mae",),
+    noted_metrics=("rmse",),
 )
 
 SURVIVAL = MetricTable(
     _SURVIVAL,
     "c_index",
     lower_is_better=frozenset({"ibs"}),
-    remarked=("ibs",),
+    noted_metrics=("ibs",),
 )
 
 for _task, _table in (
@@ -152,7 +152,7 @@ for _task, _table in (
     add_table(_task, _table)
 
 
-def _folded(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return re.sub(r"[^\w]|_", "", name.casefold())
 
 
@@ -165,15 +165,18 @@ def metric_names(task: str | None = None) -> dict[str, str]:
     Raises:
         ValueError: an unknown task.
     """
-    vocabularies = [vocabulary.names for vocabulary in (tables() if task is None else [table(task)])]
+    vocabularies = [vocabulary.names for vocabulary in (metric_tables() if task is None else [metric_table(task)])]
     names = {name: name for vocabulary in vocabularies for name in vocabulary}
-    normalised = {_folded(name) for name in names}
+    normalised = {_normalise_name(name) for name in names}
     for vocabulary in vocabularies:
         new_aliases = {
-            alias: name for name, aliases in vocabulary.items() for alias in aliases if _folded(alias) not in normalised
+            alias: name
+            for name, aliases in vocabulary.items()
+            for alias in aliases
+            if _normalise_name(alias) not in normalised
         }
         names.update(new_aliases)
-        normalised.update(_folded(alias) for alias in new_aliases)
+        normalised.update(_normalise_name(alias) for alias in new_aliases)
     return names
 
 
@@ -183,8 +186,8 @@ def canonical_metric(name: str, task: str | None = None) -> str:
     Raises:
         ValueError: a name that is not in the vocabulary (of the task); the message lists those that are.
     """
-    canonical_by_alias = {_folded(alias): canonical for alias, canonical in metric_names(task).items()}
-    match = canonical_by_alias.get(_folded(name))
+    canonical_by_alias = {_normalise_name(alias): canonical for alias, canonical in metric_names(task).items()}
+    match = canonical_by_alias.get(_normalise_name(name))
     if match is None:
         names = dict.fromkeys(metric_names(task).values())
         model = "a model" if task is None else f"a {task} model"

@@ -2,32 +2,32 @@
 
 from .cards import write_metrics, write_model_card, write_provenance
 from .deliverable import check_deliverable
-from .freezing import Frozen, freeze
+from .freezing import FrozenCopy, freeze
 from .loading import Model, load_model
-from .manifest import verify
-from .output import check_output
-from .predictions import BoxAnswer, Prediction, Promise
-from .running import RunCommand, read_promise, run_plain, run_predict
-from .staging import Staged, place_links, stage_cases
+from .manifest import verify_integrity
+from .output import parse_predictions
+from .predictions import DetectedBox, ModelInfo, Prediction
+from .running import CommandRunner, read_model_info, run_predict, run_unconfined
+from .staging import StagedCases, place_links, stage_cases
 
 __all__ = [
-    "BoxAnswer",
-    "Frozen",
+    "DetectedBox",
+    "FrozenCopy",
     "Model",
     "Prediction",
-    "Promise",
-    "RunCommand",
-    "Staged",
+    "ModelInfo",
+    "CommandRunner",
+    "StagedCases",
     "check_deliverable",
-    "check_output",
+    "parse_predictions",
     "freeze",
     "load_model",
-    "read_promise",
-    "run_plain",
+    "read_model_info",
+    "run_unconfined",
     "run_predict",
     "place_links",
     "stage_cases",
-    "verify",
+    "verify_integrity",
     "write_metrics",
     "write_model_card",
     "write_provenance",

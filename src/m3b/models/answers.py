@@ -10,19 +10,19 @@ from typing import Any
 from m3b.errors import ModelError
 from m3b.plugins import Registry
 
-from .kinds import AnswerKind, Item
+from .kinds import AnswerFormat, RawAnswer
 from .number_answers import RegressionAnswers
-from .number_answers import finite as _number
-from .predictions import BoxAnswer, Promise
+from .number_answers import is_finite_number as _number
+from .predictions import DetectedBox, ModelInfo
 from .survival_answers import SurvivalAnswers
 
 MAX_MASK_BYTES = 4 * 2**30
 MAX_BOXES = 10_000
-MAX_TEXT = 50_000
+MAX_TEXT_CHARS = 50_000
 _PROBABILITY_SUM_TOLERANCE = 0.02
 
 
-def _parse_diagnosis(location: str, item: Item, model_info: Promise) -> dict[str, Any]:
+def _parse_diagnosis(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:
     probabilities, classes = item.get("probabilities"), model_info.classes
     if not isinstance(probabilities, dict):
         raise ModelError(f"{location}: `probabilities` must be an object of class to number, it is {probabilities!r}")
@@ -44,7 +44,7 @@ def _parse_diagnosis(location: str, item: Item, model_info: Promise) -> dict[str
 
 
 def _parse_decision(
-    location: str, item: Item, probabilities: Mapping[str, float], multi_label: bool
+    location: str, item: RawAnswer, probabilities: Mapping[str, float], multi_label: bool
 ) -> tuple[str, ...]:
     decision = item.get("prediction")
     if decision is None:
@@ -59,50 +59,50 @@ def _parse_decision(
     return tuple(decided_classes)
 
 
-def _segmentation(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+def _parse_segmentation(location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
     volumes = item.get("volumes_ml")
     fields: dict[str, Any] = {"volumes_ml": dict(volumes) if isinstance(volumes, dict) else {}}
     if "masks" in item:
-        return fields | {"masks": _masks(where, item, promise, folder)}
-    return fields | {"mask": _file(where, item.get("mask"), folder)}
+        return fields | {"masks": _parse_masks(location, item, model_info, folder)}
+    return fields | {"mask": _resolve_output_file(location, item.get("mask"), folder)}
 
 
-def _masks(where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Path]:
+def _parse_masks(location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Path]:
     masks = item["masks"]
-    if not isinstance(masks, dict) or set(masks) != set(promise.classes):
+    if not isinstance(masks, dict) or set(masks) != set(model_info.classes):
         mask_names = sorted(masks) if isinstance(masks, dict) else masks
         raise ModelError(
-            f"{where}: `masks` must name one file for each of {sorted(promise.classes)}; found {mask_names!r}"
+            f"{location}: `masks` must name one file for each of {sorted(model_info.classes)}; found {mask_names!r}"
         )
-    return {name: _file(where, masks[name], folder) for name in promise.classes}
+    return {name: _resolve_output_file(location, masks[name], folder) for name in model_info.classes}
 
 
-def _file(where: str, name: Any, folder: Path | None) -> Path:
+def _resolve_output_file(location: str, name: Any, folder: Path | None) -> Path:
     """A file that predict.py wrote: below its output folder, no link."""
     if not isinstance(name, str) or not name:
-        raise ModelError(f"{where}: must name the mask file it wrote, in `mask` (or `masks`); found {name!r}")
+        raise ModelError(f"{location}: must name the mask file it wrote, in `mask` (or `masks`); found {name!r}")
     if folder is None:
         return Path(name)
     file = folder / name
     is_below_folder = file.resolve().is_relative_to(folder.resolve())
     if not is_below_folder or file.is_symlink() or not file.is_file():
-        raise ModelError(f"{where}: the mask {name!r} is not a file below the folder of the output")
+        raise ModelError(f"{location}: the mask {name!r} is not a file below the folder of the output")
     if file.stat().st_size > MAX_MASK_BYTES:
-        raise ModelError(f"{where}: the mask {name!r} has {file.stat().st_size} bytes, more than {MAX_MASK_BYTES}")
+        raise ModelError(f"{location}: the mask {name!r} has {file.stat().st_size} bytes, more than {MAX_MASK_BYTES}")
     return file
 
 
-def _parse_detection(location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
+def _parse_detection(location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if "masks" in item:
-        fields["masks"] = _masks(location, item, model_info, folder)
+        fields["masks"] = _parse_masks(location, item, model_info, folder)
     boxes = item.get("boxes")
     if boxes is not None:
         if not isinstance(boxes, list) or len(boxes) > MAX_BOXES:
             raise ModelError(f"{location}: `boxes` must be a list of at most {MAX_BOXES}")
-        fields["boxes"] = tuple(_box(f"{location}, box {n}", box, model_info) for n, box in enumerate(boxes))
+        fields["boxes"] = tuple(_parse_box(f"{location}, box {n}", box, model_info) for n, box in enumerate(boxes))
     if "anomaly_map" in item:
-        fields["anomaly_map"] = _file(location, item["anomaly_map"], folder)
+        fields["anomaly_map"] = _resolve_output_file(location, item["anomaly_map"], folder)
     score = item.get("anomaly_score")
     if not fields and score is None:
         raise ModelError(f"{location}: neither `masks` nor `boxes` nor `anomaly_score`")
@@ -113,135 +113,137 @@ def _parse_detection(location: str, item: Item, model_info: Promise, folder: Pat
     return fields | {"anomaly_score": float(score)}
 
 
-def _box(where: str, box: Any, promise: Promise) -> BoxAnswer:
-    if not isinstance(box, dict) or box.get("label") not in promise.classes:
-        raise ModelError(f"{where}: must have a `label` of {list(promise.classes)}; found {box!r}")
+def _parse_box(location: str, box: Any, model_info: ModelInfo) -> DetectedBox:
+    if not isinstance(box, dict) or box.get("label") not in model_info.classes:
+        raise ModelError(f"{location}: must have a `label` of {list(model_info.classes)}; found {box!r}")
     corners, score = box.get("box"), box.get("score")
     if not isinstance(corners, list) or len(corners) not in (4, 6) or not all(map(_number, corners)):
-        raise ModelError(f"{where}: `box` must be 4 or 6 numbers, lower corner then upper; found {corners!r}")
+        raise ModelError(f"{location}: `box` must be 4 or 6 numbers, lower corner then upper; found {corners!r}")
     dims = len(corners) // 2
     if any(high < low for low, high in zip(corners[:dims], corners[dims:], strict=True)):
-        raise ModelError(f"{where}: the upper corner of {corners} lies below the lower one")
+        raise ModelError(f"{location}: the upper corner of {corners} lies below the lower one")
     if not _number(score):
-        raise ModelError(f"{where}: `score` is {score!r}, not a number")
-    return BoxAnswer(box["label"], tuple(map(float, corners)), float(score))
+        raise ModelError(f"{location}: `score` is {score!r}, not a number")
+    return DetectedBox(box["label"], tuple(map(float, corners)), float(score))
 
 
-def _report(where: str, item: Item) -> dict[str, Any]:
+def _parse_report(location: str, item: RawAnswer) -> dict[str, Any]:
     texts = {key: item.get(key, "") for key in ("findings", "impression")}
     for key, text in texts.items():
-        if not isinstance(text, str) or len(text) > MAX_TEXT:
-            raise ModelError(f"{where}: `{key}` must be a text of at most {MAX_TEXT} characters")
+        if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
+            raise ModelError(f"{location}: `{key}` must be a text of at most {MAX_TEXT_CHARS} characters")
     if "findings" not in item and "impression" not in item:
-        raise ModelError(f"{where}: neither `findings` nor `impression`")
+        raise ModelError(f"{location}: neither `findings` nor `impression`")
     return texts
 
 
-class DiagnosisAnswers(AnswerKind):
+class DiagnosisAnswers(AnswerFormat):
     """See `AnswerKind`."""
 
-    use = 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.'
-    exported = "Classification of medical images"
+    usage = 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.'
+    export_description = "Classification of medical images"
 
-    def parse(self, location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         return _parse_diagnosis(location, item, model_info)
 
 
-class GradingAnswers(AnswerKind):
+class GradingAnswers(AnswerFormat):
     """See `AnswerKind`. Those of a diagnosis with one label a case."""
 
-    use = (
+    usage = (
         'Each prediction is `{"image": ..., "probabilities": {grade: p}, "prediction": grade}`; grades are ordered from low to '
         "high."
     )
-    blind = "the better of the training cases' median and commonest grade for every image"
-    exported = "Grading of medical images"
+    baseline_description = "the better of the training cases' median and commonest grade for every image"
+    export_description = "Grading of medical images"
 
-    def parse(self, location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         return _parse_diagnosis(location, item, model_info)
 
 
-class SegmentationAnswers(AnswerKind):
+class SegmentationAnswers(AnswerFormat):
     """See `AnswerKind`."""
 
-    takes_masks = True
-    needs_folder = True
-    use = (
+    has_masks_option = True
+    requires_output_folder = True
+    usage = (
         'Each prediction is `{"image": ..., "mask": file, "volumes_ml": {class: v}}` (`"masks": {class: file}` where '
         "classes overlap); mask files lie in `masks/` beside predictions.json, in the image's own geometry."
     )
-    blind = "the better of marking nothing and of marking the mean shape of the training cases, where it was made"
-    exported = "Segmentation of medical images"
-    patches = True
+    baseline_description = (
+        "the better of marking nothing and of marking the mean shape of the training cases, where it was made"
+    )
+    export_description = "Segmentation of medical images"
+    is_patch_based = True
 
-    def parse(self, location: str, item: Item, model_info: Promise, folder: Path | None) -> dict[str, Any]:
-        return _segmentation(location, item, model_info, folder)
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        return _parse_segmentation(location, item, model_info, folder)
 
-    def writes_masks(self, model_info: Promise) -> bool:
+    def has_mask_output(self, model_info: ModelInfo) -> bool:
         return True
 
 
-class DetectionAnswers(AnswerKind):
+class DetectionAnswers(AnswerFormat):
     """See `AnswerKind`."""
 
-    takes_masks = True
-    use = (
+    has_masks_option = True
+    usage = (
         'Each prediction is `{"image": ..., "boxes": [{"label", "box", "score"}], "anomaly_score": p}`, with '
         '`"masks": {class: file}` where the model marks voxels, and `"anomaly_map": file` (0 to 1000 a pixel) where it '
         "rates each pixel. Boxes are in the coordinates of the image file."
     )
-    blind = "the better of finding nothing and of finding the same in every image"
-    exported = "Detection of anomalies in medical images"
-    patches = True
+    baseline_description = "the better of finding nothing and of finding the same in every image"
+    export_description = "Detection of anomalies in medical images"
+    is_patch_based = True
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _parse_detection(where, item, promise, folder)
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        return _parse_detection(location, item, model_info, folder)
 
-    def writes_masks(self, promise: Promise) -> bool:
-        return bool(promise.labels)
+    def has_mask_output(self, model_info: ModelInfo) -> bool:
+        return bool(model_info.labels)
 
 
-class ReportAnswers(AnswerKind):
+class ReportAnswers(AnswerFormat):
     """See `AnswerKind`."""
 
-    needs_classes = False
+    requires_classes = False
     separate_images = True
-    as_dicom = False
-    use = 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.'
-    blind = "the best report that is the same for every image"
-    exported = "Report generation from medical images"
+    supports_dicom = False
+    usage = 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.'
+    baseline_description = "the best report that is the same for every image"
+    export_description = "Report generation from medical images"
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
-        return _report(where, item)
-
-
-_ANSWER_FORMATS: Registry[AnswerKind] = Registry("kind of answers for")
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        return _parse_report(location, item)
 
 
-def add(task: str, kind: AnswerKind) -> None:
+_ANSWER_FORMATS: Registry[AnswerFormat] = Registry("kind of answers for")
+
+
+def register_answer_format(task: str, answer_format: AnswerFormat) -> None:
     """Register the answers of a task.
 
     Raises:
         ValueError: the task has others.
     """
-    _ANSWER_FORMATS.add(task, kind)
+    _ANSWER_FORMATS.add(task, answer_format)
 
 
-add("diagnosis", DiagnosisAnswers())
-add("segmentation", SegmentationAnswers())
-add("detection", DetectionAnswers())
-add("report", ReportAnswers())
-add("grading", GradingAnswers())
-add("regression", RegressionAnswers())
-add("survival", SurvivalAnswers())
+register_answer_format("diagnosis", DiagnosisAnswers())
+register_answer_format("segmentation", SegmentationAnswers())
+register_answer_format("detection", DetectionAnswers())
+register_answer_format("report", ReportAnswers())
+register_answer_format("grading", GradingAnswers())
+register_answer_format("regression", RegressionAnswers())
+register_answer_format("survival", SurvivalAnswers())
 
 
-def names() -> tuple[str, ...]:
+def answer_tasks() -> tuple[str, ...]:
     """The tasks whose answers are known."""
     return _ANSWER_FORMATS.names()
 
 
-def of(task: str) -> AnswerKind:
+def answer_format_of(task: str) -> AnswerFormat:
     """The answers of a task.
 
     Raises:
@@ -249,5 +251,5 @@ def of(task: str) -> AnswerKind:
     """
     answer_format = _ANSWER_FORMATS.get(task)
     if answer_format is None:
-        raise ModelError(f"there is no task {task!r}; known are {', '.join(names())}")
+        raise ModelError(f"there is no task {task!r}; known are {', '.join(answer_tasks())}")
     return answer_format

@@ -11,8 +11,8 @@ from m3b.data.records import Covariate
 from m3b.errors import ModelError
 
 
-def parted_case(
-    case: Any, rules: Sequence[Mapping[str, Any]], number: int = 1, *, strict: bool = True
+def split_covariates(
+    case: Any, rules: Sequence[Mapping[str, Any]], case_number: int = 1, *, strict: bool = True
 ) -> tuple[Any, dict[str, Covariate]]:
     """The image of a case, and its covariates; a case of a model that is given none is its image.
 
@@ -28,21 +28,21 @@ def parted_case(
         return case, {}
     has_covariates = isinstance(case, Mapping) and RESERVED in case
     image, values = (case[RESERVED], {k: v for k, v in case.items() if k != RESERVED}) if has_covariates else (case, {})
-    problems = [problem for rule in rules if (problem := _fault(rule, values))]
+    problems = [problem for rule in rules if (problem := _find_covariate_problem(rule, values))]
     names = [str(rule["name"]) for rule in rules]
     problems += [f"the model is not given {name}" for name in values if name not in names]
     if problems and strict:
         raise ModelError(
-            f"case {number}: {'; '.join(problems)}. A case is {sample(rules)}, None where one is not known"
+            f"case {case_number}: {'; '.join(problems)}. A case is {example_case(rules)}, None where one is not known"
         )
     return image, {str(name): value for name, value in values.items()}
 
 
-def _fault(rule: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+def _find_covariate_problem(rule: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     name = rule["name"]
-    if name not in given:
+    if name not in values:
         return f"it has no {name}"
-    value = given[name]
+    value = values[name]
     if value is None:
         return ""
     if rule["kind"] == "number":
@@ -53,7 +53,7 @@ def _fault(rule: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     )
 
 
-def sample(rules: Sequence[Mapping[str, Any]]) -> str:
+def example_case(rules: Sequence[Mapping[str, Any]]) -> str:
     """What a case looks like."""
     example_values = {
         str(rule["name"]): rule["values"][0] if rule["kind"] == "category" else rule["centre"] for rule in rules

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from m3b.data.kinds import DEFAULT
-from m3b.measure import UNKNOWN_PATIENTS
-from m3b.writing import one_line
+from m3b.measure import UNKNOWN_PATIENTS_NOTE
+from m3b.writing import to_one_line
 
-from .answers import names, of
-from .kinds import AnswerKind
+from .answers import answer_format_of, answer_tasks
+from .kinds import AnswerFormat
 
-FEW_PATIENTS = 10
-_UNITS = {
+MIN_RELIABLE_PATIENTS = 10
+_DISTANCE_UNIT_TEXTS = {
     "mm": "mm",
     "px": "pixels, as the images name no spacing",
     "mixed": "mm, or pixels where an image names no spacing",
@@ -26,35 +26,35 @@ _COVARIATES_BASELINE_NOTE = (
 )
 
 
-def answers_of(task: Any) -> AnswerKind:
+def answer_format_for(task: Any) -> AnswerFormat:
     """The answers of a task as a card names it; of none those of a diagnosis."""
-    return of(str(task) if task in names() else DEFAULT)
+    return answer_format_of(str(task) if task in answer_tasks() else DEFAULT)
 
 
-def escaped(value: Any) -> str:
+def escape_markdown(value: Any) -> str:
     """Any value as one line that Markdown shows as it stands."""
-    text = one_line(re.sub(r"\s+", " ", str(value)).strip())
+    text = to_one_line(re.sub(r"\s+", " ", str(value)).strip())
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Three decimals, or a dash."""
     return f"{value:.3f}" if isinstance(value, int | float) and not isinstance(value, bool) else "-"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """The lines of a Markdown table and an empty one; `head` is Markdown already."""
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
-    lines += [" | ".join(escaped(cell) for cell in row) for row in rows]
+    lines += [" | ".join(escape_markdown(cell) for cell in row) for row in rows]
     return [f"| {line} |" for line in lines] + [""]
 
 
-def _span(measure: Mapping[str, Any]) -> str:
+def _format_interval(measure: Mapping[str, Any]) -> str:
     low, high = measure.get("low"), measure.get("high")
     return "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
 
 
-def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) -> list[str]:
+def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: Collection[str] = ()) -> list[str]:
     """The section of figures: every metric with interval and baseline, then label by label, then counts.
 
     Args:
@@ -64,7 +64,7 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     if not metrics:
         return []
     rows = [
-        (name, number(measure.get("value")), _span(measure), number(measure.get("baseline")))
+        (name, format_number(measure.get("value")), _format_interval(measure), format_number(measure.get("baseline")))
         for name, measure in metrics.items()
         if measure.get("value") is not None or measure.get("baseline") is not None
     ]
@@ -72,27 +72,29 @@ def measured(scores: Mapping[str, Any], less_is_better: Collection[str] = ()) ->
     introduction = (
         f"{scores.get('n_cases', '?')} test cases{_patient_count_phrase(scores) if patients_known else ''} that "
         f"training never saw, measured by "
-        f"m3b on the predictions of this folder{'' if patients_known else f'; {UNKNOWN_PATIENTS}'}. Intervals: 95 %, bootstrap over "
-        f"{'patients' if patients_known else 'cases'}. Image-blind baseline: {answers_of(scores.get('task')).blind}"
+        f"m3b on the predictions of this folder{'' if patients_known else f'; {UNKNOWN_PATIENTS_NOTE}'}. Intervals: "
+        f"95 %, bootstrap over "
+        f"{'patients' if patients_known else 'cases'}. Image-blind baseline: "
+        f"{answer_format_for(scores.get('task')).baseline_description}"
         f"{_COVARIATES_BASELINE_NOTE if (scores.get('details') or {}).get('covariates_alone') else ''}."
     )
-    lower_is_better = [name for name in metrics if name in less_is_better]
-    notes = [f"Of {', '.join(map(escaped, lower_is_better))} less is better."] if lower_is_better else []
+    lower_is_better = [name for name in metrics if name in lower_is_better_metrics]
+    notes = [f"Of {', '.join(map(escape_markdown, lower_is_better))} less is better."] if lower_is_better else []
     unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
-    notes += [f"hd95 is in {_UNITS.get(unit, unit)}."] if "hd95" in metrics else []
+    notes += [f"hd95 is in {_DISTANCE_UNIT_TEXTS.get(unit, unit)}."] if "hd95" in metrics else []
     lines = [
         "## Measured",
         "",
         introduction,
         "",
-        *table(("metric", "value", "95 % interval", "image-blind baseline"), rows),
+        *markdown_table(("metric", "value", "95 % interval", "image-blind baseline"), rows),
     ]
     return [
         *lines,
         *([" ".join(notes), ""] if notes else []),
-        *_each(scores),
+        *_format_per_label(scores),
         *_format_subgroups(scores),
-        *_counted(scores.get("details") or {}),
+        *_format_counts(scores.get("details") or {}),
     ]
 
 
@@ -100,7 +102,7 @@ def _patient_count_phrase(scores: Mapping[str, Any]) -> str:
     return f" of {scores.get('n_patients', '?')} patients"
 
 
-def _each(scores: Mapping[str, Any]) -> list[str]:
+def _format_per_label(scores: Mapping[str, Any]) -> list[str]:
     """One row a label (or class), one column a metric; diagnosis has AUROC alone."""
     labels = [
         (entry.get("name"), entry.get("n"), entry.get("metrics") or {}) for entry in scores.get("per_label") or ()
@@ -111,8 +113,10 @@ def _each(scores: Mapping[str, Any]) -> list[str]:
             return []
         labels = [(entry.get("name"), entry.get("n"), {"auroc": entry.get("auroc") or {}}) for entry in classes]
     names = list(dict.fromkeys(name for _, _, metrics in labels for name in metrics))
-    rows = [(name, n, *(_cell(metrics.get(entry) or {}) for entry in names)) for name, n, metrics in labels]
-    return ["### Each label", "", *table(("label", "cases", *map(escaped, names)), rows)] if names else []
+    rows = [(name, n, *(_format_measure(metrics.get(entry) or {}) for entry in names)) for name, n, metrics in labels]
+    return (
+        ["### Each label", "", *markdown_table(("label", "cases", *map(escape_markdown, names)), rows)] if names else []
+    )
 
 
 def _format_subgroups(scores: Mapping[str, Any]) -> list[str]:
@@ -123,43 +127,54 @@ def _format_subgroups(scores: Mapping[str, Any]) -> list[str]:
             attribute,
             subgroup["group"],
             subgroup["n"],
-            _cell(subgroup["measure"]) if subgroup["measure"] else "too few, or not defined",
+            _format_measure(subgroup["measure"]) if subgroup["measure"] else "too few, or not defined",
         )
         for attribute, subgroups in groups.items()
         for subgroup in subgroups
     ]
-    return ["### Subgroups", "", *table(("attribute", "group", "cases", escaped(name)), rows)] if rows else []
+    return (
+        ["### Subgroups", "", *markdown_table(("attribute", "group", "cases", escape_markdown(name)), rows)]
+        if rows
+        else []
+    )
 
 
-def external_sets(sets: Sequence[Mapping[str, Any]]) -> list[str]:
+def format_external_sets(test_sets: Sequence[Mapping[str, Any]]) -> list[str]:
     """The section of figures on data of other places: the run's metric on each set, then what was noted of it.
 
     Args:
-        sets: as `m3b.run.result.ExternalSet.to_dict` gives them.
+        sets: as `m3b.run.result.ExternalResult.to_dict` gives them.
     """
-    if not sets:
+    if not test_sets:
         return []
     rows = [
         (test_set["name"], test_set["cases"] or "-", "unknown" if test_set["patients"] is None else test_set["patients"],
-         (test_set.get("primary") or {}).get("name", "-"), _cell(test_set.get("primary") or {}),
-         number((test_set.get("primary") or {}).get("baseline")))
-        for test_set in sets
+         (test_set.get("primary") or {}).get("name", "-"), _format_measure(test_set.get("primary") or {}),
+         format_number((test_set.get("primary") or {}).get("baseline")))
+        for test_set in test_sets
     ]  # fmt: skip
-    notes = [f"- {escaped(test_set['name'])}: {escaped(' '.join(remarks))}" for test_set in sets
+    notes = [f"- {escape_markdown(test_set['name'])}: {escape_markdown(' '.join(remarks))}" for test_set in test_sets
              if (remarks := [text
                              for text in (test_set["reason"] and f"not measured: {test_set['reason']}",
                                           *test_set["notes"]) if text])]  # fmt: skip
     introduction = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
     head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
-    return ["### External test sets", "", introduction, "", *table(head, rows), *([*notes, ""] if notes else [])]
+    return [
+        "### External test sets",
+        "",
+        introduction,
+        "",
+        *markdown_table(head, rows),
+        *([*notes, ""] if notes else []),
+    ]
 
 
-def _cell(measure: Mapping[str, Any]) -> str:
-    span = _span(measure)
-    return number(measure.get("value")) + (f" ({span})" if span != "-" else "")
+def _format_measure(measure: Mapping[str, Any]) -> str:
+    span = _format_interval(measure)
+    return format_number(measure.get("value")) + (f" ({span})" if span != "-" else "")
 
 
-def _counted(details: Mapping[str, Any]) -> list[str]:
+def _format_counts(details: Mapping[str, Any]) -> list[str]:
     """Lesions found and missed, labels missed and invented, different texts: plain sentences."""
     lines = []
     for name, counts in (details.get("lesions") or {}).items():
@@ -170,31 +185,31 @@ def _counted(details: Mapping[str, Any]) -> list[str]:
         for name, count in (details.get(key) or {}).items():
             if count:
                 lines.append(f"{name}: {text} {count} of the test cases")
-    lines += [*_format_agreement(details), *_doubts(details)]
+    lines += [*_format_agreement(details), *_format_reliability(details)]
     if isinstance(details.get("distinct"), int):
         lines.append(f"{details['distinct']} different texts")
     if isinstance(details.get("baseline"), str):
         lines.append(f"image-blind baseline of masks: {details['baseline']}")
-    return [*(f"- {escaped(line)}" for line in lines), ""] if lines else []
+    return [*(f"- {escape_markdown(line)}" for line in lines), ""] if lines else []
 
 
 def _format_agreement(details: Mapping[str, Any]) -> list[str]:
     """Bias, limits of agreement and how often intervals hold, of predicted numbers."""
     lines, limits, intervals = [], details.get("limits_of_agreement"), details.get("intervals")
     if isinstance(limits, list) and len(limits) == 2:
-        limits_text = f"{number(limits[0])} to {number(limits[1])}"
+        limits_text = f"{format_number(limits[0])} to {format_number(limits[1])}"
         lines.append(
-            f"bias (mean of predicted minus true) {number(details.get('bias'))}, limits of agreement {limits_text}"
+            f"bias (mean of predicted minus true) {format_number(details.get('bias'))}, limits of agreement {limits_text}"
         )
     if isinstance(intervals, Mapping):
         lines.append(
             f"{intervals['promised']:.0%} intervals hold the true number in {intervals['held']:.0%} of the test cases, "
-            f"{number(intervals.get('mean_width'))} wide on average"
+            f"{format_number(intervals.get('mean_width'))} wide on average"
         )
     return lines
 
 
-def _doubts(details: Mapping[str, Any]) -> list[str]:
+def _format_reliability(details: Mapping[str, Any]) -> list[str]:
     """How many test images were flagged as unlike the training ones, and how often prediction sets hold the truth."""
     lines, ood, prediction_sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
     if isinstance(ood, Mapping):
@@ -209,7 +224,7 @@ def _doubts(details: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[str]:
+def sample_size_caveats(scores: Mapping[str, Any], train_patients: int | None = None) -> list[str]:
     """What few patients are worth, in plain words; nothing where there are enough.
 
     The bound is the exact (Clopper-Pearson) one for a failure that was never seen: 1 - 0.05^(1/n).
@@ -217,7 +232,7 @@ def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[
     caveats = []
     patients_known = scores.get("patients_known", True)
     n_tested, unit = (scores.get("n_patients"), "patient") if patients_known else (scores.get("n_groups"), "case")
-    if isinstance(n_tested, int) and 0 < n_tested < FEW_PATIENTS:
+    if isinstance(n_tested, int) and 0 < n_tested < MIN_RELIABLE_PATIENTS:
         undetected_rate = 1 - 0.05 ** (1 / n_tested)
         noun = f"1 test {unit}" if n_tested == 1 else f"{n_tested} test {unit}s"
         caveats.append(
@@ -225,7 +240,7 @@ def worth(scores: Mapping[str, Any], train_patients: int | None = None) -> list[
             f"well not have happened in any of {'one' if n_tested == 1 else n_tested}. Read the figures as a sign that the "
             "model runs, not as its quality."
         )
-    if isinstance(train_patients, int) and 0 < train_patients < FEW_PATIENTS:
+    if isinstance(train_patients, int) and 0 < train_patients < MIN_RELIABLE_PATIENTS:
         noun = "1 patient" if train_patients == 1 else f"{train_patients} patients"
         caveats.append(
             f"Trained on {noun}: what differs from patient to patient was hardly seen, so expect it to be worse on the "

@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
-from .card_figures import answers_of, escaped, external_sets, measured, table, worth
-from .manifest import MANIFEST, hashes_of
+from .card_figures import (
+    answer_format_for,
+    escape_markdown,
+    format_external_sets,
+    format_metrics_section,
+    markdown_table,
+    sample_size_caveats,
+)
+from .manifest import PROVENANCE_FILE, hash_files
 
 _STANDARD_LIMITS = (
     "A research model, not a medical device: no decision about a patient may rest on it.",
@@ -18,14 +25,14 @@ _STANDARD_LIMITS = (
 )
 
 
-class HasDict(Protocol):
+class SupportsToDict(Protocol):
     """What `m3b.metrics.Scores` is to this module."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
 
 
-def _facts(info: Mapping[str, Any]) -> list[str]:
+def _format_facts(info: Mapping[str, Any]) -> list[str]:
     keys = (
         "request",
         "task",
@@ -51,10 +58,10 @@ def _facts(info: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, list | tuple):
             value = ", ".join(map(str, value))
         rows.append((key.capitalize(), value))
-    return ["## What it is", "", *table(("", ""), rows)] if rows else []
+    return ["## What it is", "", *markdown_table(("", ""), rows)] if rows else []
 
 
-def _split(info: Mapping[str, Any]) -> list[str]:
+def _format_split(info: Mapping[str, Any]) -> list[str]:
     split = info.get("split")
     if not isinstance(split, Mapping) or not split:
         return []
@@ -66,7 +73,7 @@ def _split(info: Mapping[str, Any]) -> list[str]:
         for part, counts in split.items()
         if isinstance(counts, Mapping)
     ]
-    return ["## Cases", "", *table(("split", *map(escaped, names)), rows)]
+    return ["## Cases", "", *markdown_table(("split", *map(escape_markdown, names)), rows)]
 
 
 _USAGE_TEMPLATE = """## Use
@@ -78,10 +85,13 @@ _USAGE_TEMPLATE = """## Use
 """
 
 
-_NAMED = "A case is {number} images by name; those after the first are put on the grid of {first}, and a missing one is an error. "
+_CHANNELS_NOTE = (
+    "A case is {number} images by name; those after the first are put on the grid of {first}, "
+    "and a missing one is an error. "
+)
 
 
-_BESIDE = (
+_COVARIATES_NOTE = (
     "The model is given {names} beside the image; `NAME=` stands for one that is not known, and a missing one is an error. "
     'In a `--list` a case is `{{"image": ..., "NAME": value or null}}`. '
 )
@@ -89,13 +99,15 @@ _BESIDE = (
 
 def _format_usage(info: Mapping[str, Any]) -> str:
     names = [str(name) for name in info.get("channels") or ()]
-    images = " ".join(f"{escaped(name)}=IMAGE" for name in names) if names else "IMAGE..."
+    images = " ".join(f"{escape_markdown(name)}=IMAGE" for name in names) if names else "IMAGE..."
     covariate_names = [str(name).split(" (")[0] for name in info.get("given beside the image") or ()]
-    images += " --with " + " ".join(f"{escaped(name)}=VALUE" for name in covariate_names) if covariate_names else ""
-    input_notes = _NAMED.format(number=len(names), first=escaped(names[0])) if names else ""
-    input_notes += _BESIDE.format(names=escaped(", ".join(covariate_names))) if covariate_names else ""
+    images += (
+        " --with " + " ".join(f"{escape_markdown(name)}=VALUE" for name in covariate_names) if covariate_names else ""
+    )
+    input_notes = _CHANNELS_NOTE.format(number=len(names), first=escape_markdown(names[0])) if names else ""
+    input_notes += _COVARIATES_NOTE.format(names=escape_markdown(", ".join(covariate_names))) if covariate_names else ""
     return _USAGE_TEMPLATE.replace("{images}", images).replace(
-        "{answer}", input_notes + answers_of(info.get("task")).use
+        "{answer}", input_notes + answer_format_for(info.get("task")).usage
     )
 
 
@@ -115,27 +127,33 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
             `less_is_better` (names of metrics), `external` (list of `ExternalSet.to_dict()`).
     """
-    lines = [f"# {escaped(info.get('title') or 'A model made by m3b')}", ""]
+    lines = [f"# {escape_markdown(info.get('title') or 'A model made by m3b')}", ""]
     if info.get("summary"):
-        lines += [escaped(info["summary"]), ""]
-    lines += _facts(info) + _split(info) + measured(info.get("scores") or {}, info.get("less_is_better") or ())
-    lines += external_sets(info.get("external") or ())
+        lines += [escape_markdown(info["summary"]), ""]
+    lines += (
+        _format_facts(info)
+        + _format_split(info)
+        + format_metrics_section(info.get("scores") or {}, info.get("less_is_better") or ())
+    )
+    lines += format_external_sets(info.get("external") or ())
     if info.get("acceptable"):
         low, high = info["acceptable"]
         lines += [f"Acceptable range: {low:g} to {high:g}." if high is not None else f"Acceptable from {low:g}.", ""]
     if info.get("verdict"):
-        lines += [f"Verdict: {escaped(info['verdict'])}", ""]
-    caveats = worth(info.get("scores") or {}, _count_patients(info, "train"))
+        lines += [f"Verdict: {escape_markdown(info['verdict'])}", ""]
+    caveats = sample_size_caveats(info.get("scores") or {}, _count_patients(info, "train"))
     limits = [*caveats, *(info.get("limits") or ()), *_STANDARD_LIMITS]
-    lines += [_format_usage(info), "## Limits", "", *(f"- {escaped(limit)}" for limit in limits), ""]
-    replace_text(folder / "README.md", "\n".join(lines))
+    lines += [_format_usage(info), "## Limits", "", *(f"- {escape_markdown(limit)}" for limit in limits), ""]
+    write_text_atomically(folder / "README.md", "\n".join(lines))
     return folder / "README.md"
 
 
-def write_metrics(folder: Path, scores: HasDict | Mapping[str, Any]) -> Path:
+def write_metrics(folder: Path, scores: SupportsToDict | Mapping[str, Any]) -> Path:
     """Write metrics.json: `Scores.to_dict()`, from the scores or as a mapping."""
     content = dict(scores) if isinstance(scores, Mapping) else scores.to_dict()
-    replace_text(folder / "metrics.json", json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text_atomically(
+        folder / "metrics.json", json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )
     return folder / "metrics.json"
 
 
@@ -145,9 +163,9 @@ def write_provenance(folder: Path, info: Mapping[str, Any]) -> Path:
     Raises:
         ValueError: `info` holds NaN or infinity, which JSON cannot.
     """
-    provenance_file = folder / MANIFEST
-    content = {**info, "files": hashes_of(folder)}
-    replace_text(
+    provenance_file = folder / PROVENANCE_FILE
+    content = {**info, "files": hash_files(folder)}
+    write_text_atomically(
         provenance_file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
     )
     return provenance_file

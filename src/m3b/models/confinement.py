@@ -10,7 +10,7 @@ from pathlib import Path
 
 from m3b.cleanup import undo_on_error
 from m3b.errors import ModelError, SandboxError
-from m3b.sandbox import Limits, Mounts, Process, Sandbox, choose
+from m3b.sandbox import Limits, Mounts, Process, Sandbox, choose_sandbox
 from m3b.sandbox.choose import strongest_untried
 from m3b.untrusted import TemporaryFolder
 
@@ -27,7 +27,7 @@ def model_limits(wall_s: float = TIMEOUT_S) -> Limits:
     """What a delivered model may use: all memory of the machine, half of the free disk, no sockets, no shared memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(tempfile.gettempdir()).free
-    return Limits(memory_mib=memory >> 20, disk_mib=max(1024, free >> 21), wall_s=wall_s, output_kib=64, alone=True)
+    return Limits(memory_mib=memory >> 20, disk_mib=max(1024, free >> 21), wall_s=wall_s, output_kib=64, isolated=True)
 
 
 def start_confined(
@@ -57,7 +57,7 @@ def start_confined(
             return start(candidate)
         except SandboxError:
             pass  # `choose` finds out why, or another sandbox
-    return start(choose("auto", otherwise=WITHOUT_SANDBOX))
+    return start(choose_sandbox("auto", otherwise=WITHOUT_SANDBOX))
 
 
 def run_confined(

@@ -13,7 +13,7 @@ from typing import Any
 
 from m3b.untrusted import read_bytes
 
-MAX_TEXT = 32 * 2**20
+MAX_CONTENT_BYTES = 32 * 2**20
 """Bytes of one file that is looked through; whoever asks refuses larger ones before."""
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"II*\x00", "a TIFF image"),
@@ -26,7 +26,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "a program"), (b"MZ", "a program"), (b"\xca\xfe\xba\xbe", "a program"), (b"\0asm", "a program"),
     (b"\xcf\xfa\xed\xfe", "a program"), (b"\xce\xfa\xed\xfe", "a program"),
 )  # fmt: skip
-_REMEDY = {
+_REMEDIES = {
     "image": "no image may be delivered",
     "array": "arrays may be images, and object arrays execute code when loaded; put it into a safetensors file",
     "file": "nobody can tell whose data are in it; deliver text and safetensors only",
@@ -35,7 +35,7 @@ _REMEDY = {
     "archive": "deliver plain files",
     "program": "deliver the source that predict.py needs",
 }
-PICKLE = "is a pickle, which executes code when loaded; save weights as safetensors"
+PICKLE_MESSAGE = "is a pickle, which executes code when loaded; save weights as safetensors"
 
 _IDENTIFYING_COLUMN = re.compile(
     r"(?:patient|subject|case|study|series|image|file|accession)[ _-]?(?:id|name|nr|no|number|uid|path)?|mrn|path|"
@@ -48,12 +48,12 @@ _IDENTIFYING_KEYS = frozenset(
      "last_name", "date_of_birth")
 )  # fmt: skip
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{4}|(?:19|20)\d{6}")
-_LOOKED_AT = 200
+_MAX_LINES = 200
 _MIN_CASE_ROWS = 3
-_MAX_NODES = 200_000
+_MAX_JSON_NODES = 200_000
 
 
-def problem(file: Path, name: str) -> str:
+def find_content_problem(file: Path, name: str) -> str:
     """What is wrong with the content of a file that is no safetensors; empty where nothing is.
 
     Args:
@@ -62,14 +62,14 @@ def problem(file: Path, name: str) -> str:
     Raises:
         OSError: it cannot be read, or holds more than `MAX_TEXT` bytes.
     """
-    content = read_bytes(file.parent, file.name, MAX_TEXT)
+    content = read_bytes(file.parent, file.name, MAX_CONTENT_BYTES)
     head = content[:512]
     if is_pickle(content):
-        return f"{name} {PICKLE}"
-    if kind := _kind(head):
+        return f"{name} {PICKLE_MESSAGE}"
+    if kind := _detect_kind(head):
         if kind == "an archive" and _has_pickle(content):
-            return f"{name} {PICKLE}"
-        return f"{name} is {kind}; {_REMEDY[kind.split()[-1]]}"
+            return f"{name} {PICKLE_MESSAGE}"
+        return f"{name} is {kind}; {_REMEDIES[kind.split()[-1]]}"
     if name.endswith((".model", ".spm")) and head.startswith(b"\n"):
         return ""  # the vocabulary of SentencePiece, a protobuf
     try:
@@ -77,12 +77,12 @@ def problem(file: Path, name: str) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        return f"{name} is neither text nor safetensors; {_REMEDY['file']}"
-    case_listing = "" if file.suffix == ".py" else cases_in(text)
+        return f"{name} is neither text nor safetensors; {_REMEDIES['file']}"
+    case_listing = "" if file.suffix == ".py" else find_case_listing(text)
     return f"{name} {case_listing}" if case_listing else ""
 
 
-def _kind(head: bytes) -> str:
+def _detect_kind(head: bytes) -> str:
     if head[128:132] == b"DICM":
         return "a DICOM image"
     if head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0"):
@@ -128,13 +128,13 @@ def _has_pickle(content: bytes) -> bool:
 # --- tables of cases -----------------------------------------------------------------------------------------------
 
 
-def cases_in(text: str) -> str:
+def find_case_listing(text: str) -> str:
     """What in a text lists cases one by one, as the end of a sentence; empty where nothing does."""
-    return _rows(text) or _objects(text)
+    return _find_case_table(text) or _find_case_objects(text)
 
 
-def _rows(text: str) -> str:
-    lines = [line for line in text[: 2**20].splitlines() if line.strip()][:_LOOKED_AT]
+def _find_case_table(text: str) -> str:
+    lines = [line for line in text[: 2**20].splitlines() if line.strip()][:_MAX_LINES]
     for delimiter in ",;\t|":
         rows = [[cell.strip().strip("\"'") for cell in line.split(delimiter)] for line in lines]
         aligned_rows = [row for row in rows if len(row) == len(rows[0])] if rows else []
@@ -142,19 +142,19 @@ def _rows(text: str) -> str:
             continue
         identifying_columns = [cell for cell in rows[0] if _IDENTIFYING_COLUMN.fullmatch(cell)]
         if identifying_columns:
-            return f"is a table with a row for each case ({', '.join(identifying_columns[:3])}); {_REMEDY['table']}"
+            return f"is a table with a row for each case ({', '.join(identifying_columns[:3])}); {_REMEDIES['table']}"
         if any(
             sum(bool(_DATE.fullmatch(row[column])) for row in aligned_rows) >= _MIN_CASE_ROWS
             for column in range(len(rows[0]))
         ):
-            return f"is a table with a date in each row; {_REMEDY['table']}"
+            return f"is a table with a date in each row; {_REMEDIES['table']}"
     return ""
 
 
-def _objects(text: str) -> str:
-    stack = _parsed(text)
+def _find_case_objects(text: str) -> str:
+    stack = _parse_json_values(text)
     n_visited = 0
-    while stack and n_visited < _MAX_NODES:
+    while stack and n_visited < _MAX_JSON_NODES:
         value = stack.pop()
         n_visited += 1
         if not isinstance(value, dict | list):
@@ -165,23 +165,23 @@ def _objects(text: str) -> str:
         ]
         nonempty_matches = [matched for matched in matches if matched]
         if len(nonempty_matches) >= _MIN_CASE_ROWS:
-            return f"lists cases one by one ({', '.join(sorted(nonempty_matches[0])[:3])}); {_REMEDY['table']}"
+            return f"lists cases one by one ({', '.join(sorted(nonempty_matches[0])[:3])}); {_REMEDIES['table']}"
         stack.extend(children)
     return ""
 
 
-def _parsed(text: str) -> list[Any]:
+def _parse_json_values(text: str) -> list[Any]:
     """The JSON values of a text: one, or one a line."""
     if text.lstrip()[:1] not in ("{", "["):
         return []
     try:
         return [json.loads(text)]
     except (ValueError, RecursionError):
-        return [list(_lines(text))]
+        return [list(_parse_json_lines(text))]
 
 
-def _lines(text: str) -> Iterator[Any]:
-    for line in text.splitlines()[:_LOOKED_AT]:
+def _parse_json_lines(text: str) -> Iterator[Any]:
+    for line in text.splitlines()[:_MAX_LINES]:
         try:
             yield json.loads(line)
         except (ValueError, RecursionError):

@@ -12,28 +12,28 @@ from m3b import untrusted
 from m3b.errors import ModelError
 
 from . import contents
-from .contents import MAX_TEXT
+from .contents import MAX_CONTENT_BYTES
 from .freezing import MAX_BYTES, MAX_FILES
 from .running import read_classes
 
-REQUIRED = ("predict.py", "config.json", "README.md", "requirements.txt")
+REQUIRED_FILES = ("predict.py", "config.json", "README.md", "requirements.txt")
 
 _M3B_FILES = {"README.md", "metrics.json", "provenance.json"}
 """Written by m3b from what the user said; a path in the request is the user's own word."""
 
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill"}
-_IMAGES = (
+_IMAGE_SUFFIXES = (
     ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".dcm", ".dicom", ".ima", ".nii", ".nii.gz",
     ".nrrd", ".nhdr", ".mha", ".mhd", ".npz", ".h5", ".hdf5",
     ".mp4", ".avi", ".mov", ".mpeg", ".mpg", ".mkv", ".webm", ".wmv", ".m4v",
 )  # fmt: skip
-_TEXT = {".json", ".py", ".md", ".txt", ".csv", ".yaml", ".yml", ".toml", ".sh"}
+_TEXT_SUFFIXES = {".json", ".py", ".md", ".txt", ".csv", ".yaml", ".yml", ".toml", ".sh"}
 _LOCAL_PATH = re.compile(
     r"(?<![\w.:/])/(?:home|root|Users|mnt|media|srv|tmp|scratch|data|private|var)/[\w.\-]+[^\s\"')]*"
 )
 _IMAGE_SUFFIX_PATTERN = re.compile(r"(?<=\w)\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b", re.IGNORECASE)
 _ARCHIVE_ITEM_PATTERN = re.compile(r"(?<=\w)#[\w/]{0,200}\[\d{1,12}\]")
-_BEFORE = 160
+_MAX_PATH_CHARS = 160
 """Characters before an ending that are looked at: a search from the front would take quadratic time."""
 _M3B_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+m3b\b", re.MULTILINE)
 
@@ -47,7 +47,7 @@ def check_deliverable(folder: Path) -> list[str]:
     """
     if not folder.is_dir():
         return [f"there is no folder {folder.name}"]
-    problems = [f"{name} is missing" for name in REQUIRED if not (folder / name).is_file()]
+    problems = [f"{name} is missing" for name in REQUIRED_FILES if not (folder / name).is_file()]
     if not any(folder.rglob("*.safetensors")):
         problems.append("no weights: at least one *.safetensors file is needed (not a pickle such as .pt)")
     if (folder / "config.json").is_file():
@@ -82,17 +82,17 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
     suffix = file.suffix.lower()
     if suffix in _PICKLE_SUFFIXES:
         yield f"{name} is a pickle, which executes code when loaded; save weights as safetensors"
-    elif file.name.lower().endswith(_IMAGES):
+    elif file.name.lower().endswith(_IMAGE_SUFFIXES):
         yield f"{name} looks like image data; no image may be delivered"
     elif suffix == ".safetensors":
         yield from _weights_problems(file, name)
     elif suffix == ".pyc":
         return  # never delivered
-    elif file.stat().st_size > MAX_TEXT:
-        yield f"{name} has more than {MAX_TEXT:,} bytes; deliver weights as safetensors and short texts only"
-    elif content_problem := contents.problem(file, name):
+    elif file.stat().st_size > MAX_CONTENT_BYTES:
+        yield f"{name} has more than {MAX_CONTENT_BYTES:,} bytes; deliver weights as safetensors and short texts only"
+    elif content_problem := contents.find_content_problem(file, name):
         yield content_problem
-    elif suffix in _TEXT:
+    elif suffix in _TEXT_SUFFIXES:
         yield from _text_problems(file, name)
 
 
@@ -109,11 +109,11 @@ def _weights_problems(file: Path, name: str) -> Iterator[str]:
         yield f"{name} is no safetensors file; write it with safetensors.torch.save_file"
     elif not set(header) - {"__metadata__"}:
         yield f"{name} holds no tensor"
-    elif 8 + length + _last(header) != file.stat().st_size:
+    elif 8 + length + _tensor_data_end(header) != file.stat().st_size:
         yield f"{name} has bytes that belong to no tensor; write it with safetensors.torch.save_file"
 
 
-def _last(header: dict[str, Any]) -> int:
+def _tensor_data_end(header: dict[str, Any]) -> int:
     """Where the last tensor ends, in bytes after the header; -1 where the header does not say."""
     try:
         return max(int(tensor["data_offsets"][1]) for key, tensor in header.items() if key != "__metadata__")
@@ -122,7 +122,7 @@ def _last(header: dict[str, Any]) -> int:
 
 
 def _text_problems(file: Path, name: str) -> Iterator[str]:
-    text = untrusted.read_text(file.parent, file.name, MAX_TEXT)
+    text = untrusted.read_text(file.parent, file.name, MAX_CONTENT_BYTES)
     if file.suffix == ".py" and _M3B_IMPORT.search(text):
         yield f"{name} imports m3b; the model must run without it"
     local_path = None if name in _M3B_FILES else _LOCAL_PATH.search(text)
@@ -138,14 +138,14 @@ def _find_case_path(text: str) -> str:
     """The first path of an image, or of an item of an archive, that a text holds."""
     for pattern, required_context in ((_IMAGE_SUFFIX_PATTERN, r"[\w.\-]/"), (_ARCHIVE_ITEM_PATTERN, r"\.\w+$")):
         for match in pattern.finditer(text):
-            tail = _tail(text, match.start())
+            tail = _path_before(text, match.start())
             if re.search(required_context, tail):
                 return tail.strip() + match.group()
     return ""
 
 
-def _tail(text: str, end: int) -> str:
-    window = text[max(0, end - _BEFORE) : end]
+def _path_before(text: str, end: int) -> str:
+    window = text[max(0, end - _MAX_PATH_CHARS) : end]
     start = len(window)
     while start and (window[start - 1].isalnum() or window[start - 1] in "_.-/ "):
         start -= 1

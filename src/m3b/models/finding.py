@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from m3b.data.reading import shared
-from m3b.untrusted import opening
+from m3b.untrusted import announce_opening
 
 
 @dataclass
-class FoundModel:
+class ImageListing:
     """Images in natural order, and what was passed over and why."""
 
     images: list[str | list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = False) -> FoundModel:
+def find_images(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool = False) -> ImageListing:
     """The images below paths.
 
     A file, or a reference `archive.npz#key[17]`, is taken as it is. Of a folder: volumes (NIfTI, NRRD, MHA) and arrays
@@ -29,11 +29,11 @@ def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = Fals
         flat: whether the model takes 2D images.
         studies: whether the pictures of one folder are the views of one study, in natural order.
     """
-    listing = FoundModel()
+    listing = ImageListing()
     for path in paths:
         if Path(path).is_dir():
             n_before = len(listing.images)
-            _open(Path(path), flat, studies, listing)
+            _list_folder(Path(path), is_2d, group_views, listing)
             if len(listing.images) == n_before:
                 listing.notes.append(f"{path}: no image in this folder")
         else:
@@ -41,7 +41,7 @@ def find_images(paths: Iterable[str | Path], *, flat: bool, studies: bool = Fals
     return listing
 
 
-def _open(folder: Path, flat: bool, studies: bool, found: FoundModel) -> None:
+def _list_folder(folder: Path, is_2d: bool, group_views: bool, listing: ImageListing) -> None:
     images = shared()
     entries = sorted(
         (item for item in folder.iterdir() if not item.name.startswith(".")),
@@ -54,45 +54,49 @@ def _open(folder: Path, flat: bool, studies: bool, found: FoundModel) -> None:
     other_files = files_by_kind.pop("", [])
     if other_files:
         names = ", ".join(item.name for item in other_files[:3]) + (", ..." if len(other_files) > 3 else "")
-        found.notes.append(f"{folder}: {len(other_files)} file(s) passed over that are no images: {names}")
+        listing.notes.append(f"{folder}: {len(other_files)} file(s) passed over that are no images: {names}")
     slices = {kind: files_by_kind.pop(kind, []) for kind in ("picture", "dicom")}
     single_files = [item for items in files_by_kind.values() for item in items]
     for kind, items in slices.items():
-        if not flat and len(items) > 1:
-            _stack(
-                folder, kind, items, alone=not single_files and not (kind == "picture" and slices["dicom"]), found=found
+        if not is_2d and len(items) > 1:
+            _add_stack(
+                folder,
+                kind,
+                items,
+                is_only_content=not single_files and not (kind == "picture" and slices["dicom"]),
+                listing=listing,
             )
-        elif studies and len(items) > 1:
-            found.images.append([str(item) for item in items])
+        elif group_views and len(items) > 1:
+            listing.images.append([str(item) for item in items])
         else:
             single_files += items
-    found.images += [str(item) for item in sorted(single_files, key=lambda item: images.natural_key(item.name))]
+    listing.images += [str(item) for item in sorted(single_files, key=lambda item: images.natural_key(item.name))]
     for item in entries:
         if item.is_dir():
-            _open(item, flat, studies, found)
+            _list_folder(item, is_2d, group_views, listing)
 
 
-def _stack(folder: Path, kind: str, items: list[Path], *, alone: bool, found: FoundModel) -> None:
+def _add_stack(folder: Path, kind: str, items: list[Path], *, is_only_content: bool, listing: ImageListing) -> None:
     if kind == "dicom":
-        n_series = _series(items)
+        n_series = _count_series(items)
         if n_series > 1:
-            found.notes.append(
+            listing.notes.append(
                 f"{folder}: {n_series} DICOM series in one folder, of which only the longest is read; give each a folder"
             )
-    if alone:
-        found.images.append(str(folder))
+    if is_only_content:
+        listing.images.append(str(folder))
     else:
-        found.notes.append(f"{folder}: {len(items)} slices beside whole volumes; they were passed over")
+        listing.notes.append(f"{folder}: {len(items)} slices beside whole volumes; they were passed over")
 
 
-def _series(items: list[Path]) -> int:
+def _count_series(items: list[Path]) -> int:
     """How many DICOM series the files belong to."""
     import pydicom
     from pydicom.errors import InvalidDicomError
 
     series_uids = set()
     for item in items:
-        opening(item)
+        announce_opening(item)
         try:
             header = pydicom.dcmread(item, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
         except (InvalidDicomError, OSError):

@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from m3b.untrusted import TreeEntry, Unsafe, is_folder, open_file, walk
+from m3b.untrusted import TreeEntry, UnsafePathError, is_folder, open_file, walk
 
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 500
 MAX_DEPTH = 8
 
 _CHUNK_BYTES = 2**20
-_CACHES = "__pycache__"
+_CACHE_FOLDER = "__pycache__"
 _MAX_REFUSALS = 20
 """Refusals that are named at most; a folder with more is refused anyhow."""
 
 
 @dataclass(frozen=True)
-class Frozen:
+class FrozenCopy:
     """A copy that nobody changes any more.
 
     Args:
@@ -38,10 +38,10 @@ class Frozen:
 
     folder: Path
     hashes: Mapping[str, str]
-    refused: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
 
 
-def freeze(source: Path, target: Path) -> Frozen:
+def freeze(source: Path, target: Path) -> FrozenCopy:
     """Copy the folder `source` to `target`, which is replaced, and hash what is copied.
 
     Files are written without the right to be executed; Python's caches are left out. Both are safe on the disk when
@@ -57,16 +57,18 @@ def freeze(source: Path, target: Path) -> Frozen:
     partial.mkdir(parents=True)
     progress = _CopyProgress(source, partial)
     try:
-        for entry in walk(source.parent, source.name, leave=(_CACHES,), deepest=MAX_DEPTH, most=4 * MAX_FILES):
-            if not progress.take(entry):
+        for entry in walk(
+            source.parent, source.name, skip=(_CACHE_FOLDER,), max_depth=MAX_DEPTH, max_entries=4 * MAX_FILES
+        ):
+            if not progress.copy_entry(entry):
                 break
-    except Unsafe as error:
-        progress.refused.append(f"{error.strerror}; deliver a flat folder with only what predict.py needs")
+    except UnsafePathError as error:
+        progress.refusals.append(f"{error.strerror}; deliver a flat folder with only what predict.py needs")
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     for folder in (target, *(p for p in target.rglob("*") if p.is_dir()), target.parent):
         _fsync_folder(folder)
-    return Frozen(target, dict(sorted(progress.hashes.items())), tuple(progress.refused[:_MAX_REFUSALS]))
+    return FrozenCopy(target, dict(sorted(progress.hashes.items())), tuple(progress.refusals[:_MAX_REFUSALS]))
 
 
 @dataclass
@@ -76,40 +78,40 @@ class _CopyProgress:
     source: Path
     target: Path
     hashes: dict[str, str] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    left: int = field(default_factory=lambda: MAX_BYTES)
+    refusals: list[str] = field(default_factory=list)
+    bytes_left: int = field(default_factory=lambda: MAX_BYTES)
 
-    def take(self, found: TreeEntry) -> bool:
+    def copy_entry(self, entry: TreeEntry) -> bool:
         """Copy or refuse one entry; False where it makes no sense to go on."""
-        if reason := _refusal_reason(found):
-            self.refused.append(f"{found.name if found.name.isprintable() else ascii(found.name)} {reason}")
-        elif found.kind == "folder":
-            (self.target / found.name).mkdir(parents=True, exist_ok=True)
-        elif not found.name.endswith(".pyc"):
+        if reason := _refusal_reason(entry):
+            self.refusals.append(f"{entry.name if entry.name.isprintable() else ascii(entry.name)} {reason}")
+        elif entry.kind == "folder":
+            (self.target / entry.name).mkdir(parents=True, exist_ok=True)
+        elif not entry.name.endswith(".pyc"):
             if len(self.hashes) >= MAX_FILES:
-                self.refused.insert(0, f"more than {MAX_FILES} files; deliver only what predict.py needs")
+                self.refusals.insert(0, f"more than {MAX_FILES} files; deliver only what predict.py needs")
                 return False
-            return self._copy(found.name)
-        return len(self.refused) < _MAX_REFUSALS
+            return self._copy(entry.name)
+        return len(self.refusals) < _MAX_REFUSALS
 
     def _copy(self, name: str) -> bool:
         digest = hashlib.sha256()
         target = self.target / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_file(self.source, name) as file, target.open("xb") as copy:
-            if os.fstat(file.fileno()).st_size > self.left:
-                self.left = -1
-            while self.left >= 0 and (data := file.read(_CHUNK_BYTES)):
-                self.left -= len(data)  # it may grow meanwhile
+            if os.fstat(file.fileno()).st_size > self.bytes_left:
+                self.bytes_left = -1
+            while self.bytes_left >= 0 and (data := file.read(_CHUNK_BYTES)):
+                self.bytes_left -= len(data)  # it may grow meanwhile
                 digest.update(data)
                 copy.write(data)
             copy.flush()
             os.fsync(copy.fileno())
             os.fchmod(copy.fileno(), 0o644)
         self.hashes[name] = digest.hexdigest()
-        if self.left < 0:
-            self.refused.insert(0, f"more than {MAX_BYTES / 2**30:.0f} GiB; deliver fewer or smaller weights")
-        return self.left >= 0
+        if self.bytes_left < 0:
+            self.refusals.insert(0, f"more than {MAX_BYTES / 2**30:.0f} GiB; deliver fewer or smaller weights")
+        return self.bytes_left >= 0
 
 
 def _refusal_reason(entry: TreeEntry) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .predictions import Promise
+from .predictions import ModelInfo
 
-Item = Mapping[str, Any]
+RawAnswer = Mapping[str, Any]
 """One object of the JSON list that predict.py writes."""
 
 
-class AnswerKind(ABC):
+class AnswerFormat(ABC):
     """The answers of one task. Stateless; a kind overrides what is different.
 
     Attributes:
@@ -31,18 +31,18 @@ class AnswerKind(ABC):
         as_dicom: whether answers can be masks, classes or numbers in DICOM objects.
     """
 
-    takes_masks: bool = False
-    needs_folder: bool = False
-    needs_classes: bool = True
+    has_masks_option: bool = False
+    requires_output_folder: bool = False
+    requires_classes: bool = True
     separate_images: bool = False
-    use: str = "Each prediction is a JSON object with the key `image`."
-    blind: str = "the best answer that is the same for every image"
-    exported: str = "Medical images"
-    patches: bool = False
-    as_dicom: bool = True
+    usage: str = "Each prediction is a JSON object with the key `image`."
+    baseline_description: str = "the best answer that is the same for every image"
+    export_description: str = "Medical images"
+    is_patch_based: bool = False
+    supports_dicom: bool = True
 
     @abstractmethod
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
 
         Args:
@@ -53,6 +53,6 @@ class AnswerKind(ABC):
             ModelError: something is missing or cannot be right.
         """
 
-    def writes_masks(self, promise: Promise) -> bool:
+    def has_mask_output(self, model_info: ModelInfo) -> bool:
         """Whether a model's answers are mask files, numbered as `promise.labels` says."""
         return False

@@ -10,21 +10,21 @@ from typing import Any
 from m3b.data.reading import shared, shared_channels
 from m3b.data.records import Reference, frozen, plain, relocated
 from m3b.errors import ModelError
-from m3b.measure import figure
-from m3b.notebook import as_html, short
+from m3b.measure import format_measure
+from m3b.notebook import make_html_table, shorten
 from m3b.untrusted import is_file, read_json, read_start
 
-from .beside import parted_case
-from .manifest import verify
+from .beside import split_covariates
+from .manifest import verify_integrity
 from .predictions import Prediction
-from .running import read_promise, run_plain, run_predict
+from .running import read_model_info, run_predict, run_unconfined
 from .worker import PredictWorker
 
 MAX_CARD_BYTES = 2**20
 """Bytes of README.md that are read."""
 
-Picture = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
-Case = Picture | Mapping[str, Any]
+ImageInput = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
+CaseInput = ImageInput | Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,8 +55,11 @@ class Model:
     _worker: PredictWorker | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        primary_metric = figure(self.metrics.get("primary"))
-        return f"<Model {self.task}: {short(', '.join(self.classes))}{f'; {primary_metric}' if primary_metric else ''}; {self.folder}>"
+        primary_metric = format_measure(self.metrics.get("primary"))
+        return (
+            f"<Model {self.task}: "
+            f"{shorten(', '.join(self.classes))}{f'; {primary_metric}' if primary_metric else ''}; {self.folder}>"
+        )
 
     def _repr_html_(self) -> str:
         multi_label_note = " (several may apply)" if self.multi_label else ""
@@ -64,14 +67,14 @@ class Model:
             ("classes", f"{', '.join(self.classes)}{multi_label_note}"),
             ("channels", ", ".join(self.channels)),
             ("given beside the image", ", ".join(str(rule["name"]) for rule in self.covariates)),
-            ("test figure", figure(self.metrics.get("primary"))),
+            ("test figure", format_measure(self.metrics.get("primary"))),
             ("folder", self.folder), ("model card", self.folder / "README.md" if self.card else ""),
         ]  # fmt: skip
-        return as_html(f"{self.task} model", rows)
+        return make_html_table(f"{self.task} model", rows)
 
     def predict(
         self,
-        paths: Case | Sequence[Case],
+        paths: CaseInput | Sequence[CaseInput],
         *,
         strict: bool = True,
         out: str | Path | None = None,
@@ -93,11 +96,11 @@ class Model:
         working_dir = Path.cwd()
         cases = [paths] if isinstance(paths, str | Path | Mapping) else list(paths)
         split_cases = [
-            parted_case(case, self.covariates, number, strict=strict) for number, case in enumerate(cases, start=1)
+            split_covariates(case, self.covariates, number, strict=strict) for number, case in enumerate(cases, start=1)
         ]
-        images = [frozen(_texts(image)) for image, _ in split_cases]
+        images = [frozen(_to_reference(image)) for image, _ in split_cases]
         if strict:
-            self._whole(images)
+            self._check_channels(images)
         absolute_images = [relocated(case, lambda path: str(working_dir / path)) for case in images]
         output_dir = None if out is None else Path(out)
         if output_dir is not None:
@@ -108,9 +111,9 @@ class Model:
                 self.folder,
                 working_dir,
                 absolute_images,
-                run_plain,
+                run_unconfined,
                 strict=strict,
-                keep=output_dir,
+                output_dir=output_dir,
                 covariates=covariates,
             )
         else:
@@ -142,7 +145,7 @@ class Model:
         rules = plan.get("covariates") if isinstance(plan, Mapping) else None
         return tuple(rules) if isinstance(rules, list) else ()
 
-    def _whole(self, cases: Sequence[Reference]) -> None:
+    def _check_channels(self, cases: Sequence[Reference]) -> None:
         """Raises ModelError for a case whose channels are not the model's, before anything is loaded."""
         arrange = shared_channels().arranged
         for number, case in enumerate(cases, start=1):
@@ -152,7 +155,7 @@ class Model:
                 raise ModelError(f"case {number}: {error}") from error
 
 
-def _texts(case: Case) -> Reference:
+def _to_reference(case: CaseInput) -> Reference:
     if isinstance(case, str | Path):
         return str(case)
     return (
@@ -179,8 +182,8 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
         raise ModelError(f"there is no folder {path}; give the `model/` folder of a run")
     if not (path / "predict.py").is_file():
         raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
-    verify(path)
-    model_info = read_promise(path)
+    verify_integrity(path)
+    model_info = read_model_info(path)
     config = read_json(path, "config.json")
     text = read_start(path, "README.md", MAX_CARD_BYTES) if is_file(path, "README.md") else ""
     return Model(

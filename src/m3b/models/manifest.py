@@ -10,13 +10,13 @@ from pathlib import Path
 from m3b import untrusted
 from m3b.errors import IntegrityError
 
-MANIFEST = "provenance.json"
-FREE = ("README.md",)
+PROVENANCE_FILE = "provenance.json"
+USER_EDITABLE_FILES = ("README.md",)
 """Files that belong to people, who may rewrite them: the model card."""
 
 _LOADABLE_SUFFIXES = (".py", ".pyc", ".pth", ".so", ".safetensors", ".sh")
 """What Python or predict.py would take in if it lay there; other new files, such as predictions, harm nobody."""
-_CACHES = "__pycache__"
+_CACHE_FOLDER = "__pycache__"
 
 
 def sha256_of(file: Path) -> str:
@@ -25,15 +25,15 @@ def sha256_of(file: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    return untrusted.sha256(file.parent, file.name)
+    return untrusted.hash_file(file.parent, file.name)
 
 
-def hashes_of(folder: Path) -> dict[str, str]:
+def hash_files(folder: Path) -> dict[str, str]:
     """Relative path -> SHA-256 of every file below a folder; Python's caches and the manifest itself left out."""
-    return {name: sha256_of(folder / name) for name in sorted(_files(folder)) if name != MANIFEST}
+    return {name: sha256_of(folder / name) for name in sorted(_list_files(folder)) if name != PROVENANCE_FILE}
 
 
-def changes(folder: Path, hashes: Mapping[str, str], free: Sequence[str] = FREE) -> list[str]:
+def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str] = USER_EDITABLE_FILES) -> list[str]:
     """What differs between a folder and the hashes of its files, each as `NAME was changed`; empty where nothing does.
 
     Python's caches are removed first: they would be executed in place of what is compared here. Files in `free` may
@@ -42,7 +42,7 @@ def changes(folder: Path, hashes: Mapping[str, str], free: Sequence[str] = FREE)
     differences = _remove_caches(folder)
     for name, expected in hashes.items():
         file = folder / name
-        if name in free:
+        if name in editable:
             continue
         if file.is_symlink() or not file.is_file():
             differences.append(
@@ -50,49 +50,49 @@ def changes(folder: Path, hashes: Mapping[str, str], free: Sequence[str] = FREE)
             )
         elif sha256_of(file) != expected:
             differences.append(f"{name} was changed")
-    added_names = (name for name in sorted(_files(folder)) if name not in hashes)
+    added_names = (name for name in sorted(_list_files(folder)) if name not in hashes)
     return differences + [
         f"{name} was added" for name in added_names if name.endswith(_LOADABLE_SUFFIXES) or (folder / name).is_symlink()
     ]
 
 
-def verify(folder: Path) -> None:
+def verify_integrity(folder: Path) -> None:
     """Compare a model folder with the list of its files. A folder without provenance.json has none to compare with.
 
     Raises:
         IntegrityError: the list cannot be read, or files differ from it; the message names them.
     """
-    provenance_file = folder / MANIFEST
+    provenance_file = folder / PROVENANCE_FILE
     if not provenance_file.is_file():
         return
     try:
-        provenance = untrusted.read_json(folder, MANIFEST)
+        provenance = untrusted.read_json(folder, PROVENANCE_FILE)
         hashes = {str(name): str(value) for name, value in provenance.get("files", {}).items()}
     except (OSError, ValueError, AttributeError) as error:
         raise IntegrityError(
             f"{provenance_file} cannot be read ({error}); take a fresh copy of the model folder"
         ) from error
-    if differences := changes(folder, hashes):
+    if differences := find_changes(folder, hashes):
         summary = ", ".join(differences[:5]) + (f" and {len(differences) - 5} more" if len(differences) > 5 else "")
         raise IntegrityError(
             f"{folder} is not the model that m3b measured and delivered: {summary}. Take a fresh copy of it. If you made "
-            f"these changes yourself, delete {MANIFEST}: its figures speak of another model."
+            f"these changes yourself, delete {PROVENANCE_FILE}: its figures speak of another model."
         )
 
 
 def _remove_caches(folder: Path) -> list[str]:
     """Remove Python's caches, which are loaded instead of the code that was hashed; say which would not go."""
     remaining = []
-    for cache in sorted(folder.rglob(_CACHES)):
+    for cache in sorted(folder.rglob(_CACHE_FOLDER)):
         shutil.rmtree(cache, ignore_errors=True)
         if os.path.lexists(cache):
             remaining.append(f"{cache.relative_to(folder)} holds bytecode that nobody checked")
     return remaining
 
 
-def _files(folder: Path) -> Iterator[str]:
+def _list_files(folder: Path) -> Iterator[str]:
     for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name != _CACHES]
+        folders[:] = [name for name in folders if name != _CACHE_FOLDER]
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]
         for name in (*files, *links):
             yield os.path.relpath(os.path.join(root, name), folder)

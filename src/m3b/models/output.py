@@ -11,15 +11,15 @@ from m3b.data.kinds import DEFAULT
 from m3b.data.records import Reference, frozen, plain
 from m3b.errors import ModelError
 
-from .answers import of
-from .doubts import doubts_of
-from .kinds import AnswerKind
-from .predictions import Prediction, Promise
+from .answers import answer_format_of
+from .doubts import parse_reliability
+from .kinds import AnswerFormat
+from .predictions import ModelInfo, Prediction
 
-MAX_BYTES = 2**30
+MAX_OUTPUT_BYTES = 2**30
 
 
-def read_output(file: Path, log: str = "") -> list[Any]:
+def read_raw_predictions(file: Path, log: str = "") -> list[Any]:
     """The JSON list that predict.py wrote.
 
     Raises:
@@ -28,10 +28,10 @@ def read_output(file: Path, log: str = "") -> list[Any]:
     tail = f"; it printed: {log.strip()[-800:]}" if log.strip() else ""
     if file.is_symlink() or not file.is_file():
         raise ModelError(f"predict.py wrote no output file{tail}")
-    if file.stat().st_size > MAX_BYTES:
-        raise ModelError(f"predict.py wrote {file.stat().st_size} bytes of output, more than {MAX_BYTES}")
+    if file.stat().st_size > MAX_OUTPUT_BYTES:
+        raise ModelError(f"predict.py wrote {file.stat().st_size} bytes of output, more than {MAX_OUTPUT_BYTES}")
     try:
-        raw_predictions = untrusted.read_json(file.parent, file.name, MAX_BYTES)
+        raw_predictions = untrusted.read_json(file.parent, file.name, MAX_OUTPUT_BYTES)
     except (OSError, ValueError) as error:
         raise ModelError(f"the output of predict.py is no JSON: {error}{tail}") from error
     if not isinstance(raw_predictions, list):
@@ -41,10 +41,10 @@ def read_output(file: Path, log: str = "") -> list[Any]:
     return raw_predictions
 
 
-def check_output(
-    raw: Sequence[Any],
+def parse_predictions(
+    raw_predictions: Sequence[Any],
     paths: Sequence[Reference],
-    promise: Promise | Sequence[str],
+    model_info: ModelInfo | Sequence[str],
     multi_label: bool = False,
     *,
     folder: Path | None = None,
@@ -62,47 +62,51 @@ def check_output(
         ModelError: not one entry a path in the same order, or an answer that cannot be right; the message names the
             entry.
     """
-    if not isinstance(promise, Promise):
-        promise = Promise(DEFAULT, tuple(promise), multi_label)
-    if len(raw) != len(paths):
-        raise ModelError(f"predict.py gave {len(raw)} predictions for {len(paths)} images")
-    answer_format = of(promise.task)
+    if not isinstance(model_info, ModelInfo):
+        model_info = ModelInfo(DEFAULT, tuple(model_info), multi_label)
+    if len(raw_predictions) != len(paths):
+        raise ModelError(f"predict.py gave {len(raw_predictions)} predictions for {len(paths)} images")
+    answer_format = answer_format_of(model_info.task)
     predictions = [
-        _entry(f"prediction {number} ({_shown(path)})", item, path, promise, folder, answer_format)
-        for number, (item, path) in enumerate(zip(raw, paths, strict=True))
+        _parse_entry(f"prediction {number} ({_describe_image(path)})", item, path, model_info, folder, answer_format)
+        for number, (item, path) in enumerate(zip(raw_predictions, paths, strict=True))
     ]
     failed = [item for item in predictions if item.error]
     if strict and failed:
         first = failed[0]
         raise ModelError(
-            f"{len(failed)} of {len(paths)} images got no prediction; {_shown(first.image)}: {first.error}"
+            f"{len(failed)} of {len(paths)} images got no prediction; {_describe_image(first.image)}: {first.error}"
         )
     return predictions
 
 
-def _shown(path: Reference) -> str:
+def _describe_image(path: Reference) -> str:
     if isinstance(path, Mapping):
         return ", ".join(f"{name} {channel_path}" for name, channel_path in path.items())
     return path if isinstance(path, str) else f"{path[0]} and {len(path) - 1} more slices"
 
 
-def _same(given: Any, path: Reference) -> bool:
+def _is_same_image(reported: Any, path: Reference) -> bool:
     if isinstance(path, str | Mapping):
-        return bool(given == plain(path))
+        return bool(reported == plain(path))
     slices = list(path)
-    return given in (slices, slices[0], "|".join(slices), str(slices))
+    return reported in (slices, slices[0], "|".join(slices), str(slices))
 
 
-def _entry(
-    where: str, item: Any, path: Reference, promise: Promise, folder: Path | None, kind: AnswerKind
+def _parse_entry(
+    location: str, item: Any, path: Reference, model_info: ModelInfo, folder: Path | None, answer_format: AnswerFormat
 ) -> Prediction:
     image = frozen(path)
     if not isinstance(item, dict):
-        raise ModelError(f"{where}: must be a JSON object, it is a {type(item).__name__}")
-    if not _same(item.get("image"), path):
+        raise ModelError(f"{location}: must be a JSON object, it is a {type(item).__name__}")
+    if not _is_same_image(item.get("image"), path):
         raise ModelError(
-            f"{where}: `image` is {item.get('image')!r}; predictions must keep the order and paths asked for"
+            f"{location}: `image` is {item.get('image')!r}; predictions must keep the order and paths asked for"
         )
     if item.get("error"):
         return Prediction(image, error=str(item["error"])[:500])
-    return Prediction(image, **kind.parse(where, item, promise, folder), **doubts_of(where, item, promise))
+    return Prediction(
+        image,
+        **answer_format.parse(location, item, model_info, folder),
+        **parse_reliability(location, item, model_info),
+    )

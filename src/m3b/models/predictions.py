@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.records import Image, paths_of, plain
-from m3b.notebook import as_html, file_name, short
+from m3b.notebook import format_file_name, make_html_table, shorten
 
-SHOWN = 3
+MAX_CLASSES_SHOWN = 3
 """Classes that a short representation names."""
 
 
 @dataclass(frozen=True)
-class BoxAnswer:
+class DetectedBox:
     """A box that the model found, in the image file's own coordinates (see docs/data.md), and how sure it is."""
 
     label: str
@@ -62,7 +62,7 @@ class Prediction:
     error: str = ""
     mask: Path | None = None
     masks: Mapping[str, Path] = field(default_factory=dict)
-    boxes: tuple[BoxAnswer, ...] | None = None
+    boxes: tuple[DetectedBox, ...] | None = None
     anomaly_score: float | None = None
     anomaly_map: Path | None = None
     volumes_ml: Mapping[str, float | None] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Prediction:
     abstains: bool | None = None
 
     def __repr__(self) -> str:
-        return f"<Prediction {file_name(paths_of(self.image))}: {'; '.join(self._parts()) or 'nothing'}>"
+        return f"<Prediction {format_file_name(paths_of(self.image))}: {'; '.join(self._summary_parts()) or 'nothing'}>"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -91,27 +91,27 @@ class Prediction:
             ("anomaly map", self.anomaly_map),
             ("findings", self.findings), ("impression", self.impression), *self.extra.items(),
         ]  # fmt: skip
-        return as_html(file_name(paths_of(self.image)), rows)
+        return make_html_table(format_file_name(paths_of(self.image)), rows)
 
-    def _parts(self) -> list[str]:
+    def _summary_parts(self) -> list[str]:
         """What the answer is, each part short; of many classes the likeliest."""
         if self.error:
-            return [f"error: {short(self.error)}"]
-        ood_note = [f"OUT OF DISTRIBUTION, {short(self.why)}"] if self.out_of_distribution else []
-        ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])[:SHOWN]
+            return [f"error: {shorten(self.error)}"]
+        ood_note = [f"OUT OF DISTRIBUTION, {shorten(self.why)}"] if self.out_of_distribution else []
+        ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])[:MAX_CLASSES_SHOWN]
         parts = ood_note + ([", ".join(self.prediction) or "none of the classes"] if self.probabilities else [])
         parts += [", ".join(f"{name} {value:.3f}" for name, value in ranked)] if ranked else []
-        parts += [f"mask {short(self.mask)}"] if self.mask is not None else []
-        parts += [f"masks of {short(', '.join(self.masks))}"] if self.masks else []
+        parts += [f"mask {shorten(self.mask)}"] if self.mask is not None else []
+        parts += [f"masks of {shorten(', '.join(self.masks))}"] if self.masks else []
         if self.boxes is not None:
             top_box = max(self.boxes, key=lambda box: box.score, default=None)
             top_box_text = f", the surest {top_box.label} {top_box.score:.3f}" if top_box else ""
             parts.append(f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}{top_box_text}")
         parts += [] if self.anomaly_score is None else [f"anomaly score {self.anomaly_score:.3f}"]
-        parts += [f"{name} {short(value)}" for name, value in self.extra.items()]
-        return [*parts, *([f'"{short(self.text)}"'] if self.text else [])]
+        parts += [f"{name} {shorten(value)}" for name, value in self.extra.items()]
+        return [*parts, *([f'"{shorten(self.text)}"'] if self.text else [])]
 
-    def _doubts(self) -> dict[str, Any]:
+    def _reliability_fields(self) -> dict[str, Any]:
         """What the model says of how far to trust it, as JSON values; only what is set."""
         fields: dict[str, Any] = {}
         if self.out_of_distribution is not None:
@@ -136,7 +136,7 @@ class Prediction:
         image = plain(self.image)
         if self.error:
             return {"image": image, "error": self.error}
-        answer: dict[str, Any] = {"image": image, **self.extra, **self._doubts()}
+        answer: dict[str, Any] = {"image": image, **self.extra, **self._reliability_fields()}
         if self.probabilities:
             answer |= {"probabilities": dict(self.probabilities), "prediction": list(self.prediction)}
         if self.mask is not None:
@@ -157,7 +157,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Promise:
+class ModelInfo:
     """What a deliverable says of itself in its config.json.
 
     Args:

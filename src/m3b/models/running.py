@@ -19,19 +19,28 @@ from m3b.data.kinds import DEFAULT
 from m3b.data.records import Covariate, Reference, plain
 from m3b.errors import ModelError
 
-from .answers import names, of
+from .answers import answer_format_of, answer_tasks
 from .confinement import LOG_BYTES, TIMEOUT_S
-from .output import check_output, read_output
-from .predictions import Prediction, Promise
+from .output import parse_predictions, read_raw_predictions
+from .predictions import ModelInfo, Prediction
 
-RunCommand = Callable[[list[str], Path, Path], tuple[int, str]]
+CommandRunner = Callable[[list[str], Path, Path], tuple[int, str]]
 """`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
 `out` exists and holds the list of images; nothing else there is needed. Returns the exit status and what it printed."""
 
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+_PASSED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
 
 
-def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
+def run_unconfined(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
     """Run the command unconfined, as a child process without the caller's environment and without a model hub.
 
     It can do all that the user can, and read the environment of its parent: only for models that are trusted.
@@ -39,7 +48,7 @@ def run_plain(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_
     Raises:
         ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
     """
-    passed = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    passed = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     env = passed | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as log:
         try:
@@ -67,7 +76,7 @@ def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def read_promise(model_dir: Path) -> Promise:
+def read_model_info(model_dir: Path) -> ModelInfo:
     """What the model says of itself in its config.json: task (diagnosis if not said), classes, and more.
 
     Raises:
@@ -81,26 +90,30 @@ def read_promise(model_dir: Path) -> Promise:
     config_layers = (
         [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
     )
-    task = _first(config_layers, "task") or DEFAULT
-    if task not in names():
-        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(names())}")
-    classes = _first(config_layers, "classes") or []
+    task = _first_value(config_layers, "task") or DEFAULT
+    if task not in answer_tasks():
+        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(answer_tasks())}")
+    classes = _first_value(config_layers, "classes") or []
     is_name_list = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    if not is_name_list or len(set(classes)) != len(classes) or not (classes or not of(task).needs_classes):
+    if (
+        not is_name_list
+        or len(set(classes)) != len(classes)
+        or not (classes or not answer_format_of(task).requires_classes)
+    ):
         raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
-    labels = _first(config_layers, "labels")
+    labels = _first_value(config_layers, "labels")
     label_values = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
-    return Promise(task, tuple(classes), bool(_first(config_layers, "multi_label")), label_values)
+    return ModelInfo(task, tuple(classes), bool(_first_value(config_layers, "multi_label")), label_values)
 
 
-def _cases(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:
+def _predict_inputs(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:
     """What predict.py is asked: paths, or objects that hold the image and what is known beside it."""
     if not any(covariates):
         return [plain(path) for path in paths]
     return [{"image": plain(path), **values} for path, values in zip(paths, covariates, strict=True)]
 
 
-def _first(layers: Sequence[dict[str, Any]], key: str) -> Any:
+def _first_value(layers: Sequence[dict[str, Any]], key: str) -> Any:
     return next((layer[key] for layer in layers if layer.get(key)), None)
 
 
@@ -110,7 +123,7 @@ def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
     Raises:
         ModelError: as `read_promise`.
     """
-    model_info = read_promise(model_dir)
+    model_info = read_model_info(model_dir)
     return model_info.classes, model_info.multi_label
 
 
@@ -118,10 +131,10 @@ def run_predict(
     model_dir: Path,
     staged_folder: Path,
     paths: Sequence[Reference],
-    run: RunCommand,
+    run: CommandRunner,
     *,
     strict: bool = True,
-    keep: Path | None = None,
+    output_dir: Path | None = None,
     covariates: Sequence[Mapping[str, Covariate]] = (),
 ) -> list[Prediction]:
     """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, with `staged_folder` as directory.
@@ -142,29 +155,29 @@ def run_predict(
     script = model_dir.resolve() / "predict.py"
     if not script.is_file():
         raise ModelError(f"{model_dir} holds no predict.py; is it the folder of a delivered model?")
-    model_info = read_promise(model_dir)
+    model_info = read_model_info(model_dir)
     if not paths:
         return []
-    discard_files = keep is None
+    discard_files = output_dir is None
     with contextlib.ExitStack() as stack:
-        if keep is None:
-            if of(model_info.task).needs_folder:
+        if output_dir is None:
+            if answer_format_of(model_info.task).requires_output_folder:
                 raise ModelError(f"a {model_info.task} model writes mask files; say in which folder they shall stay")
-            keep = stack.enter_context(untrusted.TemporaryFolder("predict"))
-        out = keep.resolve() / "predictions.json"
+            output_dir = stack.enter_context(untrusted.TemporaryFolder("predict"))
+        out = output_dir.resolve() / "predictions.json"
         handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
         list_file = Path(name)
         stack.callback(list_file.unlink, missing_ok=True)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(_cases(paths, covariates), stream)
+            json.dump(_predict_inputs(paths, covariates), stream)
         argv = [sys.executable, "-B", str(script), "--list", str(list_file), "-o", str(out)]
-        if of(model_info.task).takes_masks:
+        if answer_format_of(model_info.task).has_masks_option:
             argv += ["--masks", str(out.parent / "masks")]
         status, log = run(argv, staged_folder.resolve(), out)
         if status not in (0, 1) or not out.exists():
             raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
-        raw_predictions = read_output(out, log)
-        predictions = check_output(raw_predictions, paths, model_info, folder=out.parent, strict=strict)
+        raw_predictions = read_raw_predictions(out, log)
+        predictions = parse_predictions(raw_predictions, paths, model_info, folder=out.parent, strict=strict)
     if status == 1 and not any(prediction.error for prediction in predictions):
         raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
     return (

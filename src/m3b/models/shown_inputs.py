@@ -11,7 +11,7 @@ from pathlib import Path
 
 from m3b.data.reading import shared
 from m3b.data.view import ViewCounts, put
-from m3b.reader.outside import file_of, placed
+from m3b.reader.outside import file_of_reader_path, to_reader_path
 from m3b.untrusted import walk
 
 MAX_MOUNTS = 64
@@ -39,8 +39,8 @@ class ShownInputs:
         Raises:
             OSError: it cannot be linked or copied.
         """
-        own = placed(path)
-        source = file_of(own)
+        own = to_reader_path(path)
+        source = file_of_reader_path(own)
         if not source.exists() or self._is_mounted(source):
             return own
         if source.is_dir():
@@ -81,7 +81,7 @@ def folders_to_mount(paths: Iterable[str], folder: Path) -> tuple[Path, ...]:
     """
     wanted: dict[Path, bool] = {}
     for path in paths:
-        source = file_of(placed(path))
+        source = file_of_reader_path(to_reader_path(path))
         above = source if source.is_dir() else source.parent
         if above not in wanted:
             wanted[above] = source.exists() and can_be_mounted(above) and not _can_link(source, folder)

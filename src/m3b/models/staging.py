@@ -16,29 +16,29 @@ from m3b.data.reading import shared
 from m3b.data.records import Reference, paths_of
 from m3b.data.view import clone
 from m3b.errors import DataError, ModelError
-from m3b.untrusted import copy_file, opening
+from m3b.untrusted import announce_opening, copy_file
 
 T = TypeVar("T")
 ImageRef = Reference
 """A file, a folder of slices, `archive.npz#key[17]`, the slices of a volume in order, or channel name -> file."""
 
-LINK_FROM_BYTES = 64 * 2**20
+MIN_LINK_BYTES = 64 * 2**20
 """Where the sandbox keeps the staged folder read-only, files from this size on are put there by `place_links`."""
-COPY_BYTES = 8 * 2**30
+MAX_COPY_BYTES = 8 * 2**30
 """Large files of more than this together, on a file system that cannot share blocks, are hard-linked: a link has the inode
 and time of the raw file, which is worth it only where copying costs minutes."""
 
 _SUFFIX = re.compile(r"(\.nii\.gz|\.[A-Za-z][A-Za-z0-9]{0,7})$", re.IGNORECASE)
-LARGEST_HEADER = 16 * 2**20
+MAX_HEADER_BYTES = 16 * 2**20
 """Bytes of a header whose voxels lie in another file."""
 
 
-Staging = str | list[str] | dict[str, str]
+StagedImage = str | list[str] | dict[str, str]
 """An `ImageRef` below the staging folder, as JSON values."""
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedCases:
     """Test images ready for predict.py.
 
     Args:
@@ -49,11 +49,11 @@ class Staged:
     """
 
     folder: Path
-    paths: tuple[Staging, ...]
+    paths: tuple[StagedImage, ...]
     order: tuple[int, ...]
     links: tuple[tuple[Path, Path], ...] = ()
 
-    def restore(self, results: Sequence[T]) -> list[T]:
+    def restore_order(self, results: Sequence[T]) -> list[T]:
         """Results in staged order, put back into the order of the cases given.
 
         Raises:
@@ -71,9 +71,9 @@ def stage_cases(
     confined: bool,
     *,
     base: Path | None = None,
-    later: bool = False,
-    link_from: int | None = None,
-) -> Staged:
+    defer_links: bool = False,
+    min_link_bytes: int | None = None,
+) -> StagedCases:
     """Copy test images into `folder` as `case_0001.png` and so on, in an order that nobody can foretell.
 
     Extensions stay. A folder of slices becomes a folder with renamed slices in natural order; a list of slices a list
@@ -101,40 +101,40 @@ def stage_cases(
     order = list(range(len(cases)))
     secrets.SystemRandom().shuffle(order)
     width = max(4, len(str(len(cases))))
-    paths: list[Staging] = []
+    paths: list[StagedImage] = []
     links: list[tuple[Path, Path]] = []
-    link = _make_linker(links if later else None, link_from or LINK_FROM_BYTES) if confined else _never_link
+    link = _make_linker(links if defer_links else None, min_link_bytes or MIN_LINK_BYTES) if confined else _never_link
     for number, index in enumerate(order, start=1):
         try:
             if data_roots:
                 _check_links(cases[index], base, data_roots)
-            paths.append(_stage(cases[index], folder, f"case_{number:0{width}d}", base, link))
+            paths.append(_stage_case(cases[index], folder, f"case_{number:0{width}d}", base, link))
         except (OSError, ValueError, DataError) as error:
             raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
-    return Staged(folder, tuple(paths), tuple(order), tuple(links))
+    return StagedCases(folder, tuple(paths), tuple(order), tuple(links))
 
 
-Link = Callable[[Path, Path], bool]
+LinkFile = Callable[[Path, Path], bool]
 """Puts a large file at its target without copying it; False where it has to be copied."""
 
 
-def _make_linker(deferred: list[tuple[Path, Path]] | None, min_link_bytes: int) -> Link:
-    def remember(real: Path, target: Path) -> bool:
+def _make_linker(deferred: list[tuple[Path, Path]] | None, min_link_bytes: int) -> LinkFile:
+    def link_or_defer(real: Path, target: Path) -> bool:
         if real.stat().st_size < min_link_bytes:
             return False
         if deferred is None:
-            return _linked(real, target)
+            return _try_link(real, target)
         deferred.append((real, target))
         return True
 
-    return remember
+    return link_or_defer
 
 
 def _never_link(real: Path, target: Path) -> bool:
     return False
 
 
-def place_links(staged: Staged, base: Path) -> None:
+def place_links(staged: StagedCases, base: Path) -> None:
     """Put the large files of cases there that were staged with `later`: sharing their blocks, else copied, else linked.
 
     Raises:
@@ -142,7 +142,7 @@ def place_links(staged: Staged, base: Path) -> None:
         OSError: a file that cannot be copied.
     """
     data_roots, staging_root = Inside(roots_of(base)), Path(os.path.realpath(staged.folder))
-    exceeds_budget = sum(real.stat().st_size for real, _ in staged.links) > _room(staging_root)
+    exceeds_budget = sum(real.stat().st_size for real, _ in staged.links) > _copy_budget(staging_root)
     for real, target in staged.links:
         if str(real) not in data_roots or not Path(os.path.realpath(target.parent)).is_relative_to(staging_root):
             raise ModelError(f"{real} cannot be staged as {target}: it lies outside of the data.")
@@ -151,13 +151,13 @@ def place_links(staged: Staged, base: Path) -> None:
             _clear_timestamps(target)
             continue
         target.unlink(missing_ok=True)
-        if not exceeds_budget or not _linked(source, target):
+        if not exceeds_budget or not _try_link(source, target):
             _copy_untimed(source, target)
 
 
-def _room(folder: Path) -> int:
+def _copy_budget(folder: Path) -> int:
     """Bytes that may be copied there."""
-    return min(COPY_BYTES, shutil.disk_usage(folder).free // 2)
+    return min(MAX_COPY_BYTES, shutil.disk_usage(folder).free // 2)
 
 
 def _check_links(case: ImageRef, base: Path, data_roots: Inside) -> None:
@@ -166,11 +166,11 @@ def _check_links(case: ImageRef, base: Path, data_roots: Inside) -> None:
             raise ValueError(f"{outside_link[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
-def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> Staging:
+def _stage_case(case: ImageRef, folder: Path, name: str, base: Path, link: LinkFile) -> StagedImage:
     if isinstance(case, Mapping):
         (folder / name).mkdir()
         return {
-            channel: f"{name}/{_stage(path, folder / name, f'image_{number:02d}', base, link)}"
+            channel: f"{name}/{_stage_case(path, folder / name, f'image_{number:02d}', base, link)}"
             for number, (channel, path) in enumerate(case.items(), start=1)
         }
     if not isinstance(case, str):
@@ -181,11 +181,11 @@ def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> S
     arrays = shared().arrays
     reference = arrays.parse_reference(str(source))
     if reference is not None and not source.exists():
-        opening(reference.file)
+        announce_opening(reference.file)
         return _stage_item(arrays.read_array(reference.file, reference.key, reference.index), folder, name)
     clip = shared().clips.parse(case)
     if clip is not None and not source.exists():
-        return f"{_copy(base / clip[0], folder, name, link)}#frames={clip[1]}"
+        return f"{_stage_file(base / clip[0], folder, name, link)}#frames={clip[1]}"
     if source.is_dir():
         natural_key = shared().natural_key
         files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]
@@ -193,12 +193,14 @@ def _stage(case: ImageRef, folder: Path, name: str, base: Path, link: Link) -> S
             raise ValueError("no file in this folder")
         _stage_slices(sorted(files, key=lambda item: natural_key(item.name)), folder, name, link)
         return name
-    return _copy(source, folder, name, link)
+    return _stage_file(source, folder, name, link)
 
 
-def _stage_slices(files: Sequence[Path], folder: Path, name: str, link: Link) -> list[str]:
+def _stage_slices(files: Sequence[Path], folder: Path, name: str, link: LinkFile) -> list[str]:
     (folder / name).mkdir()
-    return [f"{name}/{_copy(file, folder / name, f'slice_{n:04d}', link)}" for n, file in enumerate(files, start=1)]
+    return [
+        f"{name}/{_stage_file(file, folder / name, f'slice_{n:04d}', link)}" for n, file in enumerate(files, start=1)
+    ]
 
 
 def _stage_item(array: Any, folder: Path, name: str) -> str:
@@ -209,12 +211,12 @@ def _stage_item(array: Any, folder: Path, name: str) -> str:
     return f"{name}.npy"
 
 
-def _copy(source: Path, folder: Path, stem: str, link: Link) -> str:
+def _stage_file(source: Path, folder: Path, stem: str, link: LinkFile) -> str:
     suffix_match = _SUFFIX.search(source.name)
     suffix = suffix_match.group(1) if suffix_match else ""
     real, target = source.resolve(strict=True), folder / f"{stem}{suffix}"
     headers = shared().headers
-    opening(real)
+    announce_opening(real)
     headers.check(real)
     companion_names = headers.companions(real)
     if companion_names:
@@ -229,20 +231,20 @@ def _copy_untimed(real: Path, target: Path) -> None:
     _clear_timestamps(target)
 
 
-def _copy_detached(header: Path, data_name: str, target: Path, link: Link) -> None:
+def _copy_detached(header: Path, data_name: str, target: Path, link: LinkFile) -> None:
     """A header with the file of its voxels beside it, renamed alike and named in it so."""
     suffix = Path(data_name).suffix
     data_target = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
     data_file = header.parent / data_name
     if not link(data_file, data_target):
         _copy_untimed(data_file, data_target)
-    if header.stat().st_size > LARGEST_HEADER:
+    if header.stat().st_size > MAX_HEADER_BYTES:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")
     target.write_bytes(shared().headers.renamed(header, data_target.name))
     _clear_timestamps(target)
 
 
-def _linked(real: Path, target: Path) -> bool:
+def _try_link(real: Path, target: Path) -> bool:
     try:
         os.link(real, target)
     except OSError:  # another file system, or links are refused there

@@ -8,40 +8,40 @@ from typing import Any
 
 from m3b.errors import ModelError
 
-from .kinds import AnswerKind, Item
-from .number_answers import finite
-from .predictions import Promise
+from .kinds import AnswerFormat, RawAnswer
+from .number_answers import is_finite_number
+from .predictions import ModelInfo
 
-SLACK = 1e-6
+PROBABILITY_TOLERANCE = 1e-6
 
 
-class SurvivalAnswers(AnswerKind):
+class SurvivalAnswers(AnswerFormat):
     """See `AnswerKind`."""
 
-    use = (
+    usage = (
         'Each prediction is `{"image": ..., "risk": number, "survival": [[time, probability], ...], "median": time}`: the chance that '
         "the event has not come until a time, in the unit of the quantity; the risk, from 0 to 1, is the share of the time up to the "
         "last of them that is lost to the event on average, and ranks patients; `median` is null where it lies beyond."
     )
-    blind = "the better of no ranking at all and the survival curve of the training cases for everybody"
-    exported = "Survival prediction from medical images"
+    baseline_description = "the better of no ranking at all and the survival curve of the training cases for everybody"
+    export_description = "Survival prediction from medical images"
 
-    def parse(self, where: str, item: Item, promise: Promise, folder: Path | None) -> dict[str, Any]:
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         risk, curve, median = item.get("risk"), item.get("survival"), item.get("median")
-        if not finite(risk):
-            raise ModelError(f"{where}: `risk` must be a finite number, it is {risk!r}")
+        if not is_finite_number(risk):
+            raise ModelError(f"{location}: `risk` must be a finite number, it is {risk!r}")
         is_nonempty_list = isinstance(curve, list) and bool(curve)
         if not is_nonempty_list or not all(
-            isinstance(point, list) and len(point) == 2 and all(map(finite, point)) for point in curve or ()
+            isinstance(point, list) and len(point) == 2 and all(map(is_finite_number, point)) for point in curve or ()
         ):
-            raise ModelError(f"{where}: `survival` must be a list of [time, probability], it is {str(curve)[:80]}")
+            raise ModelError(f"{location}: `survival` must be a list of [time, probability], it is {str(curve)[:80]}")
         points = [(float(time), float(probability)) for time, probability in curve or ()]
-        if any(b[0] <= a[0] or b[1] > a[1] + SLACK for a, b in pairwise(points)):
-            raise ModelError(f"{where}: times of `survival` must rise, and its probabilities must not")
-        if not all(-SLACK <= probability <= 1 + SLACK for _, probability in points):
-            raise ModelError(f"{where}: `survival` has probabilities outside [0, 1]")
-        if median is not None and not finite(median):
-            raise ModelError(f"{where}: `median` must be a time or null, it is {median!r}")
+        if any(b[0] <= a[0] or b[1] > a[1] + PROBABILITY_TOLERANCE for a, b in pairwise(points)):
+            raise ModelError(f"{location}: times of `survival` must rise, and its probabilities must not")
+        if not all(-PROBABILITY_TOLERANCE <= probability <= 1 + PROBABILITY_TOLERANCE for _, probability in points):
+            raise ModelError(f"{location}: `survival` has probabilities outside [0, 1]")
+        if median is not None and not is_finite_number(median):
+            raise ModelError(f"{location}: `median` must be a time or null, it is {median!r}")
         clipped_curve = [[time, min(max(probability, 0.0), 1.0)] for time, probability in points]
         return {
             "extra": {

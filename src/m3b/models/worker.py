@@ -18,13 +18,13 @@ from m3b.cleanup import undo_on_error
 from m3b.data.records import Covariate, Image, Reference, frozen, paths_of, relocated
 from m3b.errors import ModelError
 from m3b.reader import wire
-from m3b.sandbox import Exit, Mounts, Process, Sandbox
-from m3b.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_whole
+from m3b.sandbox import ExitStatus, Mounts, Process, Sandbox
+from m3b.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_atomic
 
-from .answers import of
+from .answers import answer_format_of
 from .confinement import LOG_BYTES, TIMEOUT_S, model_limits, start_confined
 from .predictions import Prediction
-from .running import RunCommand, read_promise, run_predict
+from .running import CommandRunner, read_model_info, run_predict
 from .shown_inputs import ShownInputs, can_be_mounted, folders_to_mount
 
 SCRIPT = Path(__file__).with_name("inside") / "m3b_worker.py"
@@ -72,7 +72,7 @@ class PredictWorker:
             SandboxError: no sandbox works on this machine.
         """
         cases = [frozen(image) for image in images]
-        if keep is None and of(task := read_promise(self.model).task).needs_folder:
+        if keep is None and answer_format_of(task := read_model_info(self.model).task).requires_output_folder:
             raise ModelError(f"a {task} model writes mask files; say in which folder they shall stay")
         if not cases:
             return []
@@ -148,7 +148,7 @@ class _ModelProcess:
         finally:
             os.close(requests_end)
             os.close(answers_end)
-        self._inlet = wire.Inlet(self._from)
+        self._inlet = wire.MessageReceiver(self._from)
 
     def _start(self, sandbox: Sandbox | None, requests_end: int, answers_end: int) -> Process:
         wire_file = Path(wire.__file__).resolve()
@@ -177,7 +177,7 @@ class _ModelProcess:
             shown.folder.mkdir()
             asked = [relocated(case, shown.show) for case in cases]
             found = run_predict(
-                self.model, shown.folder, asked, self._runner(), strict=strict, keep=out, covariates=covariates
+                self.model, shown.folder, asked, self._runner(), strict=strict, output_dir=out, covariates=covariates
             )
             answers = [
                 replace(answer, image=case, error=shown.original(answer.error))
@@ -194,7 +194,7 @@ class _ModelProcess:
             remove_tree(out)
             remove_tree(shown.folder)
 
-    def _runner(self) -> RunCommand:
+    def _runner(self) -> CommandRunner:
         def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
             arguments = argv[argv.index(str(self.model / "predict.py")) + 1 :]
             status, log = self._ask(arguments, out.parent / "log")
@@ -208,24 +208,24 @@ class _ModelProcess:
         self.busy = True
         deadline = time.monotonic() + self.timeout_s
         try:
-            wire.send(self._to, {"id": self.requests, "arguments": arguments, "log": str(log)})
+            wire.send_message(self._to, {"id": self.requests, "arguments": arguments, "log": str(log)})
             while True:
-                with contextlib.suppress(wire.Late):
-                    answer = self._inlet.next(_POLL_S)
+                with contextlib.suppress(wire.MessageTimeout):
+                    answer = self._inlet.receive(_POLL_S)
                     if answer.get("id") == self.requests and isinstance(status := answer.get("status"), int):
                         self.busy = False
                         return status, _tail(log)
                 if self._process.poll() is not None:
-                    raise wire.Closed
+                    raise wire.ConnectionClosed
                 if time.monotonic() > deadline:
                     raise ModelError(
                         f"predict.py was still running after {self.timeout_s:g} s; predict fewer images at once"
                     )
-        except (wire.Closed, wire.Garbled):
+        except (wire.ConnectionClosed, wire.MalformedMessage):
             ended = self._process.wait(10.0) or self._process.stop()
         return _status(ended), _tail(log) + self._last_words(ended)
 
-    def _last_words(self, ended: Exit) -> str:
+    def _last_words(self, ended: ExitStatus) -> str:
         said = (self._scratch.path / "output").read_text(encoding="utf-8", errors="replace")[-LOG_BYTES:]
         return said if ended.reason == "exit" else f"{said}\nm3b ended it: {ended.reason.replace('_', ' ')}"
 
@@ -246,7 +246,7 @@ class _ModelProcess:
             self._scratch.close()
 
 
-def _status(ended: Exit) -> int:
+def _status(ended: ExitStatus) -> int:
     """An exit status for a process that is gone; never one that stands for an answer."""
     return ended.code if ended.code not in (0, 1) else 137
 
@@ -284,7 +284,7 @@ def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Predic
         for answer in answers
     ]
     listed = json.dumps([with_relative_files(answer, keep) for answer in kept], indent=1, ensure_ascii=False)
-    write_whole(keep, "predictions.json", f"{listed}\n".encode("utf-8", "backslashreplace"))
+    write_atomic(keep, "predictions.json", f"{listed}\n".encode("utf-8", "backslashreplace"))
     return kept
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from m3b.reader.request import Request
+from m3b.reader.request import WorkerJob
 
 if TYPE_CHECKING:
     from m3b.reader.client import Reader
 
-__all__ = ["Reader", "Request"]
+__all__ = ["Reader", "WorkerJob"]
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 
-def _read(content: Any) -> Any:
+def _decode_base64(content: Any) -> Any:
     if not isinstance(content, str):
         return content
     try:
@@ -20,6 +20,6 @@ def _read(content: Any) -> Any:
 
 Blob = Annotated[
     bytes,
-    BeforeValidator(_read),
+    BeforeValidator(_decode_base64),
     PlainSerializer(lambda content: base64.b64encode(content).decode(), return_type=str, when_used="json"),
 ]

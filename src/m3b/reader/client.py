@@ -17,24 +17,26 @@ from typing import Any, TypeVar, cast
 
 import m3b
 from m3b.cleanup import undo_on_error
-from m3b.errors import Cancelled
+from m3b.errors import RunCancelled
 from m3b.reader import wire
-from m3b.reader.faults import ReaderFault, unpack
-from m3b.reader.request import Request
-from m3b.resources import resources_dir
+from m3b.reader.faults import ReaderError, error_from_json
+from m3b.reader.request import WorkerJob
+from m3b.resources import get_resources_folder
 from m3b.sandbox import Limits, Mounts, Process, Sandbox
 from m3b.untrusted import TemporaryFolder
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-LIMITS = Limits(memory_mib=8192, processes=64, file_mib=8192, disk_mib=32768, wall_s=10.0**9, output_kib=64, alone=True)
+READER_LIMITS = Limits(
+    memory_mib=8192, processes=64, file_mib=8192, disk_mib=32768, wall_s=10.0**9, output_kib=64, isolated=True
+)
 """What the reader may use, for as long as it lives; how long one file may take says each request."""
-LIBRARIES = ("pydantic", "numpy", "scipy", "PIL", "nibabel", "pydicom", "SimpleITK", "h5py", "openpyxl", "av")
-MAX_LOST = 20
+READER_LIBRARIES = ("pydantic", "numpy", "scipy", "PIL", "nibabel", "pydicom", "SimpleITK", "h5py", "openpyxl", "av")
+MAX_BROKEN_FILES = 20
 """Files that may end the reader during one request, each left out of the next try."""
-_POLL_S = 0.5
-_START_S = 120.0
+_POLL_INTERVAL_S = 0.5
+_START_TIMEOUT_S = 120.0
 _MAX_HELD_BYTES = 2**30
 """Bytes that a reader may hold between two requests; one that holds more is replaced by a fresh one."""
 
@@ -60,26 +62,26 @@ class Reader:
         sandbox: Sandbox,
         mounts: Mounts,
         *,
-        limits: Limits = LIMITS,
-        cancelled: Callable[[], bool] = _never,
+        limits: Limits = READER_LIMITS,
+        is_cancelled: Callable[[], bool] = _never,
     ) -> None:
         package = Path(m3b.__file__).resolve().parent
         self.sandbox = sandbox
-        self.mounts = replace(mounts, read=tuple(dict.fromkeys((*mounts.read, package, resources_dir()))))
-        self.limits, self.cancelled = limits, cancelled
-        self.starts = self.held = 0
+        self.mounts = replace(mounts, read=tuple(dict.fromkeys((*mounts.read, package, get_resources_folder()))))
+        self.limits, self.is_cancelled = limits, is_cancelled
+        self.starts = self.held_bytes = 0
         self._lock = threading.RLock()
-        self._live: _Live | None = None
-        self._number = 0
+        self._process: _ReaderProcess | None = None
+        self._job_number = 0
 
-    def ask(
+    def run_job(
         self,
-        request: Request[Q, A],
-        question: Q,
+        job: WorkerJob[Q, A],
+        job_input: Q,
         *,
-        patience_s: float | None = None,
-        opening: Callable[[str], None] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        stall_timeout_s: float | None = None,
+        on_open: Callable[[str], None] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> A:
         """Ask and wait for the answer.
 
@@ -97,33 +99,33 @@ class Reader:
             SandboxError: it cannot be started.
             Cancelled: the user stopped the run.
         """
-        timeout_s = request.patience_s if patience_s is None else patience_s
+        timeout_s = job.stall_timeout_s if stall_timeout_s is None else stall_timeout_s
         broken: dict[str, str] = {}
-        one_by_one = not request.parallel
+        one_by_one = not job.parallel
         with self._lock:
             while True:
-                process = self._running()
+                process = self._ensure_running()
                 try:
                     with undo_on_error(self._drop_if_busy, process):
-                        callbacks = (opening, progress)
+                        callbacks = (on_open, on_progress)
                         return cast(
-                            A, self._once(process, request, question, (broken, one_by_one), timeout_s, callbacks)
+                            A, self._run_once(process, job, job_input, (broken, one_by_one), timeout_s, callbacks)
                         )
-                except _Ended as ended:
+                except _ReaderEnded as ended:
                     self._drop()
-                    if not ended.file and process.answered:
+                    if not ended.file and process.has_answered:
                         continue  # something from outside ended it while it was idle
                     if not one_by_one:
                         one_by_one = True
                         continue
-                    if not ended.file or ended.file in broken or len(broken) >= MAX_LOST:
-                        raise ReaderFault(ended.words()) from None
-                    broken[ended.file] = ended.words()
+                    if not ended.file or ended.file in broken or len(broken) >= MAX_BROKEN_FILES:
+                        raise ReaderError(ended.describe()) from None
+                    broken[ended.file] = ended.describe()
 
-    def warm(self) -> None:
+    def start(self) -> None:
         """Start it now, if it is not running, without waiting until it is ready. Raises SandboxError."""
         with self._lock:
-            self._running()
+            self._ensure_running()
 
     def close(self) -> None:
         """End the process; the next question starts another one."""
@@ -136,68 +138,68 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _running(self) -> _Live:
-        if self._live is None:
-            self._live = _Live(self.sandbox, self.mounts, self.limits)
+    def _ensure_running(self) -> _ReaderProcess:
+        if self._process is None:
+            self._process = _ReaderProcess(self.sandbox, self.mounts, self.limits)
             self.starts += 1
-        return self._live
+        return self._process
 
-    def _drop_if_busy(self, process: _Live) -> None:
+    def _drop_if_busy(self, process: _ReaderProcess) -> None:
         """Whoever interrupts must not leave half an answer to the next question."""
-        if process.asked:
+        if process.is_busy:
             self._drop()
 
     def _drop(self) -> None:
-        if self._live is not None:
-            self._live.end()
-            self._live = None
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
 
-    def _once(
+    def _run_once(
         self,
-        live: _Live,
-        request: Request[Q, A],
-        question: Q,
-        care: tuple[dict[str, str], bool],
-        patience: float,
-        told: tuple[Callable[[str], None] | None, Callable[[int, int], None] | None],
+        process: _ReaderProcess,
+        job: WorkerJob[Q, A],
+        job_input: Q,
+        recovery: tuple[dict[str, str], bool],
+        timeout_s: float,
+        callbacks: tuple[Callable[[str], None] | None, Callable[[int, int], None] | None],
     ) -> object:
-        self._number += 1
-        live.put({"id": self._number, "name": request.name, "broken": care[0], "alone": care[1],
-                  "question": wire.dump(request.asks, question)})  # fmt: skip
+        self._job_number += 1
+        process.send({"id": self._job_number, "name": job.function_path, "broken": recovery[0], "alone": recovery[1],
+                  "question": wire.to_json(job.input_type, job_input)})  # fmt: skip
         while True:
-            message = live.get(patience, self.cancelled)
-            if message.get("id") != self._number:
+            message = process.receive(timeout_s, self.is_cancelled)
+            if message.get("id") != self._job_number:
                 continue  # `ready`, or of a question that was given up
             if isinstance(name := message.get("opening"), str):
-                live.file = name
-                if told[0] is not None:
-                    told[0](name)
+                process.file = name
+                if callbacks[0] is not None:
+                    callbacks[0](name)
                 continue
             match message.get("progress"):
                 case [int(done), int(total)]:
-                    if told[1] is not None:
-                        told[1](done, total)
+                    if callbacks[1] is not None:
+                        callbacks[1](done, total)
                     continue
-            live.asked, live.answered = False, True
+            process.is_busy, process.has_answered = False, True
             held_bytes = message.get("held")
-            self.held = held_bytes if isinstance(held_bytes, int) else 0
-            if not 0 < self.held <= _MAX_HELD_BYTES:
+            self.held_bytes = held_bytes if isinstance(held_bytes, int) else 0
+            if not 0 < self.held_bytes <= _MAX_HELD_BYTES:
                 self._drop()
             if "answer" not in message:
-                raise unpack(message.get("error"), request.name.partition(":")[2].replace("_", " "))
+                raise error_from_json(message.get("error"), job.function_path.partition(":")[2].replace("_", " "))
             try:
-                return wire.load(request.answers, message["answer"])
-            except wire.Garbled as error:
+                return wire.from_json(job.output_type, message["answer"])
+            except wire.MalformedMessage as error:
                 self._drop()
-                raise ReaderFault(f"The reader gave an answer that cannot be right ({error}). Try again.") from None
+                raise ReaderError(f"The reader gave an answer that cannot be right ({error}). Try again.") from None
 
 
-def _start(question_end: int, answer_end: int) -> str:
+def _startup_code(question_end: int, answer_end: int) -> str:
     """Python that loads this very m3b, whatever else is installed, and serves. The folder above the package stays unseen."""
     package = Path(m3b.__file__).resolve().parent
     return (
         "import importlib.util as u, sys; "
-        f"sys.path += {[str(folder) for folder in libraries()]!r}; "
+        f"sys.path += {[str(folder) for folder in library_folders()]!r}; "
         f"s = u.spec_from_file_location('m3b', {str(package / '__init__.py')!r}, "
         f"submodule_search_locations=[{str(package)!r}]); "
         "m = u.module_from_spec(s); sys.modules['m3b'] = m; s.loader.exec_module(m); "
@@ -206,12 +208,12 @@ def _start(question_end: int, answer_end: int) -> str:
 
 
 @cache
-def libraries() -> tuple[Path, ...]:
+def library_folders() -> tuple[Path, ...]:
     """Folders that m3b's libraries come from although this interpreter would not look there by itself: of PYTHONPATH for
     instance."""
     site_folders = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
     folders: dict[Path, None] = {}
-    for name in LIBRARIES:
+    for name in READER_LIBRARIES:
         spec = PathFinder.find_spec(name)  # looks, and loads nothing
         if (
             spec is not None
@@ -222,34 +224,34 @@ def libraries() -> tuple[Path, ...]:
     return tuple(folders)
 
 
-class _Ended(Exception):
+class _ReaderEnded(Exception):
     """The process is gone, or was ended because it did not answer."""
 
-    def __init__(self, file: str, why: str) -> None:
-        self.file, self.why = file, why
+    def __init__(self, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
 
-    def words(self) -> str:
+    def describe(self) -> str:
         subject = f"{self.file}: reading it" if self.file else "Reading"
         remedy = "Leave this file out, or replace it by a sound copy." if self.file else "Look at less at a time."
-        return f"{subject} ended m3b's reader ({self.why}). {remedy}"
+        return f"{subject} ended m3b's reader ({self.reason}). {remedy}"
 
 
-class _Live:
+class _ReaderProcess:
     """One process and the pipes to it."""
 
     def __init__(self, sandbox: Sandbox, mounts: Mounts, limits: Limits) -> None:
-        self.file, self.asked, self.answered, self._limits = "", False, False, limits
-        self._place = TemporaryFolder("reader")
-        working_dir, output_file = self._place.path / "inside", self._place.path / "output"
+        self.file, self.is_busy, self.has_answered, self._limits = "", False, False, limits
+        self._scratch = TemporaryFolder("reader")
+        working_dir, output_file = self._scratch.path / "inside", self._scratch.path / "output"
         working_dir.mkdir()
-        question_end, self._to = os.pipe()
-        self._from, answer_end = os.pipe()
+        question_end, self._question_fd = os.pipe()
+        self._answer_fd, answer_end = os.pipe()
         try:
-            with undo_on_error(self._place.close), undo_on_error(self._hang_up):
+            with undo_on_error(self._scratch.close), undo_on_error(self._close_pipes):
                 self._process: Process = sandbox.start(
-                    [sys.executable, "-P", "-c", _start(question_end, answer_end)],
+                    [sys.executable, "-P", "-c", _startup_code(question_end, answer_end)],
                     cwd=working_dir,
-                    mounts=replace(mounts, read=(*mounts.read, *libraries(), working_dir)),
+                    mounts=replace(mounts, read=(*mounts.read, *library_folders(), working_dir)),
                     output=output_file,
                     limits=limits,
                     env={},
@@ -258,49 +260,51 @@ class _Live:
         finally:
             os.close(question_end)
             os.close(answer_end)
-        self._output, self._inlet = output_file, wire.Inlet(self._from)
+        self._output, self._receiver = output_file, wire.MessageReceiver(self._answer_fd)
 
-    def put(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a question. Raises _Ended."""
-        self.file, self.asked = "", True
+        self.file, self.is_busy = "", True
         try:
-            wire.send(self._to, message)
-        except wire.Closed:
-            raise self._ended() from None
+            wire.send_message(self._question_fd, message)
+        except wire.ConnectionClosed:
+            raise self._make_ended_error() from None
 
-    def get(self, patience_s: float, cancelled: Callable[[], bool]) -> dict[str, Any]:
+    def receive(self, timeout_s: float, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
         """The next message. Raises _Ended where none came in time or ever will, Cancelled."""
-        deadline = time.monotonic() + max(patience_s, 0.01)
+        deadline = time.monotonic() + max(timeout_s, 0.01)
         while True:
             try:
-                return self._inlet.next(min(_POLL_S, max(deadline - time.monotonic(), 0.0)))
-            except wire.Late:
-                if cancelled():
-                    raise Cancelled("The run was cancelled.") from None
+                return self._receiver.receive(min(_POLL_INTERVAL_S, max(deadline - time.monotonic(), 0.0)))
+            except wire.MessageTimeout:
+                if is_cancelled():
+                    raise RunCancelled("The run was cancelled.") from None
                 if time.monotonic() >= deadline:
-                    raise _Ended(self.file, f"no answer after {patience_s:g} s") from None
-            except wire.Closed:
-                raise self._ended() from None
-            except wire.Garbled as error:
-                raise _Ended(self.file, f"it sent {error}") from None
+                    raise _ReaderEnded(self.file, f"no answer after {timeout_s:g} s") from None
+            except wire.ConnectionClosed:
+                raise self._make_ended_error() from None
+            except wire.MalformedMessage as error:
+                raise _ReaderEnded(self.file, f"it sent {error}") from None
 
-    def _ended(self) -> _Ended:
+    def _make_ended_error(self) -> _ReaderEnded:
         exit_status = self._process.wait(10.0) or self._process.stop()
         if exit_status.reason == "memory":
-            return _Ended(self.file, f"more than {self._limits.memory_mib:,} MiB of memory")
+            return _ReaderEnded(self.file, f"more than {self._limits.memory_mib:,} MiB of memory")
         if exit_status.reason != "exit":
-            return _Ended(self.file, exit_status.reason.replace("_", " "))
+            return _ReaderEnded(self.file, exit_status.reason.replace("_", " "))
         if exit_status.code > 128:
-            return _Ended(self.file, f"a crash, signal {exit_status.code - 128}")
+            return _ReaderEnded(self.file, f"a crash, signal {exit_status.code - 128}")
         output_lines = self._output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return _Ended(self.file, f"exit code {exit_status.code}{': ' + output_lines[-1][:300] if output_lines else ''}")
+        return _ReaderEnded(
+            self.file, f"exit code {exit_status.code}{': ' + output_lines[-1][:300] if output_lines else ''}"
+        )
 
-    def _hang_up(self) -> None:
-        for end in (self._to, self._from):
+    def _close_pipes(self) -> None:
+        for end in (self._question_fd, self._answer_fd):
             with contextlib.suppress(OSError):
                 os.close(end)
 
-    def end(self) -> None:
-        self._hang_up()
+    def stop(self) -> None:
+        self._close_pipes()
         self._process.stop()
-        self._place.close()
+        self._scratch.close()

@@ -11,38 +11,38 @@ from typing import TypeVar
 
 from m3b.errors import SandboxError
 from m3b.reader.client import Reader
-from m3b.reader.request import Request, answering
-from m3b.sandbox import Mounts, Sandbox, choose
+from m3b.reader.request import WorkerJob, load_job_function
+from m3b.sandbox import Mounts, Sandbox, choose_sandbox
 from m3b.untrusted import current
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-MAX_PLACES = 64
+MAX_MOUNTED_FOLDERS = 64
 """Folders that are shown to a reader one by one; of more, what they have in common."""
 
 
-class Here(Reader):
+class InProcessReader(Reader):
     """Answers in m3b's own process, where no other can be confined or limited: on systems that are not Linux."""
 
     def __init__(self) -> None:
-        self.starts = self.held = 0
+        self.starts = self.held_bytes = 0
 
-    def ask(
+    def run_job(
         self,
-        request: Request[Q, A],
-        question: Q,
+        job: WorkerJob[Q, A],
+        job_input: Q,
         *,
-        patience_s: float | None = None,
-        opening: Callable[[str], None] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        stall_timeout_s: float | None = None,
+        on_open: Callable[[str], None] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> A:
         """As `Reader.ask`, with whatever the function raises; nothing ends a file that hangs."""
-        file_watch = current.Watch(opening or _ignore, progress or _ignore)
-        with current.watched(file_watch):
-            answer: A = answering(request.name)[0](question)
+        file_watch = current.FileWatch(on_open or _ignore, on_progress or _ignore)
+        with current.watch_files(file_watch):
+            answer: A = load_job_function(job.function_path)[0](job_input)
         return answer
 
-    def warm(self) -> None:
+    def start(self) -> None:
         """Nothing is started."""
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ def _ignore(*_: object) -> None:
 
 
 @contextmanager
-def reading(places: Iterable[Path], write: Sequence[Path] = ()) -> Iterator[Reader]:
+def open_reader(paths: Iterable[Path], writable: Sequence[Path] = ()) -> Iterator[Reader]:
     """A reader that sees these folders and files.
 
     It is confined by the sandbox that `auto` finds; where none works it is still a process of its own with limits and a
@@ -65,37 +65,40 @@ def reading(places: Iterable[Path], write: Sequence[Path] = ()) -> Iterator[Read
         write: folders that it may write to.
     """
     if sys.platform != "linux":
-        yield Here()
+        yield InProcessReader()
         return
-    with Reader(_sandbox(), Mounts(read=_seen(places), write=tuple(write))) as reader:
+    with Reader(_choose_sandbox(), Mounts(read=_folders_to_mount(paths), write=tuple(writable))) as reader:
         yield reader
 
 
-def _sandbox() -> Sandbox:
+def _choose_sandbox() -> Sandbox:
     try:
-        return choose("auto")
+        return choose_sandbox("auto")
     except SandboxError:
-        return choose("off")
+        return choose_sandbox("off")
 
 
-def _seen(places: Iterable[Path]) -> tuple[Path, ...]:
+def _folders_to_mount(paths: Iterable[Path]) -> tuple[Path, ...]:
     """Folders in which all of these lie, links resolved; of one that lies directly below `/`, the file alone."""
     folders = dict.fromkeys(
-        folder for path in places for folder in (_own(path), _own(path.resolve())) if folder.exists()
+        folder
+        for path in paths
+        for folder in (_folder_to_mount(path), _folder_to_mount(path.resolve()))
+        if folder.exists()
     )
-    if len(folders) > MAX_PLACES:
+    if len(folders) > MAX_MOUNTED_FOLDERS:
         common = Path(os.path.commonpath(list(folders)))
         if common != Path("/"):
             return (common,)
     return tuple(folders)
 
 
-def _own(place: Path) -> Path:
-    resolved = Path(os.path.realpath(place.parent), place.name)
-    return resolved if place.is_dir() or resolved.parent == Path("/") else resolved.parent
+def _folder_to_mount(path: Path) -> Path:
+    resolved = Path(os.path.realpath(path.parent), path.name)
+    return resolved if path.is_dir() or resolved.parent == Path("/") else resolved.parent
 
 
-def placed(path: str) -> str:
+def to_reader_path(path: str) -> str:
     """A path as the reader sees it: absolute, all folders on the way resolved, the file's own name kept.
 
     Args:
@@ -108,6 +111,6 @@ def placed(path: str) -> str:
     return f"{os.path.join(os.path.realpath(parent), file_name)}{separator}{item}"
 
 
-def file_of(path: str) -> Path:
+def file_of_reader_path(path: str) -> Path:
     """The file or folder of a path that `placed` gave."""
     return Path(path if os.path.lexists(path) else path.partition("#")[0])

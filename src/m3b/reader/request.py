@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-PATIENCE_S = 120.0
-_OWN = "m3b."
+STALL_TIMEOUT_S = 120.0
+_M3B_PREFIX = "m3b."
 
 
 @dataclass(frozen=True)
-class Request(Generic[Q, A]):
+class WorkerJob(Generic[Q, A]):
     """One kind of request.
 
     Both types are dataclasses, pydantic models or plain containers that pydantic can read; bytes travel as base64.
@@ -28,21 +28,21 @@ class Request(Generic[Q, A]):
             at a time, so that it is known which it was.
     """
 
-    name: str
-    asks: type[Q]
-    answers: type[A]
-    patience_s: float = PATIENCE_S
+    function_path: str
+    input_type: type[Q]
+    output_type: type[A]
+    stall_timeout_s: float = STALL_TIMEOUT_S
     parallel: bool = False
 
 
-def answering(name: str) -> tuple[Callable[[Any], Any], Any, Any]:
+def load_job_function(name: str) -> tuple[Callable[[Any], Any], Any, Any]:
     """The function of a request, and the types of its question and answer.
 
     Raises:
         ValueError: no function of m3b's own that takes one annotated argument.
     """
     module, _, function = name.partition(":")
-    if not module.startswith(_OWN):
+    if not module.startswith(_M3B_PREFIX):
         raise ValueError(f"{name!r} is no function of m3b's own")
     job_function = getattr(importlib.import_module(module), function)
     hints = get_type_hints(job_function)

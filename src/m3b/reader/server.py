@@ -9,50 +9,50 @@ import threading
 from typing import Any
 
 from m3b.reader import faults, wire
-from m3b.reader.request import answering
+from m3b.reader.request import load_job_function
 from m3b.untrusted import current
 
 
 def main(incoming: int, outgoing: int) -> None:
     """Serve until the other side closes its end."""
-    receiver = wire.Inlet(incoming)
-    wire.send(outgoing, {"ready": os.getpid()})
+    receiver = wire.MessageReceiver(incoming)
+    wire.send_message(outgoing, {"ready": os.getpid()})
     while True:
         try:
-            request = receiver.next()
-        except wire.Closed:
+            request = receiver.receive()
+        except wire.ConnectionClosed:
             return
-        wire.send(outgoing, {**_answer(request, outgoing), "id": request["id"], "held": held()})
+        wire.send_message(outgoing, {**_run_job(request, outgoing), "id": request["id"], "held": held_memory_bytes()})
 
 
-def _answer(asked: dict[str, Any], outgoing: int) -> dict[str, Any]:
+def _run_job(request: dict[str, Any], outgoing: int) -> dict[str, Any]:
     lock = threading.Lock()
 
-    def tell(what: str, found: object) -> None:
+    def send_event(event: str, value: object) -> None:
         with lock:
-            wire.send(outgoing, {what: found, "id": asked["id"]})
+            wire.send_message(outgoing, {event: value, "id": request["id"]})
 
-    file_watch = current.Watch(
-        lambda path: tell("opening", path),
-        lambda done, total: tell("progress", [done, total]),
-        asked["broken"],
-        asked["alone"],
+    file_watch = current.FileWatch(
+        lambda path: send_event("opening", path),
+        lambda done, total: send_event("progress", [done, total]),
+        request["broken"],
+        request["alone"],
     )
     try:
-        with current.watched(file_watch):
-            function, input_type, output_type = answering(asked["name"])
-            return {"answer": wire.dump(output_type, function(wire.load(input_type, asked["question"])))}
-    except wire.Closed:
+        with current.watch_files(file_watch):
+            function, input_type, output_type = load_job_function(request["name"])
+            return {"answer": wire.to_json(output_type, function(wire.from_json(input_type, request["question"])))}
+    except wire.ConnectionClosed:
         sys.exit(0)
     except RecursionError:
-        return {"error": faults.pack(RecursionError("nested too deeply"))}
+        return {"error": faults.error_to_json(RecursionError("nested too deeply"))}
     except Exception as error:  # noqa: BLE001 - decoders of a dozen formats raise what they like; it crosses by name
-        return {"error": faults.pack(error)}
+        return {"error": faults.error_to_json(error)}
     finally:
         gc.collect(0)
 
 
-def held() -> int:
+def held_memory_bytes() -> int:
     """Bytes of memory that this process holds by itself now."""
     with open("/proc/self/statm", encoding="ascii") as file:
         fields = file.read().split()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from m3b.errors import M3bError
-from m3b.reader.request import Request
-from m3b.untrusted import TemporaryFolder, opening
+from m3b.reader.request import WorkerJob
+from m3b.untrusted import TemporaryFolder, announce_opening
 
 if TYPE_CHECKING:
     from m3b.sandbox import Probe
@@ -28,7 +28,7 @@ class EscapeTrial:
         folders: to write to.
     """
 
-    do: Literal["report", "crash", "hang", "fill", "babble"] = "report"
+    action: Literal["report", "crash", "hang", "fill", "babble"] = "report"
     files: tuple[Path, ...] = ()
     folders: tuple[Path, ...] = ()
 
@@ -38,31 +38,31 @@ class TrialReport:
     """What could be done; `refused` holds the words of each file that was refused."""
 
     environment: tuple[str, ...] = ()
-    opened: tuple[Path, ...] = ()
-    written: tuple[Path, ...] = ()
+    readable_files: tuple[Path, ...] = ()
+    writable_folders: tuple[Path, ...] = ()
     network: bool = False
-    refused: tuple[str, ...] = field(default=())
+    refusals: tuple[str, ...] = field(default=())
 
 
-TRIAL = Request("m3b.reader.trial:attempt", EscapeTrial, TrialReport)
+TRIAL_JOB = WorkerJob("m3b.reader.trial:run_trial", EscapeTrial, TrialReport)
 
 
-def attempt(asked: EscapeTrial) -> TrialReport:
+def run_trial(trial: EscapeTrial) -> TrialReport:
     """Inside the reader: try it."""
-    if asked.do != "report":
-        return _run_accidents(asked)
+    if trial.action != "report":
+        return _run_accidents(trial)
     return TrialReport(
         tuple(os.environ),
-        tuple(path for path in asked.files if _is_possible(path.read_bytes)),
-        tuple(path for path in asked.folders if _is_possible(partial((path / "m3b-trial").write_bytes, b""))),
+        tuple(path for path in trial.files if _is_possible(path.read_bytes)),
+        tuple(path for path in trial.folders if _is_possible(partial((path / "m3b-trial").write_bytes, b""))),
         _is_possible(_connect),
     )
 
 
-def probe(mode: str = "auto") -> Probe:
+def probe_reader(mode: str = "auto") -> Probe:
     """One line of `m3b doctor`: whether a reader starts here, sees what it shall and nothing else. Never raises."""
     from m3b.reader.client import Reader
-    from m3b.sandbox import Mounts, Probe, choose
+    from m3b.sandbox import Mounts, Probe, choose_sandbox
 
     with TemporaryFolder("probe") as scratch:
         visible, hidden = scratch / "seen", scratch / "unseen"
@@ -70,20 +70,22 @@ def probe(mode: str = "auto") -> Probe:
             folder.mkdir()
             (folder / "file").write_bytes(b"")
         try:
-            sandbox = choose(mode)
+            sandbox = choose_sandbox(mode)
             with Reader(sandbox, Mounts(read=(visible,))) as reader:
                 started_at = time.monotonic()
-                report = reader.ask(
-                    TRIAL, EscapeTrial(files=(visible / "file", hidden / "file"), folders=(visible, hidden))
+                report = reader.run_job(
+                    TRIAL_JOB, EscapeTrial(files=(visible / "file", hidden / "file"), folders=(visible, hidden))
                 )
                 startup_s = time.monotonic() - started_at
         except M3bError as error:
             return Probe("reader", False, str(error))
-    open_ways = [f"it reads {path}" for path in report.opened if path.parent == hidden]
-    open_ways += [f"it writes to {path}" for path in report.written] + ["it reaches the network"] * report.network
+    open_ways = [f"it reads {path}" for path in report.readable_files if path.parent == hidden]
+    open_ways += [f"it writes to {path}" for path in report.writable_folders] + [
+        "it reaches the network"
+    ] * report.network
     if sandbox.name == "off":
         return Probe("reader", True, f"started in {startup_s:.1f} s; NOT confined, a process of its own with limits")
-    if report.opened[:1] != (visible / "file",):
+    if report.readable_files[:1] != (visible / "file",):
         return Probe("reader", False, f"under {sandbox.name} it cannot read the data that it is shown")
     if open_ways:
         return Probe("reader", False, f"under {sandbox.name} {' and '.join(open_ways)}")
@@ -109,13 +111,13 @@ def _run_accidents(trial: EscapeTrial) -> TrialReport:
     refusals: list[str] = []
     for path in trial.files:
         try:
-            opening(path)
+            announce_opening(path)
         except DataError as error:
             refusals.append(str(error))
             continue
         if path.read_bytes().startswith(b"bad"):
-            _cause_accident(trial.do)
-    return TrialReport(opened=trial.files, refused=tuple(refusals))
+            _cause_accident(trial.action)
+    return TrialReport(readable_files=trial.files, refusals=tuple(refusals))
 
 
 def _cause_accident(accident: str) -> None:

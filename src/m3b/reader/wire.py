@@ -18,34 +18,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-MAX_MESSAGE = 512 * 2**20
+MAX_MESSAGE_BYTES = 512 * 2**20
 """Bytes of one message; whole pictures are below one MiB each."""
 _LENGTH_BYTES = 4
 
 
-class Closed(Exception):
+class ConnectionClosed(Exception):
     """The other side is gone."""
 
 
-class Late(Exception):
+class MessageTimeout(Exception):
     """Nothing came in time."""
 
 
-class Garbled(Exception):
+class MalformedMessage(Exception):
     """What came is no message of this protocol."""
 
 
 @lru_cache(maxsize=256)
-def adapter(of: Any) -> TypeAdapter[Any]:
+def type_adapter(value_type: Any) -> TypeAdapter[Any]:
     """What reads and writes one type."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(of)
+    return TypeAdapter(value_type)
 
 
-def dump(of: Any, value: object) -> Any:
+def to_json(value_type: Any, value: object) -> Any:
     """A value of this type as plain JSON content."""
-    return _plain(adapter(of).dump_python(value))  # pydantic's own JSON mode loses the odd bytes of file names
+    return _plain(
+        type_adapter(value_type).dump_python(value)
+    )  # pydantic's own JSON mode loses the odd bytes of file names
 
 
 def _plain(value: object) -> Any:
@@ -61,7 +63,7 @@ def _plain(value: object) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def load(of: Any, content: Any) -> Any:
+def from_json(value_type: Any, content: Any) -> Any:
     """A value of this type from plain JSON content.
 
     Raises:
@@ -70,14 +72,14 @@ def load(of: Any, content: Any) -> Any:
     from pydantic import ValidationError
 
     try:
-        return adapter(of).validate_python(content)
+        return type_adapter(value_type).validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"]))
-        raise Garbled(f"{location or 'the answer'}: {first['msg']}") from None
+        raise MalformedMessage(f"{location or 'the answer'}: {first['msg']}") from None
 
 
-def send(descriptor: int, message: object) -> None:
+def send_message(descriptor: int, message: object) -> None:
     """Write one message whole.
 
     Raises:
@@ -85,25 +87,25 @@ def send(descriptor: int, message: object) -> None:
         ValueError: it is longer than a message may be.
     """
     content = json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    if len(content) > MAX_MESSAGE:
-        raise ValueError(f"{len(content):,} bytes are more than one message may hold ({MAX_MESSAGE:,})")
+    if len(content) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"{len(content):,} bytes are more than one message may hold ({MAX_MESSAGE_BYTES:,})")
     unsent = memoryview(len(content).to_bytes(_LENGTH_BYTES, "big") + content)
     while unsent:
         try:
             unsent = unsent[os.write(descriptor, unsent) :]
         except BrokenPipeError:
-            raise Closed from None
+            raise ConnectionClosed from None
 
 
-class Inlet:
+class MessageReceiver:
     """The messages that come out of a descriptor."""
 
     def __init__(self, descriptor: int) -> None:
-        self._from = descriptor
+        self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
-    def next(self, wait_s: float | None = None) -> dict[str, Any]:
+    def receive(self, wait_s: float | None = None) -> dict[str, Any]:
         """The next message.
 
         Args:
@@ -115,29 +117,29 @@ class Inlet:
             Garbled: it is too long, no JSON object, or stopped in the middle.
         """
         if not self._is_ready(wait_s):
-            raise Late
+            raise MessageTimeout
         deadline = None if wait_s is None else time.monotonic() + max(wait_s, 10.0)
-        length = int.from_bytes(self._exactly(_LENGTH_BYTES, deadline), "big")
-        if length > MAX_MESSAGE:
-            raise Garbled(f"a message of {length:,} bytes")
+        length = int.from_bytes(self._read_exactly(_LENGTH_BYTES, deadline), "big")
+        if length > MAX_MESSAGE_BYTES:
+            raise MalformedMessage(f"a message of {length:,} bytes")
         try:
-            message = json.loads(self._exactly(length, deadline).decode())
+            message = json.loads(self._read_exactly(length, deadline).decode())
         except (ValueError, RecursionError) as error:
-            raise Garbled(f"no JSON ({error})") from None
+            raise MalformedMessage(f"no JSON ({error})") from None
         if not isinstance(message, dict):
-            raise Garbled("no JSON object")
+            raise MalformedMessage("no JSON object")
         return message
 
     def _is_ready(self, wait_s: float | None) -> bool:
         return bool(self._poll.poll(None if wait_s is None else max(0, int(wait_s * 1000))))
 
-    def _exactly(self, length: int, deadline: float | None) -> bytes:
+    def _read_exactly(self, length: int, deadline: float | None) -> bytes:
         data = bytearray()
         while len(data) < length:
             if deadline is not None and not self._is_ready(deadline - time.monotonic()):
-                raise Garbled("a message that stopped in the middle")
-            piece = os.read(self._from, min(length - len(data), 1 << 20))
+                raise MalformedMessage("a message that stopped in the middle")
+            piece = os.read(self._descriptor, min(length - len(data), 1 << 20))
             if not piece:
-                raise Closed
+                raise ConnectionClosed
             data += piece
         return bytes(data)

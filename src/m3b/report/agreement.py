@@ -4,45 +4,53 @@ from __future__ import annotations
 
 from typing import Any
 
-from .frame import Frame, Point, path, rounded, svg, text
-from .gather import as_dict, as_list, number
+from .frame import PlotFrame, Point, make_path, make_svg, make_text, round_to_ticks
+from .gather import as_dict, as_list, to_finite_number
 from .markup import Child, Html, tag
 
 MAX_POINTS = 400
 
 
-def pairs_of(scores: dict[str, Any]) -> list[Point]:
+def read_value_pairs(scores: dict[str, Any]) -> list[Point]:
     """(true, predicted) of the test cases, as far as they are kept."""
     pairs = []
     for pair in as_list(as_dict(scores.get("details")).get("pairs"))[:MAX_POINTS]:
-        values = [number(value) for value in as_list(pair)[:2]]
+        values = [to_finite_number(value) for value in as_list(pair)[:2]]
         if len(values) == 2 and values[0] is not None and values[1] is not None:
             pairs.append((values[0], values[1]))
     return pairs
 
 
-def agreement_charts(scores: dict[str, Any]) -> list[Html]:
+def draw_agreement_charts(scores: dict[str, Any]) -> list[Html]:
     """The two charts; none where there are no numbers."""
-    pairs = pairs_of(scores)
+    pairs = read_value_pairs(scores)
     if len(pairs) < 2:
         return []
     details = as_dict(scores.get("details"))
-    limits = [limit for limit in map(number, as_list(details.get("limits_of_agreement"))) if limit is not None]
+    limits = [
+        limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
+    ]
     quantity = str(details.get("quantity", "number"))
     difference_caption = tag(
         "figcaption", "Difference against the mean of both (Bland-Altman); dashed: bias and limits of agreement"
     )
     return [
-        tag("figure", tag("figcaption", "Predicted against true"), scatter(pairs, quantity)),
-        tag("figure", difference_caption, bland_altman(pairs, number(details.get("bias")), limits, quantity)),
+        tag("figure", tag("figcaption", "Predicted against true"), draw_scatter(pairs, quantity)),
+        tag(
+            "figure",
+            difference_caption,
+            draw_bland_altman(pairs, to_finite_number(details.get("bias")), limits, quantity),
+        ),
     ]
 
 
-def agreement_words(scores: dict[str, Any]) -> list[str]:
+def describe_agreement(scores: dict[str, Any]) -> list[str]:
     """Sentences on bias and intervals."""
     details, sentences = as_dict(scores.get("details")), []
-    bias = number(details.get("bias"))
-    limits = [limit for limit in map(number, as_list(details.get("limits_of_agreement"))) if limit is not None]
+    bias = to_finite_number(details.get("bias"))
+    limits = [
+        limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
+    ]
     if bias is not None and len(limits) == 2:
         sentences.append(
             f"Bias (mean of predicted minus true): {bias:.4g}; limits of agreement (1.96 standard deviations): {limits[0]:.4g} "
@@ -50,7 +58,7 @@ def agreement_words(scores: dict[str, Any]) -> list[str]:
         )
     intervals = as_dict(details.get("intervals"))
     covered_share, nominal_share, mean_width = (
-        number(intervals.get(key)) for key in ("held", "promised", "mean_width")
+        to_finite_number(intervals.get(key)) for key in ("held", "promised", "mean_width")
     )
     if covered_share is not None and nominal_share is not None and mean_width is not None:
         sentences.append(
@@ -61,38 +69,47 @@ def agreement_words(scores: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def _span(values: list[float]) -> tuple[float, float]:
+def _padded_range(values: list[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
-    return rounded(low, high) if high > low else (low - 0.5, high + 0.5)
+    return round_to_ticks(low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _draw_dots(frame: Frame, points: list[Point]) -> list[Child]:
+def _draw_dots(frame: PlotFrame, points: list[Point]) -> list[Child]:
     return [
         tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="3", class_="fill0 dot")
-        for x, y in (frame.at(*point) for point in points)
+        for x, y in (frame.to_pixels(*point) for point in points)
     ]
 
 
-def scatter(pairs: list[Point], quantity: str) -> Html:
+def draw_scatter(pairs: list[Point], quantity: str) -> Html:
     """A dot a case, with the diagonal of perfect answers."""
-    value_range = _span([value for pair in pairs for value in pair])
-    frame = Frame(value_range, value_range, 340, 330)
-    elements: list[Child] = [*frame.axes(f"true {quantity}", "predicted")]
+    value_range = _padded_range([value for pair in pairs for value in pair])
+    frame = PlotFrame(value_range, value_range, 340, 330)
+    elements: list[Child] = [*frame.draw_axes(f"true {quantity}", "predicted")]
     elements.append(
-        path([frame.at(value_range[0], value_range[0]), frame.at(value_range[1], value_range[1])], "reference")
+        make_path(
+            [frame.to_pixels(value_range[0], value_range[0]), frame.to_pixels(value_range[1], value_range[1])],
+            "reference",
+        )
     )
-    return svg(frame.width, frame.height, f"Predicted against true {quantity}", *elements, *_draw_dots(frame, pairs))
+    return make_svg(
+        frame.width, frame.height, f"Predicted against true {quantity}", *elements, *_draw_dots(frame, pairs)
+    )
 
 
-def bland_altman(pairs: list[Point], bias: float | None, limits: list[float], quantity: str) -> Html:
+def draw_bland_altman(pairs: list[Point], bias: float | None, limits: list[float], quantity: str) -> Html:
     """Predicted minus true over the mean of both."""
     points = [((true + predicted) / 2, predicted - true) for true, predicted in pairs]
     reference_values = [*limits, *([bias] if bias is not None else [])]
-    frame = Frame(_span([x for x, _ in points]), _span([*(y for _, y in points), *reference_values]), 340, 330)
-    elements: list[Child] = [*frame.axes(f"mean of both, {quantity}", "predicted minus true")]
+    frame = PlotFrame(
+        _padded_range([x for x, _ in points]), _padded_range([*(y for _, y in points), *reference_values]), 340, 330
+    )
+    elements: list[Child] = [*frame.draw_axes(f"mean of both, {quantity}", "predicted minus true")]
     for value in reference_values:
-        elements.append(path([frame.at(frame.x[0], value), frame.at(frame.x[1], value)], "reference"))
-        elements.append(text(frame.right - 2, frame.at(frame.x[1], value)[1] - 4, f"{value:.3g}", "end"))
-    return svg(
+        elements.append(
+            make_path([frame.to_pixels(frame.x[0], value), frame.to_pixels(frame.x[1], value)], "reference")
+        )
+        elements.append(make_text(frame.right - 2, frame.to_pixels(frame.x[1], value)[1] - 4, f"{value:.3g}", "end"))
+    return make_svg(
         frame.width, frame.height, f"Difference of predicted and true {quantity}", *elements, *_draw_dots(frame, points)
     )

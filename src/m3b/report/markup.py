@@ -27,7 +27,7 @@ def escape(value: object) -> Html:
     return Html(html.escape(text, quote=True))
 
 
-def join(*children: Child) -> Html:
+def join_html(*children: Child) -> Html:
     """Children one after the other."""
     parts: list[str] = []
     for child in children:
@@ -36,7 +36,7 @@ def join(*children: Child) -> Html:
         if isinstance(child, Html):
             parts.append(child)
         elif isinstance(child, list | tuple):
-            parts.append(join(*child))
+            parts.append(join_html(*child))
         else:
             parts.append(escape(child))
     return Html("".join(parts))
@@ -51,7 +51,7 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
     )
     if name in _VOID_ELEMENTS and not children:
         return Html(f"<{name}{attribute_text}/>" if name not in ("meta", "br", "hr") else f"<{name}{attribute_text}>")
-    return Html(f"<{name}{attribute_text}>{join(*children)}</{name}>")
+    return Html(f"<{name}{attribute_text}>{join_html(*children)}</{name}>")
 
 
 def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str = "", numbers: bool = True) -> Html:
@@ -62,11 +62,11 @@ def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str =
         if row
     ]
     header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
-    content = join(tag("caption", caption) if caption else None, header, tag("tbody", *body))
+    content = join_html(tag("caption", caption) if caption else None, header, tag("tbody", *body))
     return tag("div", tag("table", content, class_="numbers" if numbers else None), class_="scroll")
 
 
-def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
+def definition_list(pairs: Iterable[tuple[str, Child]]) -> Html:
     """Name and value pairs, those without a value left out."""
     rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if value not in (None, "", (), [])]
     return tag("dl", *rows, class_="facts") if rows else Html("")
@@ -74,12 +74,12 @@ def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
 
 def section(anchor: str, title: str, *children: Child) -> Html:
     """A headed part of the page, or nothing where there is nothing to show."""
-    content = join(*children)
+    content = join_html(*children)
     if not content.strip():
         return Html("")
     return tag("section", tag("h2", title, id=anchor), content, aria_labelledby=anchor)
 
 
-def section_part(title: str, *children: Child) -> Html:
+def subsection(title: str, *children: Child) -> Html:
     """A part of a section under a heading of its own."""
-    return join(tag("h3", title), *children)
+    return join_html(tag("h3", title), *children)

@@ -6,14 +6,14 @@ import base64
 import hashlib
 from pathlib import Path
 
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
 from . import about, measured
-from .gather import RunFiles, gather
+from .gather import RunFiles, read_run_files
 from .markup import Html, tag
-from .timeline import timeline_section
-from .title import page_title
-from .words import brief, moment, status_words
+from .timeline import render_timeline_section
+from .title import make_page_title
+from .words import describe_status, format_time, shorten
 
 
 def write_report(run_dir: Path) -> Path:
@@ -25,18 +25,18 @@ def write_report(run_dir: Path) -> Path:
     Raises:
         OSError: the folder cannot be written to.
     """
-    page = render(gather(run_dir))
+    page = render_report(read_run_files(run_dir))
     target = run_dir / "report.html"
-    replace_text(target, page, errors="replace")
+    write_text_atomically(target, page, errors="replace")
     return target
 
 
-def render(files: RunFiles) -> str:
+def render_report(files: RunFiles) -> str:
     """The page as text."""
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    title = page_title(files)
+    title = make_page_title(files)
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -46,31 +46,31 @@ def render(files: RunFiles) -> str:
         Html(f"<style>{css}</style>"),
     ]
     sections = [
-        about.request_section(files),
-        measured.measured_section(files),
-        about.data_section(files),
-        about.training_section(files),
-        about.integrity_section(files),
-        about.roles_section(files),
-        timeline_section(files),
-        about.usage_section(files),
-        about.delivered_section(files),
-        about.made_section(files),
-        about.limits_section(files),
+        about.render_request_section(files),
+        measured.render_figures_section(files),
+        about.render_data_section(files),
+        about.render_training_section(files),
+        about.render_integrity_section(files),
+        about.render_roles_section(files),
+        render_timeline_section(files),
+        about.render_usage_section(files),
+        about.render_delivered_section(files),
+        about.render_reproduction_section(files),
+        about.render_limitations_section(files),
     ]
     main = tag("main", *sections)
-    body = tag("body", _header(files, title), main)
+    body = tag("body", _render_header(files, title), main)
     return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
 
 
-def _header(files: RunFiles, title: str) -> Html:
+def _render_header(files: RunFiles, title: str) -> Html:
     result = files.result
-    status = result.get("status") or files.run.get("status")
-    label, tone = status_words(status)
-    reason = result.get("reason") or files.run.get("reason")
-    times = [moment(event.get("at")) for event in files.events[:1] + files.events[-1:]]
+    status = result.get("status") or files.record.get("status")
+    label, tone = describe_status(status)
+    reason = result.get("reason") or files.record.get("reason")
+    times = [format_time(event.get("at")) for event in files.events[:1] + files.events[-1:]]
     period = " – ".join(dict.fromkeys(time for time in times if time))
-    run_name = f"run {brief(files.run.get('id') or files.folder.name, 80)}"
+    run_name = f"run {shorten(files.record.get('id') or files.folder.name, 80)}"
     return tag(
         "header",
         tag(
@@ -80,6 +80,6 @@ def _header(files: RunFiles, title: str) -> Html:
             class_="status",
         ),
         tag("h1", title),
-        tag("p", brief(reason, 1200)) if reason else None,
-        measured.headline(files),
+        tag("p", shorten(reason, 1200)) if reason else None,
+        measured.render_headline(files),
     )

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.models.opened import Example, Examples
+from m3b.models.opened import ExampleCase, ExampleCases
 
-from .markup import Html, facts, join, section, table, tag
-from .words import brief
+from .markup import Html, definition_list, join_html, section, table, tag
+from .words import shorten
 
-MAX_PNG = 4 * 2**20
-MOST_COLOURS = 40
-STYLE = (
+MAX_PNG_CHARS = 4 * 2**20
+MAX_LEGEND_ENTRIES = 40
+EXTRA_STYLE = (
     ".legend{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;padding:0}"
     ".cases{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:18px;align-items:start}"
     ".cases figure{margin:0;max-width:560px}.cases figcaption{overflow-wrap:anywhere}td{overflow-wrap:anywhere}"
@@ -26,14 +26,14 @@ STYLE = (
 )
 
 
-def plan_page(request: str, plan: Mapping[str, Any], drawn: Examples | None = None) -> str:
+def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: ExampleCases | None = None) -> str:
     """The page as text. Its pictures are patient data: for the machine on which it was made.
 
     Args:
         plan: `task`, `readings` (best first), `insufficient`, and `counted` of the best.
         drawn: examples as `m3b.models.examples` draws them; they come from a sandbox and are not trusted.
     """
-    css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + STYLE
+    css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + EXTRA_STYLE
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = [
@@ -44,22 +44,22 @@ def plan_page(request: str, plan: Mapping[str, Any], drawn: Examples | None = No
         tag("title", "How the data is read - m3b"),
         Html(f"<style>{css}</style>"),
     ]
-    proposals = list(plan.get("readings") or ())
+    proposals = list(page_facts.get("readings") or ())
     best = proposals[0] if proposals else {}
     main = tag(
         "main",
-        _reading(plan, best),
-        _examples(drawn) if drawn else None,
-        _render_accounting(plan.get("counted") or {}),
-        _others(proposals[1:]),
-        _spec(best),
+        _render_proposal(page_facts, best),
+        _render_examples(examples) if examples else None,
+        _render_accounting(page_facts.get("counted") or {}),
+        _render_rivals(proposals[1:]),
+        _render_manifest_json(best),
     )
-    title = tag("header", tag("h1", "How the data is read"), tag("blockquote", brief(request, 2000)))
+    title = tag("header", tag("h1", "How the data is read"), tag("blockquote", shorten(request, 2000)))
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', title, main), lang='en')}\n"
 
 
-def _reading(plan: Mapping[str, Any], best: Mapping[str, Any]) -> Html:
-    counts = plan.get("counted") or {}
+def _render_proposal(page_facts: Mapping[str, Any], best: Mapping[str, Any]) -> Html:
+    counts = page_facts.get("counted") or {}
     patients_known = counts.get("patients") == "known"
     grouped_by = str(counts.get("grouped_by") or "")
     patients_text = (
@@ -74,38 +74,40 @@ def _reading(plan: Mapping[str, Any], best: Mapping[str, Any]) -> Html:
     if counts and not patients_known and grouped_by:
         patients_text += f" (kept together by {grouped_by})"
     pairs = [
-        ("Task", plan.get("task")), ("Score", best.get("score")),
+        ("Task", page_facts.get("task")), ("Score", best.get("score")),
         ("Cases for training", counts.get("train")), ("Cases for testing", counts.get("test")), ("Patients", patients_text),
     ]  # fmt: skip
-    fact_rows = [(name, brief(value, 400)) for name, value in pairs if value not in (None, "")]
-    items = [tag("li", brief(sentence, 400)) for sentence in best.get("evidence") or ()]
+    fact_rows = [(name, shorten(value, 400)) for name, value in pairs if value not in (None, "")]
+    items = [tag("li", shorten(sentence, 400)) for sentence in best.get("evidence") or ()]
     doubts = [
-        tag("li", tag("span", "doubt", class_="badge warn"), " ", brief(sentence, 400))
+        tag("li", tag("span", "doubt", class_="badge warn"), " ", shorten(sentence, 400))
         for sentence in best.get("doubts") or ()
     ]
-    question = plan.get("insufficient")
+    question = page_facts.get("insufficient")
     open_question = (
-        tag("p", tag("span", "To be decided", class_="badge bad"), " ", brief(question, 1000)) if question else None
+        tag("p", tag("span", "To be decided", class_="badge bad"), " ", shorten(question, 1000)) if question else None
     )
     evidence_list = tag("ul", *items, *doubts) if items or doubts else None
-    title = tag("p", tag("strong", brief(best["title"], 400))) if best.get("title") else None
-    return section("reading", "Reading", open_question, title, facts(fact_rows), evidence_list)
+    title = tag("p", tag("strong", shorten(best["title"], 400))) if best.get("title") else None
+    return section("reading", "Reading", open_question, title, definition_list(fact_rows), evidence_list)
 
 
-def _examples(drawn: Examples) -> Html:
-    figures = [_figure(example) for example in drawn.cases]
+def _render_examples(examples: ExampleCases) -> Html:
+    figures = [_render_example(example) for example in examples.cases]
     note = tag("p", "Pictures of patients: this page is for the machine on which it was made.", class_="quiet")
     grid = tag("div", *figures, class_="cases")
-    return section("examples", "Examples", note, _legend(drawn.legend), grid) if figures else Html("")
+    return section("examples", "Examples", note, _render_legend(examples.legend), grid) if figures else Html("")
 
 
-def _legend(colours: Sequence[tuple[str, str]]) -> Html | None:
+def _render_legend(colours: Sequence[tuple[str, str]]) -> Html | None:
     """What colour each class is drawn in; of very many the first."""
     entries = [
-        tag("li", _draw_swatch(colour), " ", brief(name, 80))
-        for name, colour in colours[:MOST_COLOURS] if re.fullmatch("#[0-9a-f]{6}", colour)
+        tag("li", _draw_swatch(colour), " ", shorten(name, 80))
+        for name, colour in colours[:MAX_LEGEND_ENTRIES] if re.fullmatch("#[0-9a-f]{6}", colour)
     ]  # fmt: skip
-    truncation_note = [tag("li", f"and {len(colours) - MOST_COLOURS} more")] if len(colours) > MOST_COLOURS else []
+    truncation_note = (
+        [tag("li", f"and {len(colours) - MAX_LEGEND_ENTRIES} more")] if len(colours) > MAX_LEGEND_ENTRIES else []
+    )
     return tag("ul", *entries, *truncation_note, class_="legend") if entries else None
 
 
@@ -113,18 +115,20 @@ def _draw_swatch(colour: str) -> Html:
     return tag("svg", tag("rect", width=12, height=12, fill=colour), width=12, height=12, aria_hidden="true")
 
 
-def _figure(one: Example) -> Html:
-    caption = " · ".join(brief(text, 200) for text in (one.side, one.labels, one.name) if text)
-    if is_png(one.png):
-        picture = tag("img", src=f"data:image/png;base64,{one.png}", alt=caption)
+def _render_example(example: ExampleCase) -> Html:
+    caption = " · ".join(shorten(text, 200) for text in (example.split, example.labels, example.name) if text)
+    if is_png(example.png):
+        picture = tag("img", src=f"data:image/png;base64,{example.png}", alt=caption)
     else:
-        picture = tag("p", brief(one.error or "not drawn", 300), class_="quiet")
-    return tag("figure", picture, tag("figcaption", caption), tag("pre", brief(one.text, 700)) if one.text else None)
+        picture = tag("p", shorten(example.error or "not drawn", 300), class_="quiet")
+    return tag(
+        "figure", picture, tag("figcaption", caption), tag("pre", shorten(example.text, 700)) if example.text else None
+    )
 
 
 def is_png(text: Any) -> bool:
     """Whether a text is the base64 of a PNG file."""
-    if not isinstance(text, str) or len(text) > MAX_PNG:
+    if not isinstance(text, str) or len(text) > MAX_PNG_CHARS:
         return False
     try:
         return base64.b64decode(text, validate=True).startswith(b"\x89PNG\r\n\x1a\n")
@@ -138,35 +142,35 @@ def _render_accounting(counts: Mapping[str, Any]) -> Html:
     excluded_rows = [
         (
             f"{entry['files']:,}",
-            f"left out: {brief(entry['reason'], 300)}",
-            ", ".join(brief(example, 80) for example in entry["examples"][:3]),
+            f"left out: {shorten(entry['reason'], 300)}",
+            ", ".join(shorten(example, 80) for example in entry["examples"][:3]),
         )
         for entry in accounting.get("left_out") or ()
     ]
     rows = [*((*entry, "") for entry in used_rows), *excluded_rows]
-    notes = tag("ul", *(tag("li", brief(note, 400)) for note in counts["notes"])) if counts.get("notes") else None
+    notes = tag("ul", *(tag("li", shorten(note, 400)) for note in counts["notes"])) if counts.get("notes") else None
     file_table = table(("Files", "What became of them", "Such as"), rows, numbers=False) if rows else None
     return section("files", "Every file", file_table, notes)
 
 
-def _others(readings: Sequence[Mapping[str, Any]]) -> Html:
+def _render_rivals(proposals: Sequence[Mapping[str, Any]]) -> Html:
     items = [
-        join(
-            tag("h3", f"{brief(proposal.get('title'), 300)} (score {proposal.get('score')})"),
+        join_html(
+            tag("h3", f"{shorten(proposal.get('title'), 300)} (score {proposal.get('score')})"),
             tag(
                 "ul",
                 *(
-                    tag("li", brief(text, 300))
+                    tag("li", shorten(text, 300))
                     for text in (*(proposal.get("evidence") or ()), *(proposal.get("doubts") or ()))
                 ),
             ),
         )
-        for proposal in readings
+        for proposal in proposals
     ]
     return section("others", "Readings that were not taken", *items) if items else Html("")
 
 
-def _spec(best: Mapping[str, Any]) -> Html:
+def _render_manifest_json(best: Mapping[str, Any]) -> Html:
     if not best.get("spec"):
         return Html("")
     text = json.dumps(best["spec"], indent=1, ensure_ascii=False)

@@ -6,29 +6,29 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from m3b.agents.artifacts import KINDS
+from m3b.agents.artifacts import ARTIFACT_CLASSES
 
-from .gather import RunFiles, as_dict, as_list, number
+from .gather import RunFiles, as_dict, as_list, to_finite_number
 from .markup import Html, section, tag
-from .words import brief, duration, head_tail, moment
+from .words import cut_middle, format_duration, format_time, shorten
 
 MAX_EVENTS = 1500
 _DESCRIPTIVE_ARGUMENTS = ("command", "path", "paths", "source", "job", "folder", "files", "destination")
 
 
-def timeline_section(files: RunFiles) -> Html:
+def render_timeline_section(files: RunFiles) -> Html:
     """All events, grouped by the role at work."""
-    results_by_call = _answers(files.events)
+    results_by_call = _match_results(files.events)
     groups: list[tuple[Any, list[Html]]] = []
     for position, event in enumerate(files.events[:MAX_EVENTS]):
-        item = _event(event, results_by_call.get(position))
+        item = _render_event(event, results_by_call.get(position))
         if not item:
             continue
         role = event.get("role") or ""
         if not groups or groups[-1][0] != role:
             groups.append((role, []))
         groups[-1][1].append(item)
-    role_groups = [_group(files.title(role), items) for role, items in groups]
+    role_groups = [_render_role_group(files.get_role_title(role), items) for role, items in groups]
     hidden_count = len(files.events) - MAX_EVENTS
     truncation_note = (
         tag("p", f"{hidden_count:,} more events are in journal.jsonl.", class_="quiet") if hidden_count > 0 else None
@@ -36,7 +36,7 @@ def timeline_section(files: RunFiles) -> Html:
     return section("timeline", "Timeline", *role_groups, truncation_note)
 
 
-def _answers(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def _match_results(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """The result of each call, by the call's place: the next one of the same role with the same id.
 
     An id alone says little: every role of the rules begins with `rules-0`, and servers count anew in each conversation.
@@ -52,7 +52,7 @@ def _answers(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return results_by_call
 
 
-def _group(title: str, items: list[Html]) -> Html:
+def _render_role_group(title: str, items: list[Html]) -> Html:
     if not title:
         return tag("ol", *items, class_="events")
     steps = f"{len(items)} step{'s' if len(items) != 1 else ''}"
@@ -60,15 +60,15 @@ def _group(title: str, items: list[Html]) -> Html:
     return tag("details", summary, tag("ol", *items, class_="events"), class_="role")
 
 
-def _event(event: dict[str, Any], answer: dict[str, Any] | None) -> Html | None:
+def _render_event(event: dict[str, Any], result: dict[str, Any] | None) -> Html | None:
     kind, data = event.get("kind"), as_dict(event.get("data"))
-    time_text = moment(event.get("at"))
+    time_text = format_time(event.get("at"))
     if kind == "call":
-        return _call(event, data, answer, time_text)
+        return _render_call(event, data, result, time_text)
     if kind == "reply":
         text = data.get("text")
         return (
-            _line("says", tag("pre", head_tail(text.strip())), time_text)
+            _render_line("says", tag("pre", cut_middle(text.strip())), time_text)
             if isinstance(text, str) and text.strip()
             else None
         )
@@ -76,62 +76,66 @@ def _event(event: dict[str, Any], answer: dict[str, Any] | None) -> Html | None:
         accepted = bool(data.get("accepted"))
         badge = tag("span", "Accepted" if accepted else "Sent back", class_=f"badge {'good' if accepted else 'warn'}")
         faults = [
-            tag("li", brief(text, 600)) for text in (*as_list(data.get("faults")), *as_list(data.get("warnings")))
+            tag("li", shorten(text, 600)) for text in (*as_list(data.get("faults")), *as_list(data.get("warnings")))
         ]
-        return _line("check", Html(badge + (tag("ul", *faults) if faults else "")), time_text)
+        return _render_line("check", Html(badge + (tag("ul", *faults) if faults else "")), time_text)
     if kind == "artifact":
-        return _line("artifact", _artifact(data), time_text)
+        return _render_line("artifact", _render_artifact(data), time_text)
     if kind == "delivered":
         files = len(as_dict(data.get("hashes")))
-        return _line("delivered", tag("span", f"{files:,} files; the journal holds the SHA-256 of each"), time_text)
+        return _render_line(
+            "delivered", tag("span", f"{files:,} files; the journal holds the SHA-256 of each"), time_text
+        )
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
         return None  # shown with its call, or of no interest afterwards
     candidates = (data.get(key) for key in ("text", "reason", "request", "artifact", "name", "status"))
     text = next((value for value in candidates if value), None)
-    summary = brief(text, 600) if text else (brief(data, 300) if data else "")
-    return _line(str(kind).replace("_", " "), tag("span", summary), time_text)
+    summary = shorten(text, 600) if text else (shorten(data, 300) if data else "")
+    return _render_line(str(kind).replace("_", " "), tag("span", summary), time_text)
 
 
-def _artifact(data: dict[str, Any]) -> Html:
+def _render_artifact(data: dict[str, Any]) -> Html:
     """What was handed over: of a user's own stage, whose artifact stands nowhere else on the page, all of it."""
     name = str(data.get("artifact", ""))
-    name_tag = tag("span", brief(name, 600))
-    if name in KINDS:
+    name_tag = tag("span", shorten(name, 600))
+    if name in ARTIFACT_CLASSES:
         return name_tag
     value = json.dumps(data.get("value"), indent=1, ensure_ascii=False, default=str)
-    return Html(name_tag + tag("pre", head_tail(value)))
+    return Html(name_tag + tag("pre", cut_middle(value)))
 
 
-def _line(what: str, body: Html, at: str) -> Html:
-    return tag("li", tag("span", what, class_="kind", title=at or None), tag("div", body))
+def _render_line(label: str, body: Html, time_text: str) -> Html:
+    return tag("li", tag("span", label, class_="kind", title=time_text or None), tag("div", body))
 
 
-def _call(event: dict[str, Any], data: dict[str, Any], answer: dict[str, Any] | None, at: str) -> Html:
+def _render_call(event: dict[str, Any], data: dict[str, Any], result: dict[str, Any] | None, time_text: str) -> Html:
     arguments = as_dict(data.get("arguments"))
-    outcome = as_dict(answer.get("data")) if answer else {}
+    outcome = as_dict(result.get("data")) if result else {}
     main_argument = next((arguments[key] for key in _DESCRIPTIVE_ARGUMENTS if arguments.get(key)), "")
-    start, end = number(event.get("at")), number(answer.get("at")) if answer else None
-    duration_text = duration(end - start) if start is not None and end is not None else ""
+    start, end = to_finite_number(event.get("at")), to_finite_number(result.get("at")) if result else None
+    duration_text = format_duration(end - start) if start is not None and end is not None else ""
     has_failed = bool(outcome.get("is_error"))
     status_badge = (
         tag("span", "error", class_="badge bad")
         if has_failed
-        else (None if answer else tag("span", "no answer", class_="badge warn"))
+        else (None if result else tag("span", "no answer", class_="badge warn"))
     )
     text = outcome.get("text")
     summary = tag(
         "summary",
-        tag("code", brief(data.get("name", ""), 60)),
+        tag("code", shorten(data.get("name", ""), 60)),
         " ",
-        brief(main_argument, 100) if main_argument else None,
+        shorten(main_argument, 100) if main_argument else None,
         " ",
         tag("span", duration_text, class_="quiet"),
         " ",
         status_badge,
     )
     arguments_json = json.dumps(arguments, indent=1, ensure_ascii=False, default=str)
-    readable = head_tail(arguments_json.replace("\\n", "\n"), 1500, 300)
-    result_parts = [tag("h4", "Result"), tag("pre", head_tail(text))] if isinstance(text, str) and text else []
+    readable = cut_middle(arguments_json.replace("\\n", "\n"), 1500, 300)
+    result_parts = [tag("h4", "Result"), tag("pre", cut_middle(text))] if isinstance(text, str) and text else []
     content = tag("details", summary, tag("h4", "Arguments"), tag("pre", readable), *result_parts)
     action_number = data.get("action")
-    return _line(f"action {action_number}" if number(action_number) is not None else "action", content, at)
+    return _render_line(
+        f"action {action_number}" if to_finite_number(action_number) is not None else "action", content, time_text
+    )

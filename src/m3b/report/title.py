@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 from .gather import RunFiles, as_dict, as_list
-from .words import brief
+from .words import shorten
 
-MAX_NAMED = 4
+MAX_NAMED_CLASSES = 4
 """So many classes are named in a title."""
 
 
-def page_title(files: RunFiles) -> str:
+def make_page_title(files: RunFiles) -> str:
     """`Classifier of clear or opacity, made from chest-xrays`; of a run without a model its request."""
     task = files.result.get("task")
-    if not files.delivered or not isinstance(task, str):
-        request = files.run.get("request") or files.result.get("request")
-        return f"Asked for: {brief(request, 160)}" if request else "A run of m3b"
-    prefix, last_separator = _words(task)
-    class_list = _named(classes(files), last_separator) if prefix.endswith(" of") else ""
+    if not files.delivered_files or not isinstance(task, str):
+        request = files.record.get("request") or files.result.get("request")
+        return f"Asked for: {shorten(request, 160)}" if request else "A run of m3b"
+    prefix, last_separator = _title_words_of(task)
+    class_list = _join_names(list_class_names(files), last_separator) if prefix.endswith(" of") else ""
     data = files.result.get("data_card")
     subject = f"{prefix} {class_list}" if class_list else prefix.removesuffix(" of")
-    return f"{subject}, made from {brief(data, 60)}" if data else subject
+    return f"{subject}, made from {shorten(data, 60)}" if data else subject
 
 
-def _words(task: str) -> tuple[str, str]:
+def _title_words_of(task: str) -> tuple[str, str]:
     """What a model of a task is called, and what stands before its last class."""
-    from m3b.tasks import family, names
+    from m3b.tasks import get_family, names
 
     if task not in names():
         return "Model of", " and "
-    task_family = family(task)
-    return task_family.built, task_family.classes_joined
+    task_family = get_family(task)
+    return task_family.title_prefix, task_family.class_separator
 
 
-def classes(files: RunFiles) -> list[str]:
+def list_class_names(files: RunFiles) -> list[str]:
     """The class names: of the figures, else of the audit's counts."""
     scored_classes = as_list(files.scores.get("classes"))
     class_counts = as_dict(as_dict(files.audit.get("counts")).get("train"))
-    return [brief(name, 40) for name in scored_classes or class_counts]
+    return [shorten(name, 40) for name in scored_classes or class_counts]
 
 
-def _named(names: list[str], last: str) -> str:
+def _join_names(names: list[str], last_separator: str) -> str:
     """`a, b and c`, or `a, b, c and 9 more`."""
-    if len(names) > MAX_NAMED + 1:
-        return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
-    return last.join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    if len(names) > MAX_NAMED_CLASSES + 1:
+        return f"{', '.join(names[:MAX_NAMED_CLASSES])} and {len(names) - MAX_NAMED_CLASSES} more"
+    return last_separator.join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -6,9 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from .gather import number
+from .gather import to_finite_number
 
-STATUS = {
+STATUS_LABELS = {
     "completed": ("Completed", "good"),
     "below_range": ("Model not accepted", "warn"),
     "no_dataset": ("No fitting data set", "warn"),
@@ -19,7 +19,7 @@ STATUS = {
     "running": ("Still running", "calm"),
 }
 
-METRIC = {
+METRIC_NAMES = {
     "auroc": "AUROC",
     "balanced_accuracy": "Balanced accuracy",
     "accuracy": "Accuracy",
@@ -66,48 +66,52 @@ METRIC = {
 }
 
 
-def status_words(status: Any) -> tuple[str, str]:
+def describe_status(status: Any) -> tuple[str, str]:
     """Label and tone of a status."""
-    if isinstance(status, str) and status in STATUS:
-        return STATUS[status]
+    if isinstance(status, str) and status in STATUS_LABELS:
+        return STATUS_LABELS[status]
     return (str(status) if status else "No result yet", "calm")
 
 
-DISTANCE = {"mm": "mm", "px": "pixels", "mixed": "mm or pixels"}
+DISTANCE_UNITS = {"mm": "mm", "px": "pixels", "mixed": "mm or pixels"}
 """What a distance is in: images without a spacing have no millimetres."""
 
 
-def metric_name(name: Any, unit: Any = None) -> str:
+def format_metric_name(name: Any, unit: Any = None) -> str:
     """A metric as a table shows it.
 
     Args:
         unit: of distances, a key of `DISTANCE`; anything else names none.
     """
-    if name == "hd95" and isinstance(unit, str) and unit in DISTANCE:
-        return f"HD95, {DISTANCE[unit]} (less is better)"
-    return METRIC.get(name, name) if isinstance(name, str) else str(name)
+    if name == "hd95" and isinstance(unit, str) and unit in DISTANCE_UNITS:
+        return f"HD95, {DISTANCE_UNITS[unit]} (less is better)"
+    return METRIC_NAMES.get(name, name) if isinstance(name, str) else str(name)
 
 
-def figure(value: Any) -> str:
+def format_figure(value: Any) -> str:
     """Three decimals, or a dash."""
-    finite = number(value)
+    finite = to_finite_number(value)
     return "–" if finite is None else f"{finite:.3f}"
 
 
-def span(low: Any, high: Any) -> str:
+def format_interval(low: Any, high: Any) -> str:
     """An interval, or a dash."""
-    return "–" if number(low) is None or number(high) is None else f"{figure(low)} to {figure(high)}"
+    return (
+        "–"
+        if to_finite_number(low) is None or to_finite_number(high) is None
+        else f"{format_figure(low)} to {format_figure(high)}"
+    )
 
 
-def count(value: Any) -> str:
+def format_count(value: Any) -> str:
     """A whole number with separators, or a dash."""
-    finite = number(value)
+    finite = to_finite_number(value)
     return "–" if finite is None else f"{finite:,.0f}"
 
 
-def duration(seconds: Any) -> str:
+def format_duration(seconds: Any) -> str:
     """`4.2 s`, `3 min 12 s`, `2 h 5 min`; a dash where unknown."""
-    finite = number(seconds)
+    finite = to_finite_number(seconds)
     if finite is None or finite < 0:
         return "–"
     if finite < 60:
@@ -116,9 +120,9 @@ def duration(seconds: Any) -> str:
     return f"{minutes} min {remaining_seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def size(number_of_bytes: int) -> str:
+def format_size(byte_count: int) -> str:
     """`1.5 MB` and the like."""
-    value = float(number_of_bytes)
+    value = float(byte_count)
     for unit in ("B", "kB", "MB"):
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -126,23 +130,23 @@ def size(number_of_bytes: int) -> str:
     return f"{value:.1f} GB"
 
 
-def moment(at: Any) -> str:
+def format_time(timestamp: Any) -> str:
     """Seconds since the epoch as a UTC time; empty where unknown."""
-    finite = number(at)
+    finite = to_finite_number(timestamp)
     if finite is None or not 0 < finite < 32_503_680_000:
         return ""
     return datetime.fromtimestamp(finite, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def brief(value: Any, limit: int = 160) -> str:
+def shorten(value: Any, max_chars: int = 160) -> str:
     """A value on one line, cut at the end."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, default=str)
     text = " ".join(value.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-def head_tail(text: str, head: int = 1200, tail: int = 800) -> str:
+def cut_middle(text: str, head: int = 1200, tail: int = 800) -> str:
     """A long text with its middle left out."""
     if len(text) <= head + tail + 40:
         return text

@@ -10,47 +10,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.folds import Predict
-from m3b.agents.checks.frozen import freeze
-from m3b.agents.checks.index import AUDIT, check_index
-from m3b.agents.checks.integrity import fingerprint, integrity, save_hashes, sha256
-from m3b.agents.checks.locked import digest_made, lock, made_files
-from m3b.agents.checks.model import FOLDER, Baseline, MeasuredTest, check_model, take
+from m3b.agents.checks.folds import PredictCases
+from m3b.agents.checks.frozen import freeze_index
+from m3b.agents.checks.index import AUDIT_FILE, check_index
+from m3b.agents.checks.integrity import check_integrity, fingerprint_folder, save_hashes, sha256_or_missing
+from m3b.agents.checks.locked import digest_derived_files, list_derived_files, lock_index
+from m3b.agents.checks.model import (
+    DELIVERABLE_FOLDER,
+    LockedTestResult,
+    PredictBaseline,
+    check_model,
+    freeze_deliverable,
+)
 from m3b.agents.loop import Emit
-from m3b.agents.verdict import Verdict, rejected
+from m3b.agents.verdict import CheckResult, reject
 from m3b.data import kinds
 from m3b.data.audit_common import told_patients
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
-from m3b.events import Audited, Noted, Output, StageBegun
-from m3b.models.opened import DRAW, ToDraw
+from m3b.events import IndexAudited, NoteAdded, ScriptOutput, StepStarted
+from m3b.models.opened import DRAW_EXAMPLES_JOB, ExamplesRequest
 from m3b.reader import Reader
-from m3b.report.plan_page import plan_page
-from m3b.run.folder import Run
-from m3b.run.leftovers import FROZEN
-from m3b.run.origin import SCRIPT
-from m3b.run.packaging import PREDICTIONS, acceptable_range, keep_trial
-from m3b.run.readings import Readings
+from m3b.report.plan_page import render_manifest_page
+from m3b.run.folder import RunFolder
+from m3b.run.leftovers import FROZEN_FOLDER
+from m3b.run.origin import ORIGIN_SCRIPT
+from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
+from m3b.run.readings import RunManifests
 from m3b.summaries import AuditSummary
-from m3b.untrusted import remove_tree, write_whole
-from m3b.writing import rename, replace_text
+from m3b.untrusted import remove_tree, write_atomic
+from m3b.writing import rename_durably, write_text_atomically
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.run.labelling import Labelling
+    from m3b.run.labelling import MaskLabelling
 
-MAX_GROUPING = 200
+MAX_GROUPING_CHARS = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
-INDEX = "index"
+FROZEN_INDEX_FOLDER = "index"
 """Below `FROZEN`: an index that is looked at."""
-PAGE, READING, NEAREST = "reading.html", "reading.json", "reading-proposed.json"
+PLAN_PAGE_FILE, MANIFEST_FILE, PROPOSED_MANIFEST_FILE = "reading.html", "reading.json", "reading-proposed.json"
 """The page of the run folder that shows how the data was read; the reading that the accepted index was made from, as JSON to
 edit; and where a script made the index, so that there is none, the best that was proposed."""
 
 
-class Inspector:
+class ArtifactValidator:
     """The checks that need more than the working directory.
 
     Args:
@@ -67,171 +73,191 @@ class Inspector:
 
     def __init__(
         self,
-        run: Run,
-        predict: Predict,
-        baseline: Baseline,
-        reader: Callable[[], Reader],
+        run: RunFolder,
+        predict: PredictCases,
+        predict_baseline: PredictBaseline,
+        get_reader: Callable[[], Reader],
         emit: Emit,
-        readings: Readings,
+        manifests: RunManifests,
         *,
-        confined: bool,
-        raw_roots: Mapping[str, Path],
+        is_confined: bool,
+        raw_folders: Mapping[str, Path],
         request: str = "",
-        labelling: Labelling | None = None,
+        labelling: MaskLabelling | None = None,
     ) -> None:
-        self.run, self.predict, self.baseline, self.reader = run, predict, baseline, reader
-        self.emit, self.raw_roots = emit, raw_roots
-        self.readings, self.request, self.labelling = readings, request, labelling
-        self.raw = ""
-        self._use_change_times = not confined
-        self._last: tuple[Mapping[str, str], Verdict] | None = None
+        self.run, self.predict, self.predict_baseline, self.get_reader = run, predict, predict_baseline, get_reader
+        self.emit, self.raw_folders = emit, raw_folders
+        self.manifests, self.request, self.labelling = manifests, request, labelling
+        self.raw_fingerprint = ""
+        self._use_change_times = not is_confined
+        self._last_accepted: tuple[Mapping[str, str], CheckResult] | None = None
 
-    def watch(self, card: Card) -> None:
+    def record_raw_fingerprint(self, card: Card) -> None:
         """Remember what the raw data looks like before any script has run."""
         file = self.run.locked / "raw.json"
-        stored = _kept(file)
+        stored = _read_raw_record(file)
         if stored:
-            self.raw, self._use_change_times = str(stored["fingerprint"]), bool(stored.get("change_times", True))
+            self.raw_fingerprint, self._use_change_times = (
+                str(stored["fingerprint"]),
+                bool(stored.get("change_times", True)),
+            )
         elif card.path:
-            self.raw = self.raw_now(card)
-            replace_text(file, json.dumps({"fingerprint": self.raw, "change_times": self._use_change_times}))
+            self.raw_fingerprint = self.fingerprint_raw_data(card)
+            write_text_atomically(
+                file, json.dumps({"fingerprint": self.raw_fingerprint, "change_times": self._use_change_times})
+            )
 
-    def raw_now(self, card: Card) -> str:
+    def fingerprint_raw_data(self, card: Card) -> str:
         """What the raw data looks like now, told as it was told at the start."""
-        return fingerprint(card.path, change_times=self._use_change_times) if card.path else ""
+        return fingerprint_folder(card.path, change_times=self._use_change_times) if card.path else ""
 
-    def check_index(self, selection: Selection, card: Card, said: str) -> Verdict:
+    def check_index(self, selection: Selection, card: Card, closing_text: str) -> CheckResult:
         """Execute the reading that was handed over, if one was; freeze what is there, look at the copy, and lock that
         very copy if it is accepted."""
         try:
-            return self._check_index(selection, card, said)
+            return self._check_index(selection, card, closing_text)
         finally:
-            remove_tree(self.run.folder / FROZEN / INDEX)
+            remove_tree(self.run.path / FROZEN_FOLDER / FROZEN_INDEX_FOLDER)
 
-    def _check_index(self, selection: Selection, card: Card, closing_text: str) -> Verdict:
+    def _check_index(self, selection: Selection, card: Card, closing_text: str) -> CheckResult:
         if self.labelling is not None:
-            self.labelling.settle()
-        if rejection := self.readings.execute(selection, card):
+            self.labelling.restore_mask_list()
+        if rejection := self.manifests.execute_manifest(selection, card):
             return rejection
-        self.emit(StageBegun("auditing the data"))
-        on_progress = lambda done, total: self.emit(Output(0, f"audit: {done} of {total} images"))  # noqa: E731
-        frozen = self.run.folder / FROZEN / INDEX
+        self.emit(StepStarted("auditing the data"))
+        on_progress = lambda done, total: self.emit(ScriptOutput(0, f"audit: {done} of {total} images"))  # noqa: E731
+        frozen = self.run.path / FROZEN_FOLDER / FROZEN_INDEX_FOLDER
         try:
-            notes = freeze(self.run.work, frozen, self.raw_roots, selection.task)
+            notes = freeze_index(self.run.work, frozen, self.raw_folders, selection.task)
         except DataError as error:
-            return rejected(str(error))
+            return reject(str(error))
         check_result = check_index(
-            frozen, selection, request=self.request, said=closing_text, tick=on_progress, reader=self.reader()
+            frozen,
+            selection,
+            request=self.request,
+            closing_text=closing_text,
+            on_progress=on_progress,
+            reader=self.get_reader(),
         )
         self._publish_audit(frozen)
-        if not check_result.accepted:
+        if not check_result.is_accepted:
             return check_result
         index = read_index(frozen, selection.task)
-        if rejection := self.readings.compare(selection, card, index, frozen, closing_text):
+        if rejection := self.manifests.compare_with_data(selection, card, index, frozen, closing_text):
             return rejection
         if shared_files_problem := _find_shared_files(frozen, selection.task):
-            return rejected(shared_files_problem)
+            return reject(shared_files_problem)
         if self.labelling is not None and (
-            labelling_problem := self.labelling.refused(index, frozen, scripted=self.readings.origin == SCRIPT)
+            labelling_problem := self.labelling.find_prompted_test_mask(
+                index, frozen, is_scripted=self.manifests.origin == ORIGIN_SCRIPT
+            )
         ):
-            return rejected(labelling_problem)
+            return reject(labelling_problem)
         for note in notes:
-            self.emit(Noted(note))
-        hashes = lock(frozen, self.run.locked, selection.task)
-        save_hashes(self.run.locked, hashes, self.raw)
+            self.emit(NoteAdded(note))
+        hashes = lock_index(frozen, self.run.locked, selection.task)
+        save_hashes(self.run.locked, hashes, self.raw_fingerprint)
         provenance = (
-            *self.readings.told(closing_text),
-            *(self.labelling.told(index) if self.labelling is not None else ()),
+            *self.manifests.describe(closing_text),
+            *(self.labelling.describe_masks(index) if self.labelling is not None else ()),
         )
         for line in provenance:
-            self.emit(Noted(line))
+            self.emit(NoteAdded(line))
         all_notes = (*check_result.artifact.notes, *provenance)
-        grouped_by = str(self.readings.facts.get("grouped_by", ""))[:MAX_GROUPING]
+        grouped_by = str(self.manifests.facts.get("grouped_by", ""))[:MAX_GROUPING_CHARS]
         artifact = replace(
             check_result.artifact,
             hashes=hashes,
             notes=all_notes,
             grouped_by=grouped_by,
-            origin=self.readings.origin,
+            origin=self.manifests.origin,
             read=provenance,
-            weak=self.readings.weak(),
+            weak=self.manifests.get_review_reason(),
         )
         self._write_plan_page(selection)
         return replace(check_result, artifact=artifact)
 
-    def read_again(self, selection: Selection, card: Card, given: Given) -> Verdict:
+    def recheck_index(self, selection: Selection, card: Card, overrides: Given) -> CheckResult:
         """The index as another reading makes it, locked in place of the one at hand; where that is not accepted, the one
         at hand stays."""
-        audit_file, previous_overrides = self.run.folder / AUDIT, self.readings.given
+        audit_file, previous_overrides = self.run.path / AUDIT_FILE, self.manifests.overrides
         previous_audit = audit_file.read_bytes() if audit_file.is_file() else None
-        self.readings.given = given
+        self.manifests.overrides = overrides
         check_result = self.check_index(selection, card, "")
-        if not check_result.accepted:
-            self.readings.given = previous_overrides
+        if not check_result.is_accepted:
+            self.manifests.overrides = previous_overrides
             if previous_audit is not None:
                 audit_file.write_bytes(previous_audit)
                 audit_values = json.loads(previous_audit)
-                self.emit(_audited(audit_values))
+                self.emit(_make_audit_event(audit_values))
         return check_result
 
     def _write_plan_page(self, selection: Selection) -> None:
         """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
         try:
-            examples = self.reader().ask(DRAW, ToDraw(self.run.locked, selection.task))
+            examples = self.get_reader().run_job(DRAW_EXAMPLES_JOB, ExamplesRequest(self.run.locked, selection.task))
         except DataError:
             examples = None
-        proposals = self.readings.shown()
-        page_facts = {"task": selection.task, "readings": proposals, "counted": self.readings.facts}
-        _write_manifest_files(self.run.folder, self.readings.facts.get("spec"), proposals)
-        replace_text(self.run.folder / PAGE, plan_page(self.request, page_facts, examples), errors="replace")
-        self.emit(Noted(f"How the data is read, with examples: {self.run.folder / PAGE} (shows patients)"))
+        proposals = self.manifests.list_for_display()
+        page_facts = {"task": selection.task, "readings": proposals, "counted": self.manifests.facts}
+        _write_manifest_files(self.run.path, self.manifests.facts.get("spec"), proposals)
+        write_text_atomically(
+            self.run.path / PLAN_PAGE_FILE, render_manifest_page(self.request, page_facts, examples), errors="replace"
+        )
+        self.emit(NoteAdded(f"How the data is read, with examples: {self.run.path / PLAN_PAGE_FILE} (shows patients)"))
 
     def _publish_audit(self, frozen: Path) -> None:
         """The audit, where the agent and people find it."""
-        audit_file = frozen / AUDIT
+        audit_file = frozen / AUDIT_FILE
         if not audit_file.is_file():
             with contextlib.suppress(OSError):
-                (self.run.work / AUDIT).unlink()  # an earlier one, or a script's
+                (self.run.work / AUDIT_FILE).unlink()  # an earlier one, or a script's
             return
         audit_values = json.loads(audit_file.read_text(encoding="utf-8"))
-        self.emit(_audited(audit_values))
-        write_whole(self.run.work, AUDIT, audit_file.read_bytes())
-        rename(audit_file, self.run.folder / AUDIT)
+        self.emit(_make_audit_event(audit_values))
+        write_atomic(self.run.work, AUDIT_FILE, audit_file.read_bytes())
+        rename_durably(audit_file, self.run.path / AUDIT_FILE)
 
-    def label(self, data: DataIndex, card: Card) -> str:
+    def verify_integrity(self, data: DataIndex, card: Card) -> str:
         """What the end of the run finds of the raw data, the index and all that was locked."""
         index = read_index(self.run.locked, data.task)
-        derived_files = made_files(index.records)
-        derived_digest = digest_made(self.run.locked, derived_files) if derived_files else None
-        raw_after = self.raw_now(card)
-        return integrity(
-            self.run.work, self.run.locked, data.hashes, self.raw, raw_after, data.task, made=derived_digest
+        derived_files = list_derived_files(index.records)
+        derived_digest = digest_derived_files(self.run.locked, derived_files) if derived_files else None
+        raw_after = self.fingerprint_raw_data(card)
+        return check_integrity(
+            self.run.work,
+            self.run.locked,
+            data.hashes,
+            self.raw_fingerprint,
+            raw_after,
+            data.task,
+            derived_digest=derived_digest,
         )
 
-    def check_model(self, selection: Selection, card: Card) -> Verdict:
+    def check_model(self, selection: Selection, card: Card) -> CheckResult:
         """Copy the deliverable, measure the copy, and keep it if it is accepted; a model that was accepted before stays
         the one to deliver until another is."""
-        previous = self._last
+        previous = self._last_accepted
         if previous:
             _back_up_model(self.run)
-        check_result = self._measured(selection, card)
+        check_result = self._measure_model(selection, card)
         if previous:
-            _settle(self.run, keep_earlier=not check_result.accepted)
-            self._last = self._last or previous
+            _resolve_backup(self.run, keep_earlier=not check_result.is_accepted)
+            self._last_accepted = self._last_accepted or previous
         return check_result
 
-    def _measured(self, selection: Selection, card: Card) -> Verdict:
-        frozen = take(self.run.work, self.run.measured)
-        hashes = frozen.hashes if frozen and not frozen.refused else {}
-        if self._last and self._last[0] == hashes:
+    def _measure_model(self, selection: Selection, card: Card) -> CheckResult:
+        frozen = freeze_deliverable(self.run.work, self.run.measured_model)
+        hashes = frozen.hashes if frozen and not frozen.refusals else {}
+        if self._last_accepted and self._last_accepted[0] == hashes:
             _restore_test_predictions(self.run)
-            return self._last[1]  # nothing was changed since it was accepted
-        self.emit(StageBegun("running the model on cases that it has not seen"))
+            return self._last_accepted[1]  # nothing was changed since it was accepted
+        self.emit(StepStarted("running the model on cases that it has not seen"))
 
-        def keep(test_result: MeasuredTest) -> None:
-            keep_trial(self.run, test_result)
+        def store_test_result(test_result: LockedTestResult) -> None:
+            write_test_result(self.run, test_result)
 
-        index, acceptable = read_index(self.run.locked, selection.task), acceptable_range(card, selection)
+        index, acceptable = read_index(self.run.locked, selection.task), get_acceptable_range(card, selection)
         root = self.run.locked
         check_result = check_model(
             self.run.work,
@@ -239,22 +265,22 @@ class Inspector:
             selection,
             index,
             self.predict,
-            keep,
+            store_test_result,
             acceptable,
-            base=root,
-            baseline=self.baseline,
+            root=root,
+            predict_baseline=self.predict_baseline,
         )
-        if check_result.accepted:
-            model = replace(check_result.artifact, answers=sha256(self.run.locked, PREDICTIONS))
+        if check_result.is_accepted:
+            model = replace(check_result.artifact, answers=sha256_or_missing(self.run.locked, TEST_PREDICTIONS_FILE))
             check_result = replace(check_result, artifact=model)
-        self._last = (hashes, check_result) if check_result.accepted else None
+        self._last_accepted = (hashes, check_result) if check_result.is_accepted else None
         return check_result
 
-    def last_model(self, selection: Selection, card: Card) -> Verdict | None:
+    def get_last_model_result(self, selection: Selection, card: Card) -> CheckResult | None:
         """The verdict on what was accepted last, or else on the deliverable as it lies there; None where there is none."""
-        if self._last:
-            return self._last[1]
-        return self.check_model(selection, card) if (self.run.work / FOLDER).is_dir() else None
+        if self._last_accepted:
+            return self._last_accepted[1]
+        return self.check_model(selection, card) if (self.run.work / DELIVERABLE_FOLDER).is_dir() else None
 
 
 def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
@@ -263,46 +289,49 @@ def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Ma
     best_proposed = (
         next((proposal["spec"] for proposal in proposals if proposal.get("spec")), None) if accepted is None else None
     )
-    for name, manifest in ((READING, accepted), (NEAREST, best_proposed)):
+    for name, manifest in ((MANIFEST_FILE, accepted), (PROPOSED_MANIFEST_FILE, best_proposed)):
         if manifest is None:
             (folder / name).unlink(missing_ok=True)
         else:
-            replace_text(folder / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+            write_text_atomically(folder / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
-def _backup_paths(run: Run) -> tuple[tuple[Path, Path], ...]:
+def _backup_paths(run: RunFolder) -> tuple[tuple[Path, Path], ...]:
     """The accepted model and its measured answers, and where both lie while another is measured."""
-    test_predictions = run.locked / PREDICTIONS
-    return (run.measured, run.locked / "model.accepted"), (test_predictions, run.locked / f"{PREDICTIONS}.accepted")
+    test_predictions = run.locked / TEST_PREDICTIONS_FILE
+    return (run.measured_model, run.locked / "model.accepted"), (
+        test_predictions,
+        run.locked / f"{TEST_PREDICTIONS_FILE}.accepted",
+    )
 
 
-def _back_up_model(run: Run) -> None:
+def _back_up_model(run: RunFolder) -> None:
     for current, backup in _backup_paths(run):
         if current.exists():
-            _remove(backup)
-            rename(current, backup)
+            _remove_path(backup)
+            rename_durably(current, backup)
 
 
-def _restore_test_predictions(run: Run) -> None:
+def _restore_test_predictions(run: RunFolder) -> None:
     """The same model was measured before: its answers stand."""
     current, backup = _backup_paths(run)[1]
     if backup.is_file():
         current.write_bytes(backup.read_bytes())
 
 
-def _settle(run: Run, *, keep_earlier: bool) -> None:
+def _resolve_backup(run: RunFolder, *, keep_earlier: bool) -> None:
     for current, backup in _backup_paths(run):
         if backup.exists() and keep_earlier:
-            _remove(current)
-            rename(backup, current)
-        _remove(backup)
+            _remove_path(current)
+            rename_durably(backup, current)
+        _remove_path(backup)
 
 
-def _remove(place: Path) -> None:
-    if place.is_dir():
-        remove_tree(place)
+def _remove_path(path: Path) -> None:
+    if path.is_dir():
+        remove_tree(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _find_shared_files(frozen: Path, task: str) -> str:
@@ -320,7 +349,7 @@ def _find_shared_files(frozen: Path, task: str) -> str:
     )
 
 
-def _kept(file: Path) -> dict[str, Any]:
+def _read_raw_record(file: Path) -> dict[str, Any]:
     """What was remembered of the raw data; empty where nothing was, or where a power cut tore it as it was written,
     which is before the first script runs."""
     with contextlib.suppress(OSError, ValueError):
@@ -330,11 +359,11 @@ def _kept(file: Path) -> dict[str, Any]:
     return {}
 
 
-def _audited(found: Mapping[str, Any]) -> Audited:
+def _make_audit_event(audit_values: Mapping[str, Any]) -> IndexAudited:
     """What an audit counted and found, in words and as data."""
-    facts = AuditSummary.model_validate(found).plain()
+    facts = AuditSummary.model_validate(audit_values).to_json()
     del facts["findings"]  # they stand beside it
-    return Audited(_format_audit(found), found["findings"], facts)
+    return IndexAudited(_format_audit(audit_values), audit_values["findings"], facts)
 
 
 def _format_audit(audit_values: Mapping[str, Any]) -> str:

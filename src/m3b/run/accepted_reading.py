@@ -6,19 +6,19 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3b.errors import DataError, WrongUse
-from m3b.journal import salvage
-from m3b.run.acceptance import READING
-from m3b.run.folder import Run
-from m3b.run.origin import SCRIPT
-from m3b.run.record import workspace_of
-from m3b.run.state import History
+from m3b.errors import DataError, UsageError
+from m3b.journal import salvage_journal
+from m3b.run.acceptance import MANIFEST_FILE
+from m3b.run.folder import RunFolder
+from m3b.run.origin import ORIGIN_SCRIPT
+from m3b.run.record import restore_workspace
+from m3b.run.state import RunState
 
 if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
 
 
-def accepted_reading(run: Run) -> tuple[IndexSpec, Path]:
+def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
     """The spec of an accepted index, and the data folder that it reads.
 
     Raises:
@@ -26,22 +26,22 @@ def accepted_reading(run: Run) -> tuple[IndexSpec, Path]:
     """
     from m3b.data.spec.given import spec_of
 
-    state = History.of(salvage(run.journal_file).events)
+    state = RunState.from_events(salvage_journal(run.journal_file).events)
     index, selection = state.index, state.selection
     if index is None or selection is None:
-        raise WrongUse(f"The run {run.id} has no index that was accepted.")
-    if index.origin == SCRIPT:
-        raise WrongUse(
+        raise UsageError(f"The run {run.id} has no index that was accepted.")
+    if index.origin == ORIGIN_SCRIPT:
+        raise UsageError(
             f"The index of the run {run.id} was made by a script of the Data Engineer's: no reading of the folder says the "
             "same. `m3b look DIR ... -o spec.json` proposes one, which can be written as Croissant."
         )
-    cards = workspace_of(run.load()).cards
+    cards = restore_workspace(run.load_record()).cards
     root = cards[selection.card].path if selection.card in cards else None
     if root is None or not root.is_dir():
-        raise WrongUse(f"The data of the run {run.id} ({selection.card}) is not there any more. Name it with --data.")
+        raise UsageError(f"The data of the run {run.id} ({selection.card}) is not there any more. Name it with --data.")
     try:
-        return spec_of(json.loads((run.folder / READING).read_text("utf-8"))), root
+        return spec_of(json.loads((run.path / MANIFEST_FILE).read_text("utf-8"))), root
     except (OSError, ValueError, DataError) as error:
-        raise WrongUse(
-            f"{run.folder / READING} cannot be used: {error}. It is written when an index is accepted."
+        raise UsageError(
+            f"{run.path / MANIFEST_FILE} cannot be used: {error}. It is written when an index is accepted."
         ) from error

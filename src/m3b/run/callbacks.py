@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from m3b.errors import Failed, RunEnd, ToolError
+from m3b.errors import RunEnd, RunFailed, ToolError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class CallbackFailed(Failed):
+class CallbackError(RunFailed):
     """A function of the user's raised; `__cause__` is what."""
 
 
-def guarded(name: str, function: Callable[P, R]) -> Callable[P, R]:
+def guard_callback(name: str, function: Callable[P, R]) -> Callable[P, R]:
     """The function, whose errors end the run as `failed` with its name.
 
     Args:
@@ -24,15 +24,15 @@ def guarded(name: str, function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except (RunEnd, ToolError):
             raise  # says on purpose how to go on
         except Exception as error:  # a function of the user's raises what it likes
             error_text = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise CallbackFailed(
+            raise CallbackError(
                 f"`{name}`, which was given to m3b, raised {error_text}. Fix it, then resume."
             ) from error
 
-    return call
+    return wrapper

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import SandboxError
-from m3b.run.folder import Run
+from m3b.run.folder import RunFolder
 from m3b.run.registry import read_registry
-from m3b.sandbox import STRENGTH, Sandbox, choose
+from m3b.sandbox import STRENGTH, Sandbox, choose_sandbox
 
 if TYPE_CHECKING:
     from m3b.run.options import SandboxMode
 
 
-def resume_mode(run: Run, requested: str, explicit: SandboxMode | None) -> SandboxMode:
+def resume_mode(run: RunFolder, requested: str, explicit: SandboxMode | None) -> SandboxMode:
     """Return the mode that a resumed run asks for.
 
     `run.json` can be edited by whoever hands on a run folder, so it can strengthen the confinement and never weaken it. The
@@ -26,7 +26,7 @@ def resume_mode(run: Run, requested: str, explicit: SandboxMode | None) -> Sandb
     """
     if explicit is not None:
         return explicit
-    entry = read_registry().at(run.folder)
+    entry = read_registry().at(run.path)
     floor = entry.sandbox if entry else "auto"
     if "bubblewrap" in (requested, floor):
         return "bubblewrap"
@@ -37,7 +37,7 @@ def resume_mode(run: Run, requested: str, explicit: SandboxMode | None) -> Sandb
     return "landlock" if requested == "landlock" else "auto"
 
 
-def choose_for_resume(run: Run, mode: SandboxMode, explicit: SandboxMode | None) -> Sandbox:
+def choose_for_resume(run: RunFolder, mode: SandboxMode, explicit: SandboxMode | None) -> Sandbox:
     """Return the sandbox for a resumed run, at least as strong as the list of the user's runs says.
 
     Args:
@@ -46,10 +46,10 @@ def choose_for_resume(run: Run, mode: SandboxMode, explicit: SandboxMode | None)
     Raises:
         SandboxError: this machine has none that is strong enough; the message says how to accept less.
     """
-    entry = read_registry().at(run.folder) if explicit is None else None
+    entry = read_registry().at(run.path) if explicit is None else None
     floor = entry.sandbox if entry else "off"
     try:
-        sandbox = choose(mode)
+        sandbox = choose_sandbox(mode)
     except SandboxError as error:
         if explicit is not None or mode == "auto":
             raise
@@ -59,10 +59,10 @@ def choose_for_resume(run: Run, mode: SandboxMode, explicit: SandboxMode | None)
     return sandbox
 
 
-def _too_weak(run: Run, floor: str, found: str) -> str:
+def _too_weak(run: RunFolder, floor: str, found: str) -> str:
     return (
         f"The scripts of this run were confined by {floor}, and {found}. `m3b doctor` says why; "
-        f'`{run.command("resume")} --sandbox auto` (in Python sandbox="auto") accepts the strongest that works here.'
+        f'`{run.format_command("resume")} --sandbox auto` (in Python sandbox="auto") accepts the strongest that works here.'
     )
 
 

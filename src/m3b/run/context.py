@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 from m3b.agents.artifacts import Selection
 from m3b.agents.budget import Budget
 from m3b.agents.pseudonyms import Pseudonyms
-from m3b.agents.veiled import Veiled
+from m3b.agents.veiled import PseudonymizingModel
 from m3b.data.cards import Card
-from m3b.errors import Failed
+from m3b.errors import RunFailed
 from m3b.events import Event
 from m3b.journal import Journal
 from m3b.llm import LLM, ledger
@@ -21,17 +21,17 @@ from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
-from m3b.run.acceptance import Inspector
-from m3b.run.extensions import NOTHING, Own
-from m3b.run.folder import Run
+from m3b.run.acceptance import ArtifactValidator
+from m3b.run.extensions import NO_EXTENSIONS, UserExtensions
+from m3b.run.folder import RunFolder
 from m3b.run.hooks import Hooks
-from m3b.run.labelling import labelling_of
+from m3b.run.labelling import make_labelling
 from m3b.run.options import Options
-from m3b.run.provisioning import lay_out, toolbox
-from m3b.run.readings import Readings
-from m3b.run.sandbox_runner import Executor
-from m3b.run.state import History
-from m3b.run.training_view import VIEW, begin_training, end_training
+from m3b.run.provisioning import lay_out_run_folder, make_toolbox
+from m3b.run.readings import RunManifests
+from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.run.state import RunState
+from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
 from m3b.sandbox import Sandbox
 from m3b.tools import Roots, ToolResult
 from m3b.workspace import Workspace
@@ -60,45 +60,45 @@ class RunContext:
         fsync: whether each event waits for the disk.
     """
 
-    folder: Run
+    folder: RunFolder
     request: str
     options: Options
     workspace: Workspace
     llms: LLMs
     sandbox: Sandbox
-    state: History
+    state: RunState
     hooks: Hooks = field(default_factory=Hooks)
-    own: Own = NOTHING
-    cancel: threading.Event = field(default_factory=threading.Event)
-    given: Given | None = None
+    extensions: UserExtensions = NO_EXTENSIONS
+    cancel_event: threading.Event = field(default_factory=threading.Event)
+    overrides: Given | None = None
     stages: Stages = ()
-    external: tuple[ExternalSource, ...] = ()
+    external_sources: tuple[ExternalSource, ...] = ()
     fsync: bool = True
 
     def __post_init__(self) -> None:
         self.role = ""
         self.journal = Journal(self.folder.journal_file, fsync=self.fsync)
-        self.names: Pseudonyms | None = None
-        self.ledger = Ledger(self.folder.folder / ledger.FILE)
+        self.pseudonyms: Pseudonyms | None = None
+        self.ledger = Ledger(self.folder.path / ledger.LEDGER_FILE)
         self.budget = _make_budget(self.options, self.state)
         cards = [card for card in self.workspace.cards.values() if card.path]
-        roots = lay_out(self.folder, cards, self.workspace.root, self.workspace.templates)
-        self.raw = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
-        readable_folders = [*self.raw.values(), self.folder.resources]
-        self.labelling = labelling_of(self)
-        self.tools = toolbox(self, roots, readable_folders)
-        self.executor = Executor(self.sandbox, self.folder, readable_folders, self.cancel.is_set)
-        manifests = Readings(self.folder, self.executor.job, self.emit, self.given)
+        roots = lay_out_run_folder(self.folder, cards, self.workspace.root, self.workspace.templates)
+        self.raw_folders = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
+        readable_folders = [*self.raw_folders.values(), self.folder.resources]
+        self.labelling = make_labelling(self)
+        self.tools = make_toolbox(self, roots, readable_folders)
+        self.executor = SandboxExecutor(self.sandbox, self.folder, readable_folders, self.cancel_event.is_set)
+        manifests = RunManifests(self.folder, self.executor.run_job, self.emit, self.overrides)
         is_confined = self.sandbox.name != "off"
-        self.inspector = Inspector(
+        self.validator = ArtifactValidator(
             self.folder,
             self.executor.predict,
-            self.executor.baseline,
-            self.executor.checking,
+            self.executor.predict_baseline,
+            self.executor.get_checking_reader,
             self.emit,
             manifests,
-            confined=is_confined,
-            raw_roots=self.raw,
+            is_confined=is_confined,
+            raw_folders=self.raw_folders,
             request=self.request,
             labelling=self.labelling,
         )
@@ -109,76 +109,88 @@ class RunContext:
         Raises:
             Failed: the journal cannot be written, because the disk is full for instance.
         """
-        event = event.by(self.role)
-        if event.kept:
+        event = event.with_role(self.role)
+        if event.is_journaled:
             try:
                 self.journal.write(event)
             except OSError as error:
-                raise Failed(
+                raise RunFailed(
                     f"The journal {self.folder.journal_file} cannot be written ({error.strerror}). Make room on the disk, "
-                    f"then `{self.folder.command('resume')}`."
+                    f"then `{self.folder.format_command('resume')}`."
                 ) from error
-        self.state.take(event)
+        self.state.apply_event(event)
         self.hooks.on_event(event)
 
-    def made(self, of: type[A]) -> A:
+    def get_artifact(self, artifact_class: type[A]) -> A:
         """What an earlier stage handed over.
 
         Raises:
             LookupError: none did; a stage names in `needs` what it takes.
         """
-        artifact = self.state.made(of)
+        artifact = self.state.get_artifact(artifact_class)
         if artifact is None:
-            raise LookupError(f"no stage has handed over a {of.__name__} yet; a stage names in `needs` what it takes")
+            raise LookupError(
+                f"no stage has handed over a {artifact_class.__name__} yet; a stage names in `needs` what it takes"
+            )
         return artifact
 
     @property
     def card(self) -> Card:
         """That of the data set that was selected."""
-        return self.workspace.cards[self.made(Selection).card]
+        return self.workspace.cards[self.get_artifact(Selection).card]
 
-    def llm(self, role: str) -> LLM:
+    def get_llm(self, role: str) -> LLM:
         """The model that plays a role."""
         return self.llms.get(role) or self.llms["default"]
 
-    def asked(self, role: str) -> LLM:
+    def get_metered_llm(self, role: str) -> LLM:
         """The same, as it is asked: what it gets is written to the ledger, without the names of persons."""
-        llm = self.llm(role)
-        metered_llm = self.ledger.of(llm, role)
+        llm = self.get_llm(role)
+        metered_llm = self.ledger.meter(llm, role)
         if self.options.phi == "allow" or spec_of(llm) == RULES:
             return metered_llm
-        if self.names is None:
-            self.names = Pseudonyms()
-            for raw_folder in self.raw.values():
-                self.names.learn(raw_folder)
-        return Veiled(metered_llm, self.names)
+        if self.pseudonyms is None:
+            self.pseudonyms = Pseudonyms()
+            for raw_folder in self.raw_folders.values():
+                self.pseudonyms.learn_names(raw_folder)
+        return PseudonymizingModel(metered_llm, self.pseudonyms)
 
-    def look(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
+    def preview(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
         """A preview on m3b's own account: it costs the agents no action."""
         return self.tools.call(ToolCall("look", tool, dict(arguments)), (tool,))
 
-    def work_with(self, roots: Roots, read: list[Path]) -> None:
+    def switch_folders(self, roots: Roots, readable_folders: list[Path]) -> None:
         """Give scripts, tools and m3b's own probes other folders from now on."""
         self.tools.close()
-        self.tools, self.executor.read = toolbox(self, roots, read), tuple(read)
+        self.tools, self.executor.readable_folders = (
+            make_toolbox(self, roots, readable_folders),
+            tuple(readable_folders),
+        )
 
-    def show_training_only(self, dataset: str, task: str, tick: Callable[[int, int], None]) -> None:
+    def restrict_to_training_cases(self, dataset: str, task: str, on_progress: Callable[[int, int], None]) -> None:
         """From here on no script, preview or probe meets the raw data, the test cases or what the index was made with."""
         self.tools.close()
         self.executor.close()
         link = self.sandbox.name != "off"
         image_facts = {"request": self.request, "modality": self.card.modality, "anatomy": self.card.anatomy}
         roots = begin_training(
-            self.folder, self.raw, dataset, task, link=link, tick=tick, reader=self.executor.reader, about=image_facts
+            self.folder,
+            self.raw_folders,
+            dataset,
+            task,
+            allow_links=link,
+            on_progress=on_progress,
+            make_reader=self.executor.open_reader,
+            image_facts=image_facts,
         )
-        self.work_with(roots, [self.folder.folder / VIEW, self.folder.resources])
+        self.switch_folders(roots, [self.folder.path / VIEW_FOLDER, self.folder.resources])
 
-    def leave(self, *, resumable: bool) -> None:
+    def restore_folders(self, *, is_resumable: bool) -> None:
         """Stop every process, and put back for people what training did not see."""
         self.tools.close()
         self.executor.close()
         if index := self.state.index:
-            end_training(self.folder, self.raw, index.task, keep_view=resumable)
+            end_training(self.folder, self.raw_folders, index.task, keep_view=is_resumable)
 
     def close(self) -> None:
         """Stop every process and close the journal."""
@@ -187,11 +199,11 @@ class RunContext:
         self.journal.close()
 
 
-def _make_budget(options: Options, state: History) -> Budget:
+def _make_budget(options: Options, state: RunState) -> Budget:
     budget = Budget(
-        actions=options.max_actions, iterations=options.max_iterations if options.debug else 0,
-        tokens=options.max_tokens, cost_usd=options.max_cost, wall_s=options.max_wall,
-        usage=state.usage, used=state.actions,
+        max_actions=options.max_actions, max_iterations=options.max_iterations if options.debug else 0,
+        max_tokens=options.max_tokens, max_cost_usd=options.max_cost, max_wall_s=options.max_wall,
+        usage=state.usage, used_actions=state.actions,
     )  # fmt: skip
-    budget.started -= state.seconds
+    budget.started_at -= state.worked_seconds
     return budget

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from m3b import untrusted
-from m3b.errors import DataError, WrongUse
-from m3b.resources import resources_dir
-from m3b.run.looking import look
-from m3b.run.provisioning import SHARED, put_template
+from m3b.errors import DataError, UsageError
+from m3b.resources import get_resources_folder
+from m3b.run.looking import preview_dataset
+from m3b.run.provisioning import SHARED_FOLDER, copy_template
 from m3b.sandbox import Limits, Mounts, Sandbox
-from m3b.tasks import family
-from m3b.tasks.templates import serving
+from m3b.tasks import get_family
+from m3b.tasks.templates import list_templates_for
 from m3b.untrusted import TemporaryFolder
 
-PLAN_S = 1800.0
-MEMORY_MIB = 65536
-CODE = ("Datapath", "Model", "Loss", "Utils", "Fewshot", "deliver")
+MAX_PLAN_S = 1800.0
+MAX_MEMORY_MIB = 65536
+CODE_FOLDERS = ("Datapath", "Model", "Loss", "Utils", "Fewshot", "deliver")
 """Folders of a project that its plan needs besides its files; what else it has is linked."""
-LEFT_OUT = ("Logout", "Deliver", "__pycache__")
+EXCLUDED_FOLDERS = ("Logout", "Deliver", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DryPlan:
         plan: plan.json.
     """
 
-    said: str
+    output: str
     plan: dict[str, Any]
 
 
@@ -55,7 +55,7 @@ class PlanOptions:
     minutes: float = 10.0
     settings: tuple[str, ...] = ()
 
-    def words(self) -> list[str]:
+    def to_arguments(self) -> list[str]:
         """The command line of plan.py."""
         arguments = ["--device", self.device, "--minutes", f"{self.minutes:g}"]
         arguments += ["--gpus", str(self.gpus)] if self.gpus else []
@@ -67,7 +67,9 @@ def is_project(folder: Path) -> bool:
     return (folder / "plan.py").is_file() and (folder / "Datapath" / "train.json").is_file()
 
 
-def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: str = "", task: str = "") -> DryPlan:
+def make_dry_plan(
+    source: Path, options: PlanOptions, sandbox: Sandbox, *, request: str = "", task: str = ""
+) -> DryPlan:
     """Plan the training of a project, or of a data folder as `m3b look` reads it for a request; nothing is written there.
 
     Raises:
@@ -78,16 +80,16 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
     with TemporaryFolder("plan") as scratch, TemporaryFolder("plans") as logs:
         work = scratch / "work"
         if is_project(source):
-            _copy(source, work)
+            _copy_project(source, work)
         else:
             _assemble_project(source, work, scratch, (request, task))
         process = sandbox.start(
-            [sys.executable, "-B", "plan.py", *options.words()],
+            [sys.executable, "-B", "plan.py", *options.to_arguments()],
             cwd=work,
-            mounts=Mounts(read=(source, *_linked(source)), write=(scratch,)),
+            mounts=Mounts(read=(source, *_resolve_data_links(source)), write=(scratch,)),
             output=logs / "output.txt",
             env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "")} if os.environ.get("OMP_NUM_THREADS") else {},
-            limits=Limits(wall_s=PLAN_S, memory_mib=MEMORY_MIB),
+            limits=Limits(wall_s=MAX_PLAN_S, memory_mib=MAX_MEMORY_MIB),
         )
         exit_status = process.wait()
         text = (logs / "output.txt").read_text(encoding="utf-8", errors="replace").strip()
@@ -95,7 +97,7 @@ def dry_plan(source: Path, options: PlanOptions, sandbox: Sandbox, *, request: s
         if exit_status is None or exit_status.code or not plan_file.is_file():
             last_line = text.splitlines()[-1] if text else ""
             if "--device" in last_line or "--gpus" in last_line or "--set" in last_line:
-                raise WrongUse(last_line)
+                raise UsageError(last_line)
             raise DataError(
                 f"The plan could not be made: {last_line or (exit_status.reason if exit_status else 'lost')}"
             )
@@ -110,14 +112,14 @@ def _drop_written_line(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("wrote plan.json"))
 
 
-def _copy(project: Path, work: Path) -> None:
+def _copy_project(project: Path, work: Path) -> None:
     """Copy the project's code and index; its other folders become links. Links to files are left out."""
     work.mkdir()
     for item in sorted(project.iterdir()):
-        if item.name in LEFT_OUT:
+        if item.name in EXCLUDED_FOLDERS:
             continue
-        if item.name in CODE and untrusted.is_folder(project, item.name):
-            untrusted.copy_tree(project, item.name, work / item.name, leave=LEFT_OUT, strict=False)
+        if item.name in CODE_FOLDERS and untrusted.is_folder(project, item.name):
+            untrusted.copy_tree(project, item.name, work / item.name, skip=EXCLUDED_FOLDERS, strict=False)
         elif item.is_dir():
             (work / item.name).symlink_to(item.resolve(), target_is_directory=True)
         elif untrusted.is_file(project, item.name):
@@ -128,20 +130,20 @@ def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task:
     """The task's template on the index of the best reading."""
     request, task = request_and_task
     if not request.strip() and not task:
-        raise WrongUse(f"{folder} is raw data: say what the model shall do, or give --task.")
-    preview = look(folder, request, scratch, task=task)
-    if preview.chosen is None or not preview.counted:
+        raise UsageError(f"{folder} is raw data: say what the model shall do, or give --task.")
+    preview = preview_dataset(folder, request, scratch, task=task)
+    if preview.accepted_proposal is None or not preview.counts:
         raise DataError(preview.insufficient or f"{folder} cannot be read for this.")
-    templates = resources_dir() / "templates"
-    template = serving(templates, family(preview.task))[0]
-    put_template(templates / template, work, templates / SHARED)
+    templates = get_resources_folder() / "templates"
+    template = list_templates_for(templates, get_family(preview.task))[0]
+    copy_template(templates / template, work, templates / SHARED_FOLDER)
     (work / "Datapath" / "test.json").unlink(missing_ok=True)
     (work / "data").mkdir(exist_ok=True)
     if not (work / "data" / "data").exists():
         (work / "data" / "data").symlink_to(folder, target_is_directory=True)
 
 
-def _linked(source: Path) -> Sequence[Path]:
+def _resolve_data_links(source: Path) -> Sequence[Path]:
     """Where the links of a project's `data` lead."""
     links = [item for item in (source / "data").iterdir() if item.is_symlink()] if (source / "data").is_dir() else []
     return tuple(target for item in links if (target := item.resolve()).exists())

@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from m3b.errors import WrongUse
-from m3b.run.callbacks import guarded
+from m3b.errors import UsageError
+from m3b.run.callbacks import guard_callback
 
 if TYPE_CHECKING:
-    from m3b.agents.verdict import Verdict
+    from m3b.agents.verdict import CheckResult
     from m3b.tasks import Metric
-    from m3b.tools.own import Bound
+    from m3b.tools.own import BoundTool
 
-V = TypeVar("V", bound="Verdict | None")
+V = TypeVar("V", bound="CheckResult | None")
 
-OwnTool = Callable[..., Any]
+UserTool = Callable[..., Any]
 """A typed function with a docstring, which gives a text or a `ToolResult`."""
-OwnCheck = Callable[[Any, Path], Sequence[str]]
+UserCheck = Callable[[Any, Path], Sequence[str]]
 """Takes what a role handed over (see `m3b.agents.artifacts`) and the working directory; gives what has to be fixed."""
 
-__all__ = ["NOTHING", "Own", "OwnCheck", "OwnTool", "add_metrics", "own"]
+__all__ = ["NO_EXTENSIONS", "UserExtensions", "UserCheck", "UserTool", "register_metrics", "validate_extensions"]
 
 
 @dataclass(frozen=True)
-class Own:
+class UserExtensions:
     """What of a run is the user's own.
 
     Args:
@@ -35,35 +35,35 @@ class Own:
         metrics: names of those that were given.
     """
 
-    tools: Mapping[str, Bound] = field(default_factory=dict)
-    checks: Mapping[str, OwnCheck] = field(default_factory=dict)
+    tools: Mapping[str, BoundTool] = field(default_factory=dict)
+    checks: Mapping[str, UserCheck] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
 
-    def named(self) -> dict[str, list[str]]:
+    def list_names(self) -> dict[str, list[str]]:
         """What there is, by name, for run.json."""
         names_by_kind = {"tools": list(self.tools), "checks": list(self.checks), "metrics": list(self.metrics)}
         return {kind: names for kind, names in names_by_kind.items() if names}
 
-    def asked(self, role: str, verdict: V, work: Path) -> V | Verdict:
+    def apply_check(self, role: str, check_result: V, work: Path) -> V | CheckResult:
         """The verdict, or the user's own on a hand-over that m3b accepts."""
-        if role not in self.checks or verdict is None or not verdict.accepted:
-            return verdict
-        from m3b.agents.verdict import rejected
+        if role not in self.checks or check_result is None or not check_result.is_accepted:
+            return check_result
+        from m3b.agents.verdict import reject
 
-        messages = guarded(f"checks[{role!r}]", self.checks[role])(verdict.artifact, work)
+        messages = guard_callback(f"checks[{role!r}]", self.checks[role])(check_result.artifact, work)
         messages = [messages] if isinstance(messages, str) else list(messages or ())
-        return rejected(*messages) if messages else verdict
+        return reject(*messages) if messages else check_result
 
 
-NOTHING = Own()
+NO_EXTENSIONS = UserExtensions()
 
 
-def own(
-    tools: Sequence[OwnTool],
-    checks: Mapping[str, OwnCheck],
+def validate_extensions(
+    tools: Sequence[UserTool],
+    checks: Mapping[str, UserCheck],
     metrics: Sequence[Metric],
-    roles: Sequence[str],
-) -> Own:
+    role_names: Sequence[str],
+) -> UserExtensions:
     """The user's tools and checks, looked at.
 
     Args:
@@ -72,17 +72,17 @@ def own(
     Raises:
         WrongUse: a tool that agents cannot be told of, a check of a role that does not exist.
     """
-    if unknown := sorted(set(checks) - set(roles)):
-        raise WrongUse(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(roles)}.")
+    if unknown := sorted(set(checks) - set(role_names)):
+        raise UsageError(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(role_names)}.")
     bound_tools = {}
     if tools:
-        from m3b.tools.own import bound
+        from m3b.tools.own import bind_user_tools
 
-        bound_tools = {name: guarded(f"tools: {name}", tool) for name, tool in bound(tools).items()}
-    return Own(bound_tools, dict(checks), tuple(metric.name for metric in metrics))
+        bound_tools = {name: guard_callback(f"tools: {name}", tool) for name, tool in bind_user_tools(tools).items()}
+    return UserExtensions(bound_tools, dict(checks), tuple(metric.name for metric in metrics))
 
 
-def add_metrics(metrics: Iterable[Metric]) -> None:
+def register_metrics(metrics: Iterable[Metric]) -> None:
     """Make the user's metrics known in this process.
 
     Raises:
@@ -92,8 +92,8 @@ def add_metrics(metrics: Iterable[Metric]) -> None:
         from m3b.tasks import Metric
 
         if not isinstance(metric, Metric):
-            raise WrongUse(f"`metrics` holds {metric!r}; give m3b.Metric objects: Metric(name, task, of).")
+            raise UsageError(f"`metrics` holds {metric!r}; give m3b.Metric objects: Metric(name, task, of).")
         try:
             metric.register()
         except ValueError as error:
-            raise WrongUse(f"The metric {metric.name!r} cannot be added: {error}") from error
+            raise UsageError(f"The metric {metric.name!r} cannot be added: {error}") from error

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.data.cards import Card
     from m3b.data.spec.model import IndexSpec
 
-Place = str | Path
-ExternalData = Mapping[str, Place | Sequence[Any]]
+FolderPath = str | Path
+ExternalData = Mapping[str, FolderPath | Sequence[Any]]
 """Name -> the folder, or (the folder, a reading of it: an `IndexSpec`, its values, or a JSON file)."""
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,39}", re.ASCII)
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]{0,39}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -31,35 +31,37 @@ class ExternalSource:
 
     name: str
     folder: Path
-    index: IndexSpec | None = None
+    manifest: IndexSpec | None = None
 
 
-def external_of(given: ExternalData | None) -> tuple[ExternalSource, ...]:
+def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSource, ...]:
     """What a caller gave, in shape.
 
     Raises:
         WrongUse: a name that cannot be one, or a reading that is none.
     """
     sources = []
-    for name, value in (given or {}).items():
-        if not NAME.fullmatch(name):
-            raise WrongUse(
+    for name, value in (external_data or {}).items():
+        if not NAME_PATTERN.fullmatch(name):
+            raise UsageError(
                 f"{name[:60]!r} cannot name an external set: letters, digits, `.`, `-` and `_` only, at most 40."
             )
         folder_path, manifest = (value, None) if isinstance(value, str | Path) else [*value, None][:2]
         folder = Path(folder_path).expanduser().absolute()
-        sources.append(ExternalSource(name, folder.resolve(), _spec(manifest) if manifest is not None else None))
+        sources.append(
+            ExternalSource(name, folder.resolve(), _parse_manifest(manifest) if manifest is not None else None)
+        )
     return tuple(sources)
 
 
-def _spec(reading: Any) -> IndexSpec | None:
-    from m3b.run.given import given_from  # pydantic, numpy: what an import of m3b does not need
+def _parse_manifest(manifest: Any) -> IndexSpec | None:
+    from m3b.run.given import parse_overrides  # pydantic, numpy: what an import of m3b does not need
 
-    overrides = given_from(reading, None)
+    overrides = parse_overrides(manifest, None)
     return overrides.index if overrides is not None else None
 
 
-def told_apart(named: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """`NAME=DIR` and `NAME=spec.json` of the command line as `external_of` takes them.
 
     Raises:
@@ -67,48 +69,48 @@ def told_apart(named: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """
     folders: dict[str, str] = {}
     manifests: dict[str, str] = {}
-    for argument in named:
+    for argument in arguments:
         name, separator, path = argument.partition("=")
         if not separator or not name or not path:
-            raise WrongUse(f"--external takes NAME=DIR, and NAME=spec.json for its reading; found {argument!r}.")
+            raise UsageError(f"--external takes NAME=DIR, and NAME=spec.json for its reading; found {argument!r}.")
         target = manifests if Path(path).expanduser().is_file() else folders
         if name in target:
-            raise WrongUse(f"--external names {name} twice.")
+            raise UsageError(f"--external names {name} twice.")
         target[name] = path
     if orphans := sorted(set(manifests) - set(folders)):
-        raise WrongUse(
+        raise UsageError(
             f"--external {orphans[0]}={manifests[orphans[0]]} is a reading; give the folder too: {orphans[0]}=DIR."
         )
     return {name: (folder, manifests.get(name)) for name, folder in folders.items()}
 
 
-def check_external(sets: Iterable[ExternalSource], cards: Iterable[Card], out: Path | None) -> None:
+def check_external_sources(sources: Iterable[ExternalSource], cards: Iterable[Card], out: Path | None) -> None:
     """Raises WrongUse where an external set is no folder, or lies in data for training or in the run folder, or holds them."""
     roots = [card.path.resolve() for card in cards if card.path]
     run_folder = out.expanduser().absolute().resolve() if out is not None else None
-    for source in sets:
+    for source in sources:
         if not source.folder.is_dir():
-            raise WrongUse(f"The external set {source.name} names {source.folder}, which is no folder.")
+            raise UsageError(f"The external set {source.name} names {source.folder}, which is no folder.")
         for root in roots:
             if source.folder.is_relative_to(root) or root.is_relative_to(source.folder):
-                raise WrongUse(
+                raise UsageError(
                     f"The external set {source.name} ({source.folder}) and the data {root} lie in each other; training would see it. "
                     "Give a folder of its own."
                 )
         if run_folder is not None and (
             run_folder.is_relative_to(source.folder) or source.folder.is_relative_to(run_folder)
         ):
-            raise WrongUse(
+            raise UsageError(
                 f"The external set {source.name} ({source.folder}) and the run folder {out} lie in each other."
             )
 
 
-def recorded(sets: Iterable[ExternalSource]) -> dict[str, list[Any]]:
+def serialize_external_sources(sources: Iterable[ExternalSource]) -> dict[str, list[Any]]:
     """As run.json holds them, which `external_of` reads again."""
     return {
         source.name: [
             str(source.folder),
-            source.index.model_dump(mode="json", exclude_defaults=True) if source.index else None,
+            source.manifest.model_dump(mode="json", exclude_defaults=True) if source.manifest else None,
         ]
-        for source in sets
+        for source in sources
     }

@@ -13,42 +13,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b import locking, untrusted
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.run.registry import TOKEN_NAME, enclosing, is_registered, read_registry, state_file
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
     from m3b.events import Event
 
-LAST = "last"
+LAST_RUN = "last"
 """Names the run that this user began last, by the list of their runs (`m3b.run.registry`)."""
 
-LOCK, MODEL = ".lock", "predict.py"
-SKELETON = ("work", "locked")
+LOCK_FILE, MODEL_SCRIPT = ".lock", "predict.py"
+SKELETON_FOLDERS = ("work", "locked")
 """The folders of a run that are there before run.json is."""
 DATED_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}", re.ASCII)
 """Id of a run whose folder was named by m3b."""
 
 
-class Run:
+class RunFolder:
     """One run folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
-        self.work = self.folder / "work"
-        self.locked = self.folder / "locked"
-        self.measured = self.locked / "model"
-        self.model = self.folder / "model"
-        self.resources = self.folder / "resources"
-        self.journal_file = self.folder / "journal.jsonl"
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.work = self.path / "work"
+        self.locked = self.path / "locked"
+        self.measured_model = self.locked / "model"
+        self.model = self.path / "model"
+        self.resources = self.path / "resources"
+        self.journal_file = self.path / "journal.jsonl"
         self._lock: int | None = None
 
     @property
     def id(self) -> str:
-        return self.folder.name
+        return self.path.name
 
     @classmethod
-    def create(cls, out: Path | None = None) -> Run:
+    def create(cls, out: Path | None = None) -> RunFolder:
         """A new folder: `out` itself, or a dated one below `runs/`.
 
         Raises:
@@ -56,34 +56,36 @@ class Run:
         """
         if out is None:
             name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-            out = runs_root() / name
+            out = get_runs_root() / name
         try:
             if out.exists() and not (out.is_dir() and _is_unused(out)):
-                raise WrongUse(f"{out} exists and is not an empty folder. Choose another --out, or resume that run.")
+                raise UsageError(f"{out} exists and is not an empty folder. Choose another --out, or resume that run.")
             run = cls(out)
             for folder in (run.work, run.locked):
                 folder.mkdir(parents=True, exist_ok=True)
-            os.chmod(run.folder, 0o700)
+            os.chmod(run.path, 0o700)
         except OSError as error:
-            raise WrongUse(f"The run folder {out} cannot be made: {error}.") from error
+            raise UsageError(f"The run folder {out} cannot be made: {error}.") from error
         return run
 
     @classmethod
-    def open(cls, name: str | Path) -> Run:
+    def open(cls, name: str | Path) -> RunFolder:
         """Return an existing run, by its folder, by the id of one of this user's runs, or as `last`.
 
         Raises:
             WrongUse: there is no such run, several have this id, or it lies inside a data folder.
         """
-        if str(name) == LAST:
+        if str(name) == LAST_RUN:
             runs = list_runs()
             if not runs:
-                raise WrongUse(
+                raise UsageError(
                     f"You have no runs yet: {_registry_place()} lists none. Start one, or name a run's folder."
                 )
             return runs[-1]
         path = Path(name).expanduser()
-        model_parents = [path.absolute().parent] if (path / MODEL).is_file() else []  # the folder of a run's model
+        model_parents = (
+            [path.absolute().parent] if (path / MODEL_SCRIPT).is_file() else []
+        )  # the folder of a run's model
         for folder in (path, *model_parents):
             if (folder / "run.json").is_file():
                 refuse_inside_data(folder)
@@ -96,14 +98,14 @@ class Run:
         Raises:
             WrongUse: another process is, or the run folder cannot be written.
         """
-        file = self.folder / LOCK
+        file = self.path / LOCK_FILE
         try:
-            self._lock = locking.take(file)
+            self._lock = locking.acquire_lock(file)
         except OSError as error:
-            raise WrongUse(f"The run folder {self.folder} cannot be locked or written: {error.strerror}.") from error
+            raise UsageError(f"The run folder {self.path} cannot be locked or written: {error.strerror}.") from error
         if self._lock is None:
-            owner_note = f" ({owner})" if (owner := locking.owner(file)) else ""
-            raise WrongUse(
+            owner_note = f" ({owner})" if (owner := locking.read_lock_owner(file)) else ""
+            raise UsageError(
                 f"The run {self.id} is at work in another process{owner_note}; wait for it, or stop that one."
             )
 
@@ -113,68 +115,68 @@ class Run:
             self._lock = None
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a process is at work on this run now. Looking never locks."""
-        return locking.held(self.folder / LOCK)
+        return locking.is_locked(self.path / LOCK_FILE)
 
     @property
-    def handle(self) -> str:
+    def display_name(self) -> str:
         """What names this run on the command line: its id if that leads to it, else its folder.
 
         Only ids that m3b made, and names of folders below `runs/`, are used; `run` could be anything.
         """
-        if DATED_ID.fullmatch(self.id) or self.folder.parent == runs_root().absolute():
+        if DATED_ID.fullmatch(self.id) or self.path.parent == get_runs_root().absolute():
             try:
                 found = _find_by_id(self.id)
-            except WrongUse:
-                return str(self.folder)
-            if os.path.realpath(found) == os.path.realpath(self.folder):
+            except UsageError:
+                return str(self.path)
+            if os.path.realpath(found) == os.path.realpath(self.path):
                 return self.id
-        return str(self.folder)
+        return str(self.path)
 
-    def command(self, name: str) -> str:
+    def format_command(self, name: str) -> str:
         """The line that does something with this run, e.g. `m3b resume 20260102-101500-ab12`."""
-        return f"m3b {name} {shlex.quote(self.handle)}"
+        return f"m3b {name} {shlex.quote(self.display_name)}"
 
-    def save(self, record: dict[str, Any]) -> None:
+    def save_record(self, record: dict[str, Any]) -> None:
         """Replace run.json as a whole, so that no reader ever sees half of it."""
-        replace_text(self.folder / "run.json", json.dumps(record, indent=1, ensure_ascii=False, default=str))
+        write_text_atomically(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False, default=str))
 
-    def load(self) -> dict[str, Any]:
+    def load_record(self) -> dict[str, Any]:
         """What run.json holds; paths are those of where the run lies now.
 
         Raises:
             WrongUse: it cannot be read.
         """
         try:
-            record = untrusted.read_json(self.folder, "run.json")
+            record = untrusted.read_json(self.path, "run.json")
         except (OSError, ValueError) as error:
-            raise WrongUse(f"{self.folder / 'run.json'} cannot be read: {error}.") from error
+            raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
-            raise WrongUse(f"{self.folder / 'run.json'} is no JSON object.")
-        from m3b.journal import FORMAT  # brings the events along, which an import does without
+            raise UsageError(f"{self.path / 'run.json'} is no JSON object.")
+        from m3b.journal import JOURNAL_FORMAT  # brings the events along, which an import does without
 
-        format_version = record.get("format", FORMAT)
-        if not isinstance(format_version, int) or format_version > FORMAT:
-            raise WrongUse(
-                f"The run {self.id} was written by a newer m3b (format {format_version}; this one reads {FORMAT}). "
+        format_version = record.get("format", JOURNAL_FORMAT)
+        if not isinstance(format_version, int) or format_version > JOURNAL_FORMAT:
+            raise UsageError(
+                f"The run {self.id} was written by a newer m3b (format {format_version}; this one reads {JOURNAL_FORMAT}). "
                 "Update m3b (pip install -U m3b), or use the version that made it."
             )
-        return _relocate_paths(record, self.folder)
+        return _relocate_paths(record, self.path)
 
     @property
-    def began(self) -> float:
+    def started_at(self) -> float:
         """When the run was started, in seconds since 1970; of one that cannot be read, when run.json was last written."""
-        file = self.folder / "run.json"
+        file = self.path / "run.json"
         try:
-            return float(untrusted.read_json(self.folder, "run.json")["started"])
+            return float(untrusted.read_json(self.path, "run.json")["started"])
         except (OSError, ValueError, KeyError, TypeError):
             try:
                 return file.stat().st_mtime
             except OSError:
                 return 0.0
 
-    def events(self) -> Iterator[Event]:
+    def read_events(self) -> Iterator[Event]:
         from m3b.journal import read_journal
 
         return read_journal(self.journal_file)
@@ -183,29 +185,31 @@ class Run:
 def _is_unused(folder: Path) -> bool:
     """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders, a token, a free lock."""
     entries = {entry.name: entry for entry in folder.iterdir()}
-    lock = entries.pop(LOCK, None)
+    lock = entries.pop(LOCK_FILE, None)
     entries.pop(TOKEN_NAME, None)
-    is_empty = all(entry.name in SKELETON and entry.is_dir() and not any(entry.iterdir()) for entry in entries.values())
-    return is_empty and (lock is None or not locking.held(lock))
+    is_empty = all(
+        entry.name in SKELETON_FOLDERS and entry.is_dir() and not any(entry.iterdir()) for entry in entries.values()
+    )
+    return is_empty and (lock is None or not locking.is_locked(lock))
 
 
-def runs_root() -> Path:
+def get_runs_root() -> Path:
     """Where runs go that were given no folder: `$M3B_RUNS`, or `runs` in the current folder."""
     return Path(os.environ.get("M3B_RUNS") or "runs")
 
 
-def list_runs(root: Path | None = None) -> list[Run]:
+def list_runs(root: Path | None = None) -> list[RunFolder]:
     """Return the user's registered runs, or those of a folder, the one that began first first.
 
     Args:
         root: a run folder, or a folder that holds some; runs that lie inside data folders are left out.
     """
     if root is None:
-        runs = [Run(entry.folder) for entry in read_registry().existing()]
-        return [run for run in runs if (run.folder / "run.json").is_file()]
+        runs = [RunFolder(entry.folder) for entry in read_registry().existing()]
+        return [run for run in runs if (run.path / "run.json").is_file()]
     files = [root / "run.json"] if (root / "run.json").is_file() else list(root.glob("*/run.json"))
-    outside = [Run(file.parent) for file in files if data_folder_above(file.parent) is None]
-    return sorted(outside, key=lambda run: (run.began, run.id))
+    outside = [RunFolder(file.parent) for file in files if data_folder_above(file.parent) is None]
+    return sorted(outside, key=lambda run: (run.started_at, run.id))
 
 
 def data_folders(record: Mapping[str, Any]) -> list[Path]:
@@ -227,8 +231,8 @@ def data_folder_above(folder: Path) -> Path | None:
     holders = [place for place in (folder, Path(os.path.abspath(folder)).parent) if (place / "run.json").is_file()]
     for run in holders:
         try:
-            own = enclosing(run, data_folders(Run(run).load()))
-        except WrongUse:  # told to whoever needs the record
+            own = enclosing(run, data_folders(RunFolder(run).load_record()))
+        except UsageError:  # told to whoever needs the record
             own = None
         if own is not None or registry.at(run) is not None:
             return own
@@ -242,7 +246,7 @@ def refuse_inside_data(folder: Path) -> None:
         WrongUse: it does.
     """
     if (data := data_folder_above(folder)) is not None:
-        raise WrongUse(
+        raise UsageError(
             f"{folder} lies inside the data folder {data}, and what a data set brings along is not run. If it is yours, "
             "move it out of there, then name it by its path."
         )
@@ -254,22 +258,22 @@ def _find_by_id(run_id: str) -> Path:
     Raises:
         WrongUse: there is none, or several elsewhere.
     """
-    usual = runs_root().absolute() / run_id
+    usual = get_runs_root().absolute() / run_id
     folders = [entry.folder for entry in read_registry().named(run_id) if (entry.folder / "run.json").is_file()]
     if len(folders) == 1:
         return folders[0]
     if usual in folders:
         return usual
     if folders:
-        raise WrongUse(
+        raise UsageError(
             f"{len(folders)} runs are called {run_id}; name one by its path: {', '.join(map(str, folders[:5]))}."
         )
     if run_id not in ("", ".", "..") and "/" not in run_id and (usual / "run.json").is_file():
-        raise WrongUse(
+        raise UsageError(
             f"{usual} is not in the list of your runs ({_registry_place()}), so its id does not name it. "
-            f"Name it by its path: {runs_root() / run_id}."
+            f"Name it by its path: {get_runs_root() / run_id}."
         )
-    raise WrongUse(f"There is no run {run_id}. `m3b runs` lists your runs; a run's path works too.")
+    raise UsageError(f"There is no run {run_id}. `m3b runs` lists your runs; a run's path works too.")
 
 
 def _registry_place() -> str:
@@ -281,26 +285,26 @@ def _registry_place() -> str:
     return " ".join([place, *(f"({warning})" for warning in read_registry().warnings)])
 
 
-def find_model(name: str | Path) -> Path:
+def find_model_folder(name: str | Path) -> Path:
     """The folder of a delivered model, named by itself, or by the folder or id of its run, or `last`.
 
     Raises:
         WrongUse: there is neither, or the run has delivered no model.
     """
     path = Path(name).expanduser()
-    if str(name) != LAST:
-        if (path / MODEL).is_file():
+    if str(name) != LAST_RUN:
+        if (path / MODEL_SCRIPT).is_file():
             refuse_inside_data(path)
             return path
         if path.is_dir() and not (path / "run.json").is_file():
-            raise WrongUse(f"{path} holds neither a model ({MODEL}) nor a run (run.json).")
-        if not (path.exists() or (runs_root() / str(name)).exists() or read_registry().named(str(name))):
-            raise WrongUse(f"There is no model and no run {name}. `m3b runs` lists your runs; a path works too.")
-    run = Run.open(name)
-    if not (run.model / MODEL).is_file():
-        record = run.load()
-        raise WrongUse(
-            f"The run {run.handle} has no model: {record.get('status', 'unknown')}. {record.get('reason') or ''}".rstrip()
+            raise UsageError(f"{path} holds neither a model ({MODEL_SCRIPT}) nor a run (run.json).")
+        if not (path.exists() or (get_runs_root() / str(name)).exists() or read_registry().named(str(name))):
+            raise UsageError(f"There is no model and no run {name}. `m3b runs` lists your runs; a path works too.")
+    run = RunFolder.open(name)
+    if not (run.model / MODEL_SCRIPT).is_file():
+        record = run.load_record()
+        raise UsageError(
+            f"The run {run.display_name} has no model: {record.get('status', 'unknown')}. {record.get('reason') or ''}".rstrip()
         )
     return run.model
 

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from m3b import untrusted
-from m3b.agents.verdict import Fault, Verdict, rejected
+from m3b.agents.verdict import CheckResult, Issue, reject
 from m3b.data.cards import Card
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 from m3b.reader import Reader
 from m3b.sandbox import Mounts, Sandbox
-from m3b.tools.surveying import JOB
+from m3b.tools.surveying import MANIFEST_JOB
 from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
 
-MAX_BYTES = 4 * 2**20
+MAX_MANIFEST_BYTES = 4 * 2**20
 """Of a spec's file."""
 
 
-class GivenReading(TypedDict, total=False):
+class OverrideArguments(TypedDict, total=False):
     """Parts of a reading that a person gives: see `m3b.data.spec.given.Given`."""
 
     labels: str
@@ -36,7 +36,7 @@ class GivenReading(TypedDict, total=False):
     split: str
 
 
-def given_from(index: Any, reading: GivenReading | None) -> Given | None:
+def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given | None:
     """What a caller gave; None where that is nothing.
 
     Args:
@@ -45,48 +45,50 @@ def given_from(index: Any, reading: GivenReading | None) -> Given | None:
     Raises:
         WrongUse: it cannot be read, is no spec, or both are given.
     """
-    parts = {name: value for name, value in (reading or {}).items() if value}
-    if index is None and not parts:
+    parts = {name: value for name, value in (overrides or {}).items() if value}
+    if manifest is None and not parts:
         return None
     from m3b.data.spec.given import Given  # pydantic, numpy: what an import of m3b does not need
 
-    if index is not None and parts:
+    if manifest is not None and parts:
         option_names = ", ".join("--" + name.replace("_", "-") for name in parts)
-        raise WrongUse(f"--index is a whole reading; leave out {option_names}, or edit the file.")
-    if unknown := sorted(set(parts) - set(GivenReading.__annotations__)):
-        raise WrongUse(f"`reading` has no part {unknown[0]!r}; parts: {', '.join(GivenReading.__annotations__)}.")
-    if index is not None:
-        return Given(index=_spec(index))
+        raise UsageError(f"--index is a whole reading; leave out {option_names}, or edit the file.")
+    if unknown := sorted(set(parts) - set(OverrideArguments.__annotations__)):
+        raise UsageError(
+            f"`reading` has no part {unknown[0]!r}; parts: {', '.join(OverrideArguments.__annotations__)}."
+        )
+    if manifest is not None:
+        return Given(index=_parse_manifest(manifest))
     classes = tuple(name.strip() for name in parts.pop("classes", ()) if name.strip())  # type: ignore[attr-defined]
     if len(classes) != len({name.casefold() for name in classes}):
-        raise WrongUse(f"--classes names a class twice: {', '.join(classes)}.")
+        raise UsageError(f"--classes names a class twice: {', '.join(classes)}.")
     return Given(classes=classes, **{name: str(value) for name, value in parts.items()})  # type: ignore[arg-type]
 
 
-def _spec(index: Any) -> IndexSpec:
+def _parse_manifest(manifest: Any) -> IndexSpec:
     from m3b.data.spec.given import spec_of
     from m3b.data.spec.model import IndexSpec
 
-    if isinstance(index, IndexSpec):
-        return index
-    source = "The index that was given" if isinstance(index, Mapping) else f"--index {index}"
+    if isinstance(manifest, IndexSpec):
+        return manifest
+    source = "The index that was given" if isinstance(manifest, Mapping) else f"--index {manifest}"
     try:
-        return spec_of(index if isinstance(index, Mapping) else _read(Path(index).expanduser()))
+        return spec_of(manifest if isinstance(manifest, Mapping) else _read_json_file(Path(manifest).expanduser()))
     except OSError as error:
-        raise WrongUse(f"{source} cannot be read: {error.strerror or error}.") from error
+        raise UsageError(f"{source} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise WrongUse(f"{source} holds no JSON: {error}.") from error
+        raise UsageError(f"{source} holds no JSON: {error}.") from error
     except DataError as error:
-        raise WrongUse(
+        raise UsageError(
             f'{source} is no reading of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
         ) from error
 
 
-def _read(file: Path) -> object:
-    return untrusted.read_json(file.parent, file.name, MAX_BYTES)
+def _read_json_file(file: Path) -> object:
+    return untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES)
 
 
-def settled(given: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:
+def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:
     """What was given with paths below the data folder, and the cards with the task and classes that follow from it.
 
     Tried in the sandbox against the folder: nothing has been made when it is refused.
@@ -96,42 +98,44 @@ def settled(given: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[
     """
     user_cards = [card for card in cards.values() if card.own and card.path is not None]
     if len(user_cards) != 1 or user_cards[0].path is None or not user_cards[0].path.is_dir():
-        raise WrongUse(f"A reading is of one data folder; --data names {len(user_cards)}.")
+        raise UsageError(f"A reading is of one data folder; --data names {len(user_cards)}.")
     card, root = user_cards[0], user_cards[0].path
-    given = below(given, root)
-    try_out(given, root, sandbox)
-    if given.index is not None:
-        if card.task and card.task != given.index.task:
-            raise WrongUse(f"The reading is for {given.index.task}, the data card {card.name!r} says {card.task}.")
-        card = replace(card, task=given.index.task, classes=given.index.classes)
-    elif given.classes:
-        card = replace(card, classes=given.classes)
-    return given, {**cards, card.name: card}
+    overrides = make_relative_to_root(overrides, root)
+    validate_overrides(overrides, root, sandbox)
+    if overrides.index is not None:
+        if card.task and card.task != overrides.index.task:
+            raise UsageError(
+                f"The reading is for {overrides.index.task}, the data card {card.name!r} says {card.task}."
+            )
+        card = replace(card, task=overrides.index.task, classes=overrides.index.classes)
+    elif overrides.classes:
+        card = replace(card, classes=overrides.classes)
+    return overrides, {**cards, card.name: card}
 
 
-def kept_to(given: Given | None, check: Callable[[str], Verdict]) -> Callable[[str], Verdict]:
+def enforce_overrides(overrides: Given | None, check: Callable[[str], CheckResult]) -> Callable[[str], CheckResult]:
     """A check of a selection that holds it to the task and classes of a whole reading that was given."""
-    if given is None or given.index is None:
+    if overrides is None or overrides.index is None:
         return check
-    manifest = given.index
+    manifest = overrides.index
 
-    def held(text: str) -> Verdict:
+    def check_with_overrides(text: str) -> CheckResult:
         check_result = check(text)
         selection = check_result.artifact
         if selection is None:
             return check_result
         if selection.task != manifest.task:
             user_message = f"The user gave a reading of the data for {manifest.task}; `task` is {selection.task!r}."
-            return rejected(Fault(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
+            return reject(Issue(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
         return replace(check_result, artifact=replace(selection, classes=manifest.classes))
 
-    return held
+    return check_with_overrides
 
 
-def below(given: Given, root: Path) -> Given:
+def make_relative_to_root(overrides: Given, root: Path) -> Given:
     """Paths as they count from the data folder, however they were given."""
-    updates = {name: _relative_to_root(getattr(given, name), root) for name in ("labels", "masks", "split")}
-    return given.model_copy(update=updates)
+    updates = {name: _relative_to_root(getattr(overrides, name), root) for name in ("labels", "masks", "split")}
+    return overrides.model_copy(update=updates)
 
 
 def _relative_to_root(text: str, root: Path) -> str:
@@ -142,18 +146,18 @@ def _relative_to_root(text: str, root: Path) -> str:
     return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else text
 
 
-def try_out(given: Given, root: Path, sandbox: Sandbox) -> None:
+def validate_overrides(overrides: Given, root: Path, sandbox: Sandbox) -> None:
     """Raises WrongUse where what was given does not fit the folder."""
-    job = {"do": "check", "given": given.model_dump(mode="json", exclude_defaults=True)}
+    job = {"do": "check", "given": overrides.model_dump(mode="json", exclude_defaults=True)}
     with TemporaryFolder("given") as scratch, Reader(sandbox, Mounts(read=(root,), write=(scratch,))) as reader:
         try:
-            outside(job, root, scratch, reader)
+            run_reader_job(job, root, scratch, reader)
         except DataError as error:
-            prefix = "The reading that was given does not fit the data: " if given.index is not None else ""
-            raise WrongUse(f"{prefix}{error}") from error
+            prefix = "The reading that was given does not fit the data: " if overrides.index is not None else ""
+            raise UsageError(f"{prefix}{error}") from error
 
 
-def outside(job: Mapping[str, Any], root: Path, place: Path, reader: Reader) -> dict[str, Any]:
+def run_reader_job(job: Mapping[str, Any], root: Path, scratch: Path, reader: Reader) -> dict[str, Any]:
     """The answer to a job of `m3b.data.spec.inside`, outside of any run.
 
     Args:
@@ -162,7 +166,7 @@ def outside(job: Mapping[str, Any], root: Path, place: Path, reader: Reader) -> 
     Raises:
         DataError: it failed, or says that the data is at fault.
     """
-    answer = reader.ask(JOB, {**job, "root": str(root), "place": str(place)})
+    answer = reader.run_job(MANIFEST_JOB, {**job, "root": str(root), "place": str(scratch)})
     if "error" in answer:
         raise DataError(str(answer["error"]))
     return answer

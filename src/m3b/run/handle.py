@@ -9,51 +9,51 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from m3b.events import Event
-from m3b.run.folder import Run
+from m3b.run.folder import RunFolder
 from m3b.run.result import Result
 
-Work = Callable[[Callable[[Event], None], threading.Event], Result]
+RunWork = Callable[[Callable[[Event], None], threading.Event], Result]
 """Works on a run until its end: takes what is told of each event, and what is set to end it."""
 
 
-class Feed:
+class EventFeed:
     """Events for any number of readers: what the journal keeps from the beginning, the rest from when one begins."""
 
     def __init__(self) -> None:
-        self._kept: list[Event] = []
-        self._readers: list[queue.SimpleQueue[Event | None]] = []
+        self._journaled_events: list[Event] = []
+        self._subscribers: list[queue.SimpleQueue[Event | None]] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
 
-    def put(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         with self._lock:
-            if event.kept:
-                self._kept.append(event)
-            for subscriber in self._readers:
+            if event.is_journaled:
+                self._journaled_events.append(event)
+            for subscriber in self._subscribers:
                 subscriber.put(event)
 
     def close(self) -> None:
         """No event follows."""
         with self._lock:
-            self._closed = True
-            for subscriber in self._readers:
+            self._is_closed = True
+            for subscriber in self._subscribers:
                 subscriber.put(None)
 
-    def read(self) -> Iterator[Event]:
+    def subscribe(self) -> Iterator[Event]:
         """Every event until the last one."""
         subscriber: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         with self._lock:
-            for event in self._kept:
+            for event in self._journaled_events:
                 subscriber.put(event)
-            if self._closed:
+            if self._is_closed:
                 subscriber.put(None)
-            self._readers.append(subscriber)
+            self._subscribers.append(subscriber)
         try:
             while (event_or_end := subscriber.get()) is not None:
                 yield event_or_end
         finally:
             with self._lock:
-                self._readers.remove(subscriber)
+                self._subscribers.remove(subscriber)
 
 
 class RunHandle:
@@ -65,10 +65,12 @@ class RunHandle:
         ended: told when the run is over.
     """
 
-    def __init__(self, run: Run, work: Work, ended: Callable[[RunHandle], None] = lambda handle: None) -> None:
-        self._run, self._work, self._ended = run, work, ended
-        self._feed, self._cancel_event = Feed(), threading.Event()
-        self._end: Future[Result] = Future()
+    def __init__(
+        self, run: RunFolder, work: RunWork, on_end: Callable[[RunHandle], None] = lambda handle: None
+    ) -> None:
+        self._run, self._run_work, self._on_end = run, work, on_end
+        self._feed, self._cancel_event = EventFeed(), threading.Event()
+        self._future: Future[Result] = Future()
         self._thread: threading.Thread | None = None
 
     @property
@@ -79,12 +81,12 @@ class RunHandle:
     @property
     def folder(self) -> Path:
         """Where everything of the run lies."""
-        return self._run.folder
+        return self._run.path
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the run is over."""
-        return self._end.done()
+        return self._future.done()
 
     def events(self) -> Iterator[Event]:
         """The events of the run as they happen, from the first one; the last is `RunEnded`.
@@ -92,7 +94,7 @@ class RunHandle:
         Any number of readers may look on, from any thread, also when the run is over. What is not kept (`Output`,
         `Waiting`, `Delta`) is heard by those who look on at that moment.
         """
-        return self._feed.read()
+        return self._feed.subscribe()
 
     def cancel(self) -> None:
         """End the run soon, from any thread; its status becomes `cancelled`."""
@@ -107,7 +109,7 @@ class RunHandle:
         Raises:
             TimeoutError: the run is not over; it goes on.
         """
-        result = self._end.result(timeout)
+        result = self._future.result(timeout)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         return result
@@ -116,7 +118,7 @@ class RunHandle:
         """The same for a task of asyncio. Cancelling the task cancels the run, and waits until that has ended."""
         import asyncio  # what only this needs
 
-        future = asyncio.wrap_future(self._end)
+        future = asyncio.wrap_future(self._future)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -124,28 +126,28 @@ class RunHandle:
             await future
             raise
 
-    def begin(self) -> None:
+    def start_thread(self) -> None:
         """Work in a thread of its own."""
-        self._thread = threading.Thread(target=self.work, name=f"m3b-run {self.id}")
+        self._thread = threading.Thread(target=self.run_to_end, name=f"m3b-run {self.id}")
         self._thread.start()
 
-    def work(self) -> Result:
+    def run_to_end(self) -> Result:
         """Work in this thread.
 
         Raises:
             BaseException: whatever ends a process, such as SystemExit from a function of the user's.
         """
         try:
-            result = self._work(self._feed.put, self._cancel_event)
+            result = self._run_work(self._feed.publish, self._cancel_event)
         except BaseException as error:  # carried over to whoever waits for the result
             self._close()
-            self._end.set_exception(error)
+            self._future.set_exception(error)
             raise
         self._close()
-        self._end.set_result(result)
+        self._future.set_result(result)
         return result
 
     def _close(self) -> None:
         self._run.unlock()
         self._feed.close()
-        self._ended(self)
+        self._on_end(self)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from m3b.events import Event
-from m3b.run.callbacks import guarded
+from m3b.run.callbacks import guard_callback
 
-Ask = Callable[[str], str | None]
-Approve = Callable[[str], bool]
+AskUser = Callable[[str], str | None]
+ApproveCommand = Callable[[str], bool]
 OnEvent = Callable[[Event], None]
 
 
-def nobody(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Takes events where nobody looks on."""
 
 
@@ -21,17 +21,23 @@ def nobody(event: Event) -> None:
 class Hooks:
     """See `Pipeline`."""
 
-    ask: Ask | None = None
-    approve: Approve | None = None
-    on_event: OnEvent = nobody
+    ask: AskUser | None = None
+    approve: ApproveCommand | None = None
+    on_event: OnEvent = ignore_event
 
 
-def hooks_of(ask: Ask | None, approve: Approve | None, on_event: OnEvent | None, feed: OnEvent) -> Hooks:
+def make_hooks(
+    ask: AskUser | None, approve: ApproveCommand | None, on_event: OnEvent | None, publish: OnEvent
+) -> Hooks:
     """What a user gave, guarded, with m3b's own feed of events before it."""
-    user_callback = guarded("on_event", on_event) if on_event else nobody
+    user_callback = guard_callback("on_event", on_event) if on_event else ignore_event
 
-    def both(event: Event) -> None:
-        feed(event)
+    def publish_event(event: Event) -> None:
+        publish(event)
         user_callback(event)
 
-    return Hooks(guarded("ask", ask) if ask else None, guarded("approve", approve) if approve else None, both)
+    return Hooks(
+        guard_callback("ask", ask) if ask else None,
+        guard_callback("approve", approve) if approve else None,
+        publish_event,
+    )

@@ -18,29 +18,29 @@ from m3b.data.index import Index
 from m3b.data.kinds.segmentation import ORIGIN
 from m3b.data.records import Record
 from m3b.data.spec.places import PROMPTED
-from m3b.errors import DataError, ToolError, WrongUse
-from m3b.untrusted import is_file, sha256, write_whole
-from m3b.writing import replace_text
+from m3b.errors import DataError, ToolError, UsageError
+from m3b.untrusted import hash_file, is_file, write_atomic
+from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
     from m3b.interactive.result import SegmentationResult
     from m3b.interactive.segmenter import Segmenter
     from m3b.run.context import RunContext
-    from m3b.tools.own import Bound
+    from m3b.tools.own import BoundTool
 
-FOLDER, REGISTER = "labelling", "masks.json"
-MOST = 50
+LABELLING_FOLDER, REGISTER_FILE = "labelling", "masks.json"
+MAX_IMAGES_PER_CALL = 50
 """Images a call."""
-LEAST_IOU = 0.5
+MIN_EXPECTED_IOU = 0.5
 """What the segmenter must expect of a mask's overlap for it to be taught."""
-TOLD = (
+LABELLING_INSTRUCTIONS = (
     "The user has approved that images without a mask are labelled: `label_images` prompts a segmenter for them. Their masks "
     "teach and never test, so the test cases need masks of their own. Label only what the request asks for, call the target "
     "like its class, and hand the reading over as usual: m3b adds the masks to the index that it makes."
 )
 
 
-class Labelling:
+class MaskLabelling:
     """The masks that were prompted for in one run.
 
     Args:
@@ -48,15 +48,15 @@ class Labelling:
         segmenter: a folder that `m3b.interactive.open_segmenter` opens.
     """
 
-    def __init__(self, run: RunContext, segmenter: Path) -> None:
-        self.run, self.place = run, segmenter
-        self.folder = run.folder.folder / FOLDER
-        self._opened: Segmenter | None = None
+    def __init__(self, run: RunContext, segmenter_folder: Path) -> None:
+        self.run, self.segmenter_folder = run, segmenter_folder
+        self.folder = run.folder.path / LABELLING_FOLDER
+        self._segmenter: Segmenter | None = None
 
     @property
-    def tools(self) -> dict[str, Bound]:
+    def tools(self) -> dict[str, BoundTool]:
         """What the Data Engineer may call besides."""
-        from m3b.tools.own import bound
+        from m3b.tools.own import bind_user_tools
 
         def label_images(images: list[str], target: str) -> str:
             """Mark a target in images that have no mask: a segmenter is prompted, its answer looked at and corrected. The user
@@ -66,32 +66,32 @@ class Labelling:
                 images: paths of pictures or volumes without a mask, as an index names them (data/NAME/...), at most 50 a call.
                 target: what to mark, in the words of its class.
             """
-            return self.label(images, target)
+            return self.label_all(images, target)
 
-        return bound([label_images])
+        return bind_user_tools([label_images])
 
-    def label(self, images: Sequence[str], target: str) -> str:
+    def label_all(self, images: Sequence[str], target: str) -> str:
         """Episodes on these images, one after the other; what came of each, in lines.
 
         Raises:
             ToolError: no images or too many, a path that leads nowhere, a model that sees nothing, a segmenter that cannot be opened.
         """
-        if not images or len(images) > MOST:
-            raise ToolError(f"label_images: {len(images)} images; give 1 to {MOST} a call.")
+        if not images or len(images) > MAX_IMAGES_PER_CALL:
+            raise ToolError(f"label_images: {len(images)} images; give 1 to {MAX_IMAGES_PER_CALL} a call.")
         if not target.strip():
             raise ToolError("label_images: the target is empty; name the class that is to be marked.")
-        files = {image: self._file(image) for image in images}
-        labelled = {(row["image"], row["target"]) for row in self.rows()}
+        files = {image: self._resolve_image(image) for image in images}
+        labelled = {(row["image"], row["target"]) for row in self.read_register()}
         lines = []
         for image, file in files.items():
             if (image, target) in labelled:
                 lines.append(f"{image}: labelled before")
                 continue
-            self.run.budget.check()
+            self.run.budget.check_limits()
             lines.append(f"{image}: {self._label_image(image, file, target)}")
         return "\n".join(lines)
 
-    def _file(self, image: str) -> Path:
+    def _resolve_image(self, image: str) -> Path:
         file = self.run.tools.context.roots.resolve(image)
         if not image.startswith("data/") or not file.exists():
             raise ToolError(f"label_images: there is no image {image}; name images as an index does (data/NAME/...).")
@@ -99,70 +99,72 @@ class Labelling:
 
     def _label_image(self, image: str, file: Path, target: str) -> str:
         """One episode; what came of it."""
-        rows = self.rows()
+        rows = self.read_register()
         number = len(list(self.folder.glob("[0-9]*"))) + 1 if self.folder.is_dir() else 1
-        segmentation = self._episode(file, target, self.folder / f"{number:05d}")
-        self.run.budget.spend(segmentation.usage)
+        segmentation = self._run_episode(file, target, self.folder / f"{number:05d}")
+        self.run.budget.record_usage(segmentation.usage)
         if segmentation.mask_file is None or not segmentation.mask.any():
             return f"no mask ({segmentation.status}{': ' + segmentation.reason if segmentation.reason else ''})"
-        if segmentation.score < LEAST_IOU:
-            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}, and {LEAST_IOU:g} is the least"
+        if segmentation.score < MIN_EXPECTED_IOU:
+            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}, and {MIN_EXPECTED_IOU:g} is the least"
         name = f"{PROMPTED}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
         content = segmentation.mask_file.read_bytes()
-        write_whole(self.run.folder.work, name, content)
+        write_atomic(self.run.folder.work, name, content)
         row = {
             "image": image, "target": target, "file": name, "sha256": hashlib.sha256(content).hexdigest(),
             "segmenter": segmentation.segmenter,
             "llm": segmentation.llm, "expected_iou": round(segmentation.score, 4), "turns": len(segmentation.turns),
             "status": segmentation.status,
         }  # fmt: skip
-        self._keep([*rows, row])
+        self._save_register([*rows, row])
         return (
             f"mask of {segmentation.mask.mean():.1%} of the image, expected IoU {segmentation.score:.2f}, "
             f"{len(segmentation.turns)} turns"
         )
 
-    def _episode(self, file: Path, target: str, out: Path) -> SegmentationResult:
+    def _run_episode(self, file: Path, target: str, out: Path) -> SegmentationResult:
         from m3b.interactive import open_segmenter, segment
 
         try:
-            self._opened = self._opened or open_segmenter(self.place)
+            self._segmenter = self._segmenter or open_segmenter(self.segmenter_folder)
             return segment(
-                file, target, llm=self.run.asked(DATA_ENGINEER.name), segmenter=self._opened, out=out,
-                cancelled=self.run.cancel.is_set,
+                file, target, llm=self.run.get_metered_llm(DATA_ENGINEER.name), segmenter=self._segmenter, out=out,
+                cancelled=self.run.cancel_event.is_set,
             )  # fmt: skip
-        except (WrongUse, DataError) as error:
+        except (UsageError, DataError) as error:
             raise ToolError(f"label_images: {error}") from error
 
-    def rows(self) -> list[dict[str, Any]]:
+    def read_register(self) -> list[dict[str, Any]]:
         """The register: image, target, file below `work/`, and how each mask came about."""
-        file = self.folder / REGISTER
+        file = self.folder / REGISTER_FILE
         register: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
         return register
 
-    def _keep(self, rows: Sequence[dict[str, Any]]) -> None:
-        replace_text(self.folder / REGISTER, json.dumps(rows, indent=1, ensure_ascii=False))
+    def _save_register(self, rows: Sequence[dict[str, Any]]) -> None:
+        write_text_atomically(self.folder / REGISTER_FILE, json.dumps(rows, indent=1, ensure_ascii=False))
         mask_list = [{key: row[key] for key in ("image", "target", "file")} for row in rows]
-        write_whole(self.run.folder.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
+        write_atomic(self.run.folder.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
 
-    def settle(self) -> None:
+    def restore_mask_list(self) -> None:
         """Put the list of masks into `work/` as the register has it, whatever scripts have made of it."""
-        if rows := self.rows():
-            self._keep(rows)
+        if rows := self.read_register():
+            self._save_register(rows)
 
-    def refused(self, index: Index, base: Path, *, scripted: bool) -> str:
+    def find_prompted_test_mask(self, index: Index, root: Path, *, is_scripted: bool) -> str:
         """Why an index cannot stand: a test case whose truth was prompted for; empty where none is.
 
         Args:
             base: the folder that the index's paths count from, out of the agents' reach.
             scripted: whether a script made the index; then a mask that it made of an image that was prompted for counts as such.
         """
-        rows = self.rows()
+        rows = self.read_register()
         images, hashes = {row["image"] for row in rows}, {row["sha256"] for row in rows}
         for record in index.test:
             derived_masks = [path for path in record.targets if not path.startswith("data/")]
-            is_prompted = any(path.startswith(f"{PROMPTED}/") or _hash(base, path) in hashes for path in derived_masks)
-            is_scripted_again = scripted and bool(derived_masks) and bool(set(record.files) & images)
+            is_prompted = any(
+                path.startswith(f"{PROMPTED}/") or _hash_if_file(root, path) in hashes for path in derived_masks
+            )
+            is_scripted_again = is_scripted and bool(derived_masks) and bool(set(record.files) & images)
             if ORIGIN in record.extra or is_prompted or is_scripted_again:
                 return (
                     f"The mask of the test case {record.key} was prompted for in this run. Such masks teach and are no test truth: "
@@ -170,9 +172,9 @@ class Labelling:
                 )
         return ""
 
-    def told(self, index: Index) -> tuple[str, ...]:
+    def describe_masks(self, index: Index) -> tuple[str, ...]:
         """What card and report say of prompted masks."""
-        rows = {row["image"]: row for row in self.rows()}
+        rows = {row["image"]: row for row in self.read_register()}
         training_rows = [rows[name] for record in index.train if (name := _labelled_image_of(record, rows))]
         if not training_rows:
             return ()
@@ -189,15 +191,15 @@ def _labelled_image_of(record: Record, rows: dict[str, dict[str, Any]]) -> str:
     return "" if has_only_raw_masks else next((path for path in record.files if path in rows), "")
 
 
-def _hash(base: Path, path: str) -> str:
-    return sha256(base, path) if is_file(base, path) else ""
+def _hash_if_file(root: Path, path: str) -> str:
+    return hash_file(root, path) if is_file(root, path) else ""
 
 
-def labelling_of(run: RunContext) -> Labelling | None:
+def make_labelling(run: RunContext) -> MaskLabelling | None:
     """That of a run whose user has approved it."""
-    return Labelling(run, Path(run.options.label_with)) if run.options.label_with else None
+    return MaskLabelling(run, Path(run.options.label_with)) if run.options.label_with else None
 
 
-def tools_of(labelling: Labelling | None, role: str) -> tuple[str, ...]:
+def extra_tool_names_of(labelling: MaskLabelling | None, role: str) -> tuple[str, ...]:
     """The names of the further tools of a role."""
     return tuple(labelling.tools) if labelling is not None and role == DATA_ENGINEER.name else ()

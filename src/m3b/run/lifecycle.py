@@ -13,23 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from m3b.errors import Cancelled, DataError, Declined, Failed, M3bError, RunEnd, Status
+from m3b.errors import DataError, M3bError, RunCancelled, RunEnd, RunFailed, Status, TrainingDeclined
 from m3b.events import RunEnded, RunStarted
-from m3b.journal import FORMAT
-from m3b.run.callbacks import CallbackFailed
+from m3b.journal import JOURNAL_FORMAT
+from m3b.run.callbacks import CallbackError
 from m3b.run.confinement import sandbox_entry
 from m3b.run.context import RunContext
-from m3b.run.folder import Run
-from m3b.run.orchestrator import work
-from m3b.run.packaging import Delivered
-from m3b.run.result import FINAL, Result
-from m3b.run.state import History
+from m3b.run.folder import RunFolder
+from m3b.run.orchestrator import run_stages
+from m3b.run.packaging import DeliveredModel
+from m3b.run.result import FINAL_STATUSES, Result
+from m3b.run.state import RunState
 
-Open = Callable[[History], RunContext]
+OpenContext = Callable[[RunState], RunContext]
 """Makes the context of a run whose state is known."""
 
 
-def execute(run: Run, record: dict[str, Any], state: History, open_context: Open, notes: Sequence[str] = ()) -> Result:
+def execute_run(
+    run: RunFolder, record: dict[str, Any], state: RunState, open_context: OpenContext, notes: Sequence[str] = ()
+) -> Result:
     """Work on a run to its end, whatever that is, and leave run.json and the report behind.
 
     Args:
@@ -39,34 +41,34 @@ def execute(run: Run, record: dict[str, Any], state: History, open_context: Open
         notes: what the user is told, and the journal keeps, as the work begins.
     """
     started, context = time.monotonic(), None
-    result = _result(record, state, "failed", f"m3b itself was ended; `{run.command('resume')}` goes on.")
+    result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
     try:
-        record.update(status="working", reason="", result=None, format=FORMAT)
-        run.save(record)
+        record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
+        run.save_record(record)
         context = open_context(state)
         context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox), tuple(notes)))
-        result = _make_model_result(record, state, run, work(context))
+        result = _make_model_result(record, state, run, run_stages(context))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
-        result = _result(record, state, *_ending(run, error))
+        result = _make_result(record, state, *_describe_ending(run, error))
     finally:
-        result = _finish(run, record, result, context, state.seconds + time.monotonic() - started)
+        result = _finish_run(run, record, result, context, state.worked_seconds + time.monotonic() - started)
     return result
 
 
-TRACE = "error.txt"
+TRACEBACK_FILE = "error.txt"
 """Where in the run folder an error that nobody expected is told with all its lines."""
 
 
-def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
+def _describe_ending(run: RunFolder, error: BaseException) -> tuple[Status, str]:
     """How a run ends by an error, and the reason for people."""
-    resume_hint = f"`{run.command('resume')}` goes on."
+    resume_hint = f"`{run.format_command('resume')}` goes on."
     match error:
-        case Declined():
+        case TrainingDeclined():
             return error.status, str(error)
-        case KeyboardInterrupt() | Cancelled():
+        case KeyboardInterrupt() | RunCancelled():
             return "cancelled", f"Stopped on request. Everything made so far is kept; {resume_hint}"
         case RunEnd():
-            if isinstance(error, CallbackFailed):
+            if isinstance(error, CallbackError):
                 _save_traceback(run, error)
             return error.status, str(error)
         case M3bError():
@@ -79,38 +81,40 @@ def _ending(run: Run, error: BaseException) -> tuple[Status, str]:
             )
     _save_traceback(run, error)
     message = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")
-    return "failed", f"{message}. {TRACE} in the run folder says where; please report it. {resume_hint}"
+    return "failed", f"{message}. {TRACEBACK_FILE} in the run folder says where; please report it. {resume_hint}"
 
 
-def _save_traceback(run: Run, error: BaseException) -> None:
+def _save_traceback(run: RunFolder, error: BaseException) -> None:
     with contextlib.suppress(OSError):
-        (run.folder / TRACE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        (run.path / TRACEBACK_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
 
-def _finish(run: Run, record: dict[str, Any], result: Result, context: RunContext | None, wall_s: float) -> Result:
+def _finish_run(
+    run: RunFolder, record: dict[str, Any], result: Result, context: RunContext | None, wall_s: float
+) -> Result:
     """Stop what still runs, then write the end down. A full disk or an impatient Ctrl-C must not hide the result."""
     result.usage["wall_s"] = round(wall_s, 1)
     if context is not None:
         context.role = ""
         context.tools.close()
         with contextlib.suppress(OSError, DataError):
-            context.leave(resumable=result.status not in FINAL)
-    with contextlib.suppress(OSError, Failed):
+            context.restore_folders(is_resumable=result.status not in FINAL_STATUSES)
+    with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
-        run.save(record)
+        run.save_record(record)
         from m3b.report import write_report
 
-        result = replace(result, report=str(write_report(run.folder)))
+        result = replace(result, report=str(write_report(run.path)))
         record["result"] = result.to_json()
-        run.save(record)
+        run.save_record(record)
     if context is not None:
-        with contextlib.suppress(Failed):
+        with contextlib.suppress(RunFailed):
             context.emit(RunEnded(result.to_json()))
         context.close()
     return result
 
 
-def _result(record: Mapping[str, Any], state: History, status: Status, reason: str) -> Result:
+def _make_result(record: Mapping[str, Any], state: RunState, status: Status, reason: str) -> Result:
     selection, index, usage = state.selection, state.index, state.usage
     return Result(
         status=status,
@@ -128,20 +132,22 @@ def _result(record: Mapping[str, Any], state: History, status: Status, reason: s
             "cached_share": round(usage.cached_share, 4),
             "cost_usd": round(usage.cost_usd, 6),
         },
-        roles=state.roles_json(),
+        roles=state.role_usage_to_json(),
         run_dir=record["run_dir"],
         patients_known=index.patients_known if index else None,
         grouped_by=index.grouped_by if index else "",
     )
 
 
-def _make_model_result(record: Mapping[str, Any], state: History, run: Run, delivered: Delivered) -> Result:
-    status: Status = "completed" if delivered.ok else "below_range" if delivered.integrity == "clean" else "failed"
+def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolder, delivered: DeliveredModel) -> Result:
+    status: Status = (
+        "completed" if delivered.is_accepted else "below_range" if delivered.integrity == "clean" else "failed"
+    )
     return replace(
-        _result(record, state, status, delivered.reason),
+        _make_result(record, state, status, delivered.reason),
         primary=delivered.scores.primary,
         acceptable=delivered.acceptable,
-        metrics=delivered.metrics(),
+        metrics=delivered.metrics_to_dict(),
         integrity=delivered.integrity,
         model_dir=str(run.model),
         patients=delivered.scores.n_patients if delivered.scores.patients_known else None,

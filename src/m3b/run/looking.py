@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.cards import Card, card_for_folder
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 from m3b.reader import Reader
-from m3b.run.given import below, outside, try_out
-from m3b.run.origin import as_reading
+from m3b.run.given import make_relative_to_root, run_reader_job, validate_overrides
+from m3b.run.origin import make_user_proposal
 from m3b.run.proposal_choice import choose_proposal, proposal_job, task_for_card
-from m3b.run.readings import account
-from m3b.sandbox import Mounts, choose
+from m3b.run.readings import describe_accounting
+from m3b.sandbox import Mounts, choose_sandbox
 from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.models.opened import Example, Examples
+    from m3b.models.opened import ExampleCase, ExampleCases
 
 
 @dataclass(frozen=True)
-class FolderLook:
+class DatasetPreview:
     """What was found.
 
     Args:
@@ -37,68 +37,68 @@ class FolderLook:
     """
 
     task: str
-    readings: tuple[dict[str, Any], ...]
+    proposals: tuple[dict[str, Any], ...]
     insufficient: str
-    counted: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
     request: str = ""
-    examples: tuple[Example, ...] = ()
+    examples: tuple[ExampleCase, ...] = ()
     legend: tuple[tuple[str, str], ...] = ()
 
     @property
-    def chosen(self) -> Mapping[str, Any] | None:
+    def accepted_proposal(self) -> Mapping[str, Any] | None:
         """The reading that a run would take; None where none may be taken without asking."""
-        return self.readings[0] if self.readings and not self.insufficient else None
+        return self.proposals[0] if self.proposals and not self.insufficient else None
 
     @property
     def questions(self) -> tuple[str, ...]:
         """What a person should decide before a run."""
         return (self.insufficient,) if self.insufficient else ()
 
-    def page(self) -> str:
+    def render_page(self) -> str:
         """All of it as one HTML page with pictures, which is patient data."""
-        from m3b.models.opened import Examples
-        from m3b.report.plan_page import plan_page
+        from m3b.models.opened import ExampleCases
+        from m3b.report.plan_page import render_manifest_page
 
-        return plan_page(self.request, self.to_json(), Examples(self.examples, self.legend))
+        return render_manifest_page(self.request, self.to_json(), ExampleCases(self.examples, self.legend))
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """For people, some ten lines."""
-        if not self.readings:
+        if not self.proposals:
             return [self.insufficient]
-        best, *rivals = self.readings
+        best, *rivals = self.proposals
         output = [
             f"{self.task}: {best['title']} (score {best['score']:.2f})",
             *(f"  + {item}" for item in best["evidence"]),
         ]
         output += [f"  ? {item}" for item in best["doubts"]]
-        if self.counted:
-            patients = "patients known" if self.counted["patients"] == "known" else "patients unknown"
+        if self.counts:
+            patients = "patients known" if self.counts["patients"] == "known" else "patients unknown"
             output.append(
-                f"  = {self.counted['train']:,} cases for training, {self.counted['test']:,} for testing; {patients}"
+                f"  = {self.counts['train']:,} cases for training, {self.counts['test']:,} for testing; {patients}"
             )
-            output += [f"    {line}" for line in account(self.counted)]
+            output += [f"    {line}" for line in describe_accounting(self.counts)]
         output += [f"not taken: {item['title']} (score {item['score']:.2f})" for item in rivals]
         return [*output, *([self.insufficient] if self.insufficient else [])]
 
-    def spec_text(self) -> str:
+    def manifest_to_json(self) -> str:
         """The best reading as JSON to edit."""
-        return json.dumps(self.readings[0]["spec"], indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(self.proposals[0]["spec"], indent=1, ensure_ascii=False) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        return {"task": self.task, "readings": list(self.readings), "insufficient": self.insufficient,
-                "counted": dict(self.counted)}  # fmt: skip
+        return {"task": self.task, "readings": list(self.proposals), "insufficient": self.insufficient,
+                "counted": dict(self.counts)}  # fmt: skip
 
 
-def look(
+def preview_dataset(
     folder: Path,
     request: str,
-    place: Path,
+    scratch: Path,
     *,
     task: str = "",
-    given: Given | None = None,
-    draw: bool = False,
+    overrides: Given | None = None,
+    with_examples: bool = False,
     card: Card | None = None,
-) -> FolderLook:
+) -> DatasetPreview:
     """Survey a folder in the sandbox, and execute the best reading for a request.
 
     Args:
@@ -111,31 +111,33 @@ def look(
         DataError: the folder cannot be surveyed, or no reading keeps to what was given.
         WrongUse: no task is named, and the request's words leave it open.
     """
-    sandbox = choose()
-    if given is not None:
-        given = below(given, folder)
-        try_out(given, folder, sandbox)
-    with Reader(sandbox, Mounts(read=(folder,), write=(place,))) as reader:
-        return _looked(card or card_for_folder(folder), request, place, reader, (task, given, draw))
+    sandbox = choose_sandbox()
+    if overrides is not None:
+        overrides = make_relative_to_root(overrides, folder)
+        validate_overrides(overrides, folder, sandbox)
+    with Reader(sandbox, Mounts(read=(folder,), write=(scratch,))) as reader:
+        return _preview_in_reader(
+            card or card_for_folder(folder), request, scratch, reader, (task, overrides, with_examples)
+        )
 
 
-def _looked(
-    card: Card, request: str, place: Path, reader: Reader, asked_for: tuple[str, Given | None, bool]
-) -> FolderLook:
+def _preview_in_reader(
+    card: Card, request: str, scratch: Path, reader: Reader, settings: tuple[str, Given | None, bool]
+) -> DatasetPreview:
     assert card.path is not None
     folder = card.path
-    task, overrides, with_examples = asked_for
+    task, overrides, with_examples = settings
     if overrides is not None and overrides.index is not None:
         used_task, insufficient = str(overrides.index.task), ""
-        proposals: tuple[dict[str, Any], ...] = (as_reading(overrides.index),)
+        proposals: tuple[dict[str, Any], ...] = (make_user_proposal(overrides.index),)
         if task and task != used_task:
-            raise WrongUse(f"The reading that was given is for {used_task}; --task says {task}.")
+            raise UsageError(f"The reading that was given is for {used_task}; --task says {task}.")
     else:
         override_values = overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {}
         job = proposal_job(request, card, override_values)
         chosen = choose_proposal(
             request,
-            lambda name, boxes: outside({**job, "task": name, "boxes": boxes}, folder, place, reader),
+            lambda name, boxes: run_reader_job({**job, "task": name, "boxes": boxes}, folder, scratch, reader),
             task=task,
         )
         if "error" in chosen.answer:
@@ -143,33 +145,35 @@ def _looked(
         used_task = chosen.task
         proposals, insufficient = tuple(chosen.answer["readings"]), str(chosen.answer["insufficient"])
     if not proposals:
-        return FolderLook(used_task, (), insufficient, request=request)
-    work = place / "work"
+        return DatasetPreview(used_task, (), insufficient, request=request)
+    work = scratch / "work"
     (work / "Datapath").mkdir(parents=True)
     job = {"do": "execute", "task": used_task, "name": "data", "work": str(work), "spec": proposals[0]["spec"]}
     try:
-        counts = outside(job, folder, place, reader)
+        counts = run_reader_job(job, folder, scratch, reader)
     except DataError as error:
-        return FolderLook(used_task, proposals, insufficient or f"The best reading cannot be executed: {error}",
+        return DatasetPreview(used_task, proposals, insufficient or f"The best reading cannot be executed: {error}",
                     request=request)  # fmt: skip
-    examples = _drawn(reader, folder, work, used_task) if with_examples else None
+    examples = _draw_examples(reader, folder, work, used_task) if with_examples else None
     example_fields = (examples.cases, examples.legend) if examples else ()
-    return FolderLook(used_task, proposals, insufficient, counts, request, *example_fields)
+    return DatasetPreview(used_task, proposals, insufficient, counts, request, *example_fields)
 
 
-def _drawn(reader: Reader, folder: Path, work: Path, task: str) -> Examples | None:
+def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> ExampleCases | None:
     """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
-    from m3b.models.opened import DRAW, ToDraw
+    from m3b.models.opened import DRAW_EXAMPLES_JOB, ExamplesRequest
 
     (work / "data").mkdir(exist_ok=True)
     (work / "data" / "data").symlink_to(folder, target_is_directory=True)
     try:
-        return reader.ask(DRAW, ToDraw(work, task))
+        return reader.run_job(DRAW_EXAMPLES_JOB, ExamplesRequest(work, task))
     except DataError:
         return None
 
 
-def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: bool) -> FolderLook:
+def preview_single_folder(
+    cards: Sequence[Card], request: str, overrides: Given | None, *, with_examples: bool
+) -> DatasetPreview:
     """`look` at the one data folder among the cards; nothing is kept of it.
 
     Raises:
@@ -178,7 +182,15 @@ def planned(cards: Sequence[Card], request: str, given: Given | None, *, draw: b
     """
     data_cards = [card for card in cards if card.own and card.path and card.path.is_dir()]
     if len(data_cards) != 1 or data_cards[0].path is None:
-        raise WrongUse(f"A plan is of one data folder; there are {len(data_cards)}.")
+        raise UsageError(f"A plan is of one data folder; there are {len(data_cards)}.")
     with TemporaryFolder("plan") as scratch:
         task = task_for_card(request, data_cards[0].task)
-        return look(data_cards[0].path, request, scratch, task=task, given=given, draw=draw, card=data_cards[0])
+        return preview_dataset(
+            data_cards[0].path,
+            request,
+            scratch,
+            task=task,
+            overrides=overrides,
+            with_examples=with_examples,
+            card=data_cards[0],
+        )

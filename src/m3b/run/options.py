@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
-from m3b.errors import WrongOption
+from m3b.errors import OptionError
 
 ToolMode = Literal["auto", "native", "text"]
-Confirm = bool | Literal["weak"]
+ConfirmMode = bool | Literal["weak"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
-DAY = 24 * 60
+MINUTES_PER_DAY = 24 * 60
 
 
 @dataclass(frozen=True)
-class Span:
+class ValueRange:
     """The lowest and highest value of what is counted, and its unit. Of a float, the lowest itself is not allowed:
     nothing can be done in no time, or for no money. pydantic takes the bounds from here."""
 
@@ -31,29 +31,29 @@ class Span:
         return {**schema, "ge" if is_integer else "gt": self.low, "le": self.high}
 
 
-class SingleOptions(TypedDict, total=False):
+class NamedOptions(TypedDict, total=False):
     """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`. `tools` is a parameter of its own there."""
 
-    max_actions: Annotated[int, Span(1, 100_000)]
-    max_iterations: Annotated[int, Span(0, 1_000)]
-    max_tokens: Annotated[int, Span(1, 10**12)] | None
-    max_cost: Annotated[float, Span(0, 10**6, "US dollars")] | None
-    max_wall: Annotated[float, Span(0, 60 * DAY * 60, "seconds")] | None
-    train_minutes: Annotated[float, Span(0, 14 * DAY, "minutes")]
+    max_actions: Annotated[int, ValueRange(1, 100_000)]
+    max_iterations: Annotated[int, ValueRange(0, 1_000)]
+    max_tokens: Annotated[int, ValueRange(1, 10**12)] | None
+    max_cost: Annotated[float, ValueRange(0, 10**6, "US dollars")] | None
+    max_wall: Annotated[float, ValueRange(0, 60 * MINUTES_PER_DAY * 60, "seconds")] | None
+    train_minutes: Annotated[float, ValueRange(0, 14 * MINUTES_PER_DAY, "minutes")]
     roles: Literal["four", "single"]
     reflect: bool
     examples: bool
     debug: bool
     sandbox: SandboxMode
     stream: bool
-    confirm: Confirm
+    confirm: ConfirmMode
     phi: Literal["mask", "allow"]
     offline: bool
     label_with: str
-    seed: Annotated[int, Span(0, 2**32 - 1)]
+    seed: Annotated[int, ValueRange(0, 2**32 - 1)]
 
 
-class AllOptions(SingleOptions, total=False):
+class AllNamedOptions(NamedOptions, total=False):
     """All options by name, which pydantic checks."""
 
     tools: ToolMode
@@ -98,19 +98,22 @@ class Options:
     sandbox: SandboxMode = "auto"
     tools: ToolMode = "auto"
     stream: bool = False
-    confirm: Confirm = False
+    confirm: ConfirmMode = False
     phi: Literal["mask", "allow"] = "mask"
     offline: bool = False
     label_with: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in _faults(vars(self)):
+        for name in _find_invalid_options(vars(self)):
             value = getattr(self, name)
-            raise WrongOption(_fault(name, value, flags=False), _fault(name, value, flags=True))
+            raise OptionError(
+                _describe_invalid_option(name, value, for_command_line=False),
+                _describe_invalid_option(name, value, for_command_line=True),
+            )
         if self.max_wall is not None and self.train_minutes * 60 >= self.max_wall:
             minutes, total_minutes = f"{self.train_minutes:g} minutes", f"{self.max_wall / 60:g}"
-            raise WrongOption(
+            raise OptionError(
                 f"Training alone may take {minutes} (train_minutes), and the whole run only {total_minutes}"
                 f" (max_wall, {self.max_wall:g} seconds). Raise the one or lower the other.",
                 f"Training alone may take {minutes} (--train-minutes), and the whole run only {total_minutes} (--max-wall)."
@@ -122,8 +125,8 @@ class Options:
 
 
 @cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(AllOptions, include_extras=True)
+def _option_hints() -> dict[str, Any]:
+    return get_type_hints(AllNamedOptions, include_extras=True)
 
 
 @cache
@@ -132,28 +135,28 @@ def _option_validators() -> dict[str, Any]:
     from pydantic import ConfigDict, TypeAdapter  # what only checking needs: importing m3b is quick without it
 
     config = ConfigDict(strict=True, allow_inf_nan=False)
-    return {name: TypeAdapter(hint, config=config) for name, hint in _hints().items()}
+    return {name: TypeAdapter(hint, config=config) for name, hint in _option_hints().items()}
 
 
-def _faults(given: dict[str, Any]) -> Iterator[str]:
+def _find_invalid_options(values: dict[str, Any]) -> Iterator[str]:
     """The names of the options that are not what they must be."""
     from pydantic import ValidationError
 
     for name, validator in _option_validators().items():
         try:
-            validator.validate_python(given[name])
+            validator.validate_python(values[name])
         except ValidationError:
             yield name
 
 
-def _fault(name: str, value: Any, *, flags: bool) -> str:
+def _describe_invalid_option(name: str, value: Any, *, for_command_line: bool) -> str:
     """What is wrong with an option; with `flags` in the command line's words and units."""
-    option_name, hint = _to_flag(name) if flags else name, _hints()[name]
+    option_name, hint = _to_flag(name) if for_command_line else name, _option_hints()[name]
     if get_origin(hint) is Literal:
         return f"{option_name} must be one of {', '.join(get_args(hint))}; it is {value!r}."
     if hint is bool:
         return f"{option_name} must be True or False; it is {value!r}."
-    if hint == Confirm:
+    if hint == ConfirmMode:
         return f"{option_name} must be True, False or 'weak'; it is {value!r}."
     annotated_type = hint if get_origin(hint) is Annotated else get_args(hint)[0]
     number_type, value_range = get_args(annotated_type)
@@ -162,7 +165,7 @@ def _fault(name: str, value: Any, *, flags: bool) -> str:
     if isinstance(value, bool) or not isinstance(value, int if is_integer else (int, float)):
         return f"{option_name} must be {kind}; it is {value!r}."
     high, unit = value_range.high, value_range.unit
-    if flags and unit == "seconds":  # the command line counts minutes
+    if for_command_line and unit == "seconds":  # the command line counts minutes
         high, value, unit = high / 60, value / 60, "minutes"
     bounds = (
         f"from {value_range.low:,.0f} to {high:,.0f}"

@@ -6,87 +6,88 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from m3b.agents.replies import find_object
-from m3b.agents.verdict import Fault, Verdict, rejected
+from m3b.agents.replies import find_json_object
+from m3b.agents.verdict import CheckResult, Issue, reject
 
 if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
 
-PROPOSED, EDITED, GIVEN, SCRIPT = "proposed", "edited", "given", "script"
-WORDS = {
-    PROPOSED: "The index was made by m3b from a reading that it proposed.",
-    EDITED: "The index was made by m3b from a reading that the Data Engineer wrote.",
-    GIVEN: "The index was made by m3b from the reading that the user gave.",
-    SCRIPT: "The index was made by a script of the Data Engineer's.",
+ORIGIN_PROPOSED, ORIGIN_EDITED, ORIGIN_GIVEN, ORIGIN_SCRIPT = "proposed", "edited", "given", "script"
+ORIGIN_SENTENCES = {
+    ORIGIN_PROPOSED: "The index was made by m3b from a reading that it proposed.",
+    ORIGIN_EDITED: "The index was made by m3b from a reading that the Data Engineer wrote.",
+    ORIGIN_GIVEN: "The index was made by m3b from the reading that the user gave.",
+    ORIGIN_SCRIPT: "The index was made by a script of the Data Engineer's.",
 }
 """Origin -> what people are told."""
-LABELS_FROM, LEFT_OUT = "labels_from", "left_out"
+LABELS_FROM_KEY, LEFT_OUT_KEY = "labels_from", "left_out"
 """Keys of the closing words by which a Data Engineer gives reasons."""
-MAX_REASON = 300
+MAX_REASON_CHARS = 300
 
 
-def objection(compared: Mapping[str, Any], said: str) -> Verdict | None:
+def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckResult | None:
     """The rejection of an index that says something else than the archive, or leaves cases out, without a reason."""
     issues = []
-    if compared["expected"] and not compared["fits"] and not reason(said, LABELS_FROM):
-        differ, targets = compared["compared"] - compared["agreeing"], compared["what"]
-        user_message = (f"{differ:,} of {compared['compared']:,} cases of the index have other {targets} than "
-                        f"{compared['source']}, e.g. "
-                f"{'; '.join(compared['differing'])}.")  # fmt: skip
+    if comparison["expected"] and not comparison["fits"] and not extract_reason(closing_text, LABELS_FROM_KEY):
+        differ, targets = comparison["compared"] - comparison["agreeing"], comparison["what"]
+        user_message = (f"{differ:,} of {comparison['compared']:,} cases of the index have other {targets} than "
+                        f"{comparison['source']}, e.g. "
+                f"{'; '.join(comparison['differing'])}.")  # fmt: skip
         issues.append(
-            Fault(
-                f"{user_message} Take the {targets} from there. {_ask_for_reason(LABELS_FROM, 'where they come from, and why')}",
+            Issue(
+                f"{user_message} Take the {targets} from there. {_ask_for_reason(LABELS_FROM_KEY, 'where they come from, and why')}",
                 user_message,
             )
         )
-    if compared["leaves_out"] and not reason(said, LEFT_OUT):
-        user_message = (f"{compared['missing']:,} of {compared['usable']:,} cases that can be used are not in the index, though their "
-                f"images open and are no copies, e.g. {', '.join(compared['absent'])}.")  # fmt: skip
+    if comparison["leaves_out"] and not extract_reason(closing_text, LEFT_OUT_KEY):
+        user_message = (f"{comparison['missing']:,} of {comparison['usable']:,} cases that can be used are not in "
+                        f"the index, though their "
+                f"images open and are no copies, e.g. {', '.join(comparison['absent'])}.")  # fmt: skip
         issues.append(
-            Fault(f"{user_message} Add them. {_ask_for_reason(LEFT_OUT, 'why they are left out')}", user_message)
+            Issue(f"{user_message} Add them. {_ask_for_reason(LEFT_OUT_KEY, 'why they are left out')}", user_message)
         )
-    return rejected(*issues) if issues else None
+    return reject(*issues) if issues else None
 
 
 def _ask_for_reason(key: str, placeholder: str) -> str:
     return f'Only where that is right as it is, reply with {{"{key}": "<{placeholder}>"}}; people will read it.'
 
 
-def reason(said: str, key: str) -> str:
+def extract_reason(closing_text: str, key: str) -> str:
     """What the Data Engineer says for itself, if it does."""
-    reply_object = find_object(said, key)
-    return " ".join(str(reply_object[key] or "").split())[:MAX_REASON] if reply_object else ""
+    reply_object = find_json_object(closing_text, key)
+    return " ".join(str(reply_object[key] or "").split())[:MAX_REASON_CHARS] if reply_object else ""
 
 
-def told(origin: str, compared: Mapping[str, Any], said: str) -> list[str]:
+def describe_origin(origin: str, comparison: Mapping[str, Any], closing_text: str) -> list[str]:
     """Origin, agreement with the archive and reasons, for people."""
-    lines = [WORDS[origin]]
-    targets_word = str(compared.get("what", "labels"))
-    if compared.get("compared") and origin == SCRIPT:
-        qualifier = "" if compared["fits"] else "only "
+    lines = [ORIGIN_SENTENCES[origin]]
+    targets_word = str(comparison.get("what", "labels"))
+    if comparison.get("compared") and origin == ORIGIN_SCRIPT:
+        qualifier = "" if comparison["fits"] else "only "
         lines.append(
-            f"Its {targets_word} agree with {compared['source']} in {qualifier}{compared['agreeing']:,} of "
-            f"{compared['compared']:,} cases."
+            f"Its {targets_word} agree with {comparison['source']} in {qualifier}{comparison['agreeing']:,} of "
+            f"{comparison['compared']:,} cases."
         )
-    elif origin == SCRIPT:
+    elif origin == ORIGIN_SCRIPT:
         lines.append(f"Its {targets_word} were not compared with the archive: nothing there could be joined with it.")
-    if compared.get("missing"):
-        lines.append(f"{compared['missing']:,} of {compared['usable']:,} cases that could be used are not in it.")
+    if comparison.get("missing"):
+        lines.append(f"{comparison['missing']:,} of {comparison['usable']:,} cases that could be used are not in it.")
     for key, heading in (
-        (LABELS_FROM, f"{targets_word.capitalize()} are not those of the archive"),
-        (LEFT_OUT, "Cases are left out"),
+        (LABELS_FROM_KEY, f"{targets_word.capitalize()} are not those of the archive"),
+        (LEFT_OUT_KEY, "Cases are left out"),
     ):
-        if given_reason := reason(said, key):
+        if given_reason := extract_reason(closing_text, key):
             lines.append(f"{heading}, by the Data Engineer's word: {given_reason}")
     return lines
 
 
-def as_reading(spec: IndexSpec) -> dict[str, Any]:
+def make_user_proposal(manifest: IndexSpec) -> dict[str, Any]:
     """A given spec in the form of a proposal."""
-    return {"spec": spec.model_dump(mode="json", exclude_defaults=True), "title": "the reading that the user gave", "score": 1.0,
+    return {"spec": manifest.model_dump(mode="json", exclude_defaults=True), "title": "the reading that the user gave", "score": 1.0,
             "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
 
 
-def as_json(spec: IndexSpec) -> str:
+def manifest_to_json(manifest: IndexSpec) -> str:
     """A spec as people edit it."""
-    return json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(manifest.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"

@@ -14,78 +14,78 @@ from types import MappingProxyType
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
-from m3b.agents.checks.integrity import CLEAN, sha256
-from m3b.agents.checks.model import Baseline, MeasuredTest
+from m3b.agents.checks.integrity import INTEGRITY_CLEAN, sha256_or_missing
+from m3b.agents.checks.model import LockedTestResult, PredictBaseline
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.spec.covariates import told_each as told_covariates
-from m3b.errors import Failed
-from m3b.measure import unknown_patients
+from m3b.errors import RunFailed
+from m3b.measure import describe_unknown_patients
 from m3b.metrics import Scores, judge
-from m3b.metrics.table import table
+from m3b.metrics.table import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
-from m3b.models.manifest import changes
-from m3b.run.folder import Run
-from m3b.run.result import ExternalSet
-from m3b.tasks import family
-from m3b.tasks.control import controlled
-from m3b.tasks.doubts import with_doubts_measured
-from m3b.tasks.subgroups import apart, with_subgroups
-from m3b.writing import replace_text
+from m3b.models.manifest import find_changes
+from m3b.run.folder import RunFolder
+from m3b.run.result import ExternalResult
+from m3b.tasks import get_family
+from m3b.tasks.control import add_lookup_control
+from m3b.tasks.doubts import add_uncertainty_scores
+from m3b.tasks.subgroups import add_subgroups, describe_group_differences
+from m3b.writing import write_text_atomically
 
-PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
+RECORDED_PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
 
 
 @dataclass(frozen=True)
-class Delivered:
+class DeliveredModel:
     """The end of a run that has a model: m3b's own figures, and whether they make it a success."""
 
-    ok: bool
+    is_accepted: bool
     reason: str
     scores: Scores
     integrity: str
     acceptable: tuple[float, float | None] | None
-    external: Mapping[str, ExternalSet] = field(default_factory=dict)
+    external: Mapping[str, ExternalResult] = field(default_factory=dict)
 
-    def primary(self) -> dict[str, Any]:
+    def primary_to_dict(self) -> dict[str, Any]:
         acceptable = None if self.acceptable is None else list(self.acceptable)
         return {**self.scores.primary.to_dict(), "acceptable": acceptable}
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics_to_dict(self) -> dict[str, Any]:
         return {name: measure.to_dict() for name, measure in self.scores.metrics.items()}
 
 
-PREDICTIONS = "predictions.json"
+TEST_PREDICTIONS_FILE = "predictions.json"
 
 
-def keep_trial(run: Run, trial: MeasuredTest) -> None:
+def write_test_result(run: RunFolder, test_result: LockedTestResult) -> None:
     """Store the measured answers on the test cases, where no agent can see them."""
-    replace_text(run.locked / PREDICTIONS, json.dumps(list(trial.rows), indent=1))
+    write_text_atomically(run.locked / TEST_PREDICTIONS_FILE, json.dumps(list(test_result.rows), indent=1))
 
 
-def read_trial(run: Run) -> MeasuredTest:
+def read_test_result(run: RunFolder) -> LockedTestResult:
     """What `keep_trial` stored."""
-    return MeasuredTest(tuple(json.loads((run.locked / PREDICTIONS).read_text(encoding="utf-8"))))
+    return LockedTestResult(tuple(json.loads((run.locked / TEST_PREDICTIONS_FILE).read_text(encoding="utf-8"))))
 
 
-def acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:
+def get_acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:
     """The card's range, if it speaks of the metric that was chosen."""
     return card.acceptable if card.metric == selection.metric else None
 
 
-def deliver(
-    run: Run,
+def deliver_model(
+    run: RunFolder,
     *,
     selection: Selection,
     card: Card,
     data: DataIndex,
     model: TrainedModel,
     integrity: str,
-    facts: Mapping[str, Any],
-    baseline: Baseline,
+    run_facts: Mapping[str, Any],
+    predict_baseline: PredictBaseline,
     journal: Mapping[str, Any] = MappingProxyType({}),
-    external: Mapping[str, ExternalSet] = MappingProxyType({}),
-) -> Delivered:
+    external_results: Mapping[str, ExternalResult] = MappingProxyType({}),
+) -> DeliveredModel:
     """Score the stored predictions, decide, and write `model/` with model card, metrics and provenance.
 
     Args:
@@ -98,27 +98,35 @@ def deliver(
         Failed: the model or its answers are not those that were measured.
     """
     _check_unchanged(run, model)
-    scores = measured_scores(run, selection, int(facts["seed"]), baseline)
-    acceptable = acceptable_range(card, selection)
+    scores = compute_test_scores(run, selection, int(run_facts["seed"]), predict_baseline)
+    acceptable = get_acceptable_range(card, selection)
     verdict = judge(scores, acceptable)
-    reason = verdict.reason if integrity == CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
-    delivered = Delivered(verdict.ok and integrity == CLEAN, reason, scores, integrity, acceptable, external)
-    replace_text(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
-    _copy(run, model)
-    anonymous_results = [_anonymize_external_result(external_result) for external_result in external.values()]
+    reason = (
+        verdict.reason if integrity == INTEGRITY_CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
+    )
+    delivered = DeliveredModel(
+        verdict.ok and integrity == INTEGRITY_CLEAN, reason, scores, integrity, acceptable, external_results
+    )
+    write_text_atomically(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
+    _copy_measured_model(run, model)
+    anonymous_results = [_anonymize_external_result(external_result) for external_result in external_results.values()]
     write_metrics(run.model, {**scores.to_dict(), "external": anonymous_results} if anonymous_results else scores)
     index = read_index(run.locked, selection.task)
-    card_info = _make_card_info(delivered, selection, card, data, model, facts) | {
+    card_info = _make_card_info(delivered, selection, card, data, model, run_facts) | {
         "channels": list(index.channels),
         "given beside the image": told_covariates(index.train),
         "external": anonymous_results,
     }
     write_model_card(run.model, card_info)
-    write_provenance(run.model, {**_make_provenance(selection, card, data, integrity, facts), "journal": dict(journal)})
+    write_provenance(
+        run.model, {**_make_provenance(selection, card, data, integrity, run_facts), "journal": dict(journal)}
+    )
     return delivered
 
 
-def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baseline | None = None) -> Scores:
+def compute_test_scores(
+    run: RunFolder, selection: Selection, seed: int, predict_baseline: PredictBaseline | None = None
+) -> Scores:
     """The test figures, from the measured answers and the index in `locked/`.
 
     Args:
@@ -127,91 +135,91 @@ def measured_scores(run: Run, selection: Selection, seed: int, baseline: Baselin
     Raises:
         DataError, OSError, ValueError: one of them cannot be read.
     """
-    test_result = read_trial(run)
-    index, task_family = read_index(run.locked, selection.task), family(selection.task)
-    baseline_predictions = baseline(index.train, index.test, index, run.locked) if baseline else None
+    test_result = read_test_result(run)
+    index, task_family = read_index(run.locked, selection.task), get_family(selection.task)
+    baseline_predictions = predict_baseline(index.train, index.test, index, run.locked) if predict_baseline else None
     scores = task_family.score_all(
-        test_result.rows, index, primary=selection.metric, trivial=baseline_predictions, seed=seed
+        test_result.rows, index, primary=selection.metric, baseline=baseline_predictions, seed=seed
     )
-    scores = with_subgroups(
-        controlled(scores, test_result.rows, task_family), task_family, test_result.rows, index, seed=seed
+    scores = add_subgroups(
+        add_lookup_control(scores, test_result.rows, task_family), task_family, test_result.rows, index, seed=seed
     )
-    return replace(with_doubts_measured(scores, test_result.rows), patients_known=index.patients_known)
+    return replace(add_uncertainty_scores(scores, test_result.rows), patients_known=index.patients_known)
 
 
-def _check_unchanged(run: Run, model: TrainedModel) -> None:
+def _check_unchanged(run: RunFolder, model: TrainedModel) -> None:
     """What was measured must be what is there. Journals of early versions hold no hashes to compare with."""
-    changed = changes(run.measured, model.hashes, free=()) if model.hashes else []
-    if model.answers and sha256(run.locked, PREDICTIONS) != model.answers:
-        changed.append(f"{PREDICTIONS}, the measured answers, was changed")
+    changed = find_changes(run.measured_model, model.hashes, editable=()) if model.hashes else []
+    if model.answers and sha256_or_missing(run.locked, TEST_PREDICTIONS_FILE) != model.answers:
+        changed.append(f"{TEST_PREDICTIONS_FILE}, the measured answers, was changed")
     if changed:
         raise _make_tampering_error(changed)
 
 
-def _make_tampering_error(changed: Sequence[str]) -> Failed:
-    return Failed(
+def _make_tampering_error(changed: Sequence[str]) -> RunFailed:
+    return RunFailed(
         f"The run was tampered with: after the model was measured, {', '.join(changed[:5])} in locked/. Nothing is "
         "delivered, since no figure speaks of it."
     )
 
 
-def _copy(run: Run, model: TrainedModel) -> None:
+def _copy_measured_model(run: RunFolder, model: TrainedModel) -> None:
     """Put the measured copy into `model/`; what is written there is hashed once more on the way."""
     if not model.hashes:  # measured by an early version, in the folder where it was made
         freeze(run.work / model.folder, run.model)
         return
-    frozen = freeze(run.measured, run.model)
-    if frozen.refused or frozen.hashes != model.hashes:
+    frozen = freeze(run.measured_model, run.model)
+    if frozen.refusals or frozen.hashes != model.hashes:
         shutil.rmtree(run.model, ignore_errors=True)
-        raise _make_tampering_error(frozen.refused or ["the model was changed"])
+        raise _make_tampering_error(frozen.refusals or ["the model was changed"])
 
 
 def _make_card_info(
-    delivered: Delivered,
+    delivered: DeliveredModel,
     selection: Selection,
     card: Card,
     data: DataIndex,
     model: TrainedModel,
     run_facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    limitations = [without_names(note) for note in data.notes]
+    limitations = [remove_file_names(note) for note in data.notes]
     if delivered.scores.n_patients < 100:
         counted_units = "patients" if data.patients_known else "cases"
         limitations.append(
             f"Measured on {delivered.scores.n_patients} {counted_units} only: the interval is wide for that reason."
         )
-    limitations += apart(delivered.scores.details.get("subgroups", {}))
+    limitations += describe_group_differences(delivered.scores.details.get("subgroups", {}))
     return {
-        "title": _title(selection, card, data),
+        "title": _make_title(selection, card, data),
         "request": run_facts["request"],
         "task": selection.task,
         "data": card.name,
-        "patients": data.patients if data.patients_known else unknown_patients(data.grouped_by),
+        "patients": data.patients if data.patients_known else describe_unknown_patients(data.grouped_by),
         "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
-        "training": _trained(model, selection.metric),
+        "training": _describe_validation(model, selection.metric),
         "integrity": delivered.integrity,
         "seed": run_facts["seed"],
         "made": time.strftime("%Y-%m-%d"),
         "split": data.counts,
         "scores": delivered.scores.to_dict(),
-        "less_is_better": sorted(table(selection.task).lower_is_better),
+        "less_is_better": sorted(metric_table(selection.task).lower_is_better),
         "acceptable": delivered.acceptable,
-        "verdict": ("accepted: " if delivered.ok else "NOT accepted: ") + delivered.reason,
+        "verdict": ("accepted: " if delivered.is_accepted else "NOT accepted: ") + delivered.reason,
         "limits": limitations,
     }
 
 
-def _anonymize_external_result(external_result: ExternalSet) -> dict[str, Any]:
+def _anonymize_external_result(external_result: ExternalResult) -> dict[str, Any]:
     """As the deliverable tells it, whose readers need no name of a file."""
     return replace(
         external_result,
-        reason=without_names(external_result.reason),
-        notes=tuple(map(without_names, external_result.notes)),
+        reason=remove_file_names(external_result.reason),
+        notes=tuple(map(remove_file_names, external_result.notes)),
     ).to_dict()
 
 
-def _trained(model: TrainedModel, metric: str) -> str:
+def _describe_validation(model: TrainedModel, metric: str) -> str:
     """The validation figure in words; of a refit that it is not of the delivered weights."""
     value = model.validation.get("value")
     validation_text = f"validation {metric} {value:.3f}" if isinstance(value, float) else ""
@@ -225,14 +233,14 @@ def _trained(model: TrainedModel, metric: str) -> str:
     )
 
 
-def without_names(note: str) -> str:
+def remove_file_names(note: str) -> str:
     """A note of the audit without the files that it gives as examples: their names may be those of patients."""
     shortened = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
     return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", shortened)
 
 
-def _title(selection: Selection, card: Card, data: DataIndex) -> str:
-    class_list = (" or " if family(selection.task).classes_joined == " or " else ", ").join(data.classes)
+def _make_title(selection: Selection, card: Card, data: DataIndex) -> str:
+    class_list = (" or " if get_family(selection.task).class_separator == " or " else ", ").join(data.classes)
     return f"{card.name}: {class_list or selection.task}"
 
 
@@ -253,14 +261,14 @@ def _make_provenance(
         "llm": run_facts["llm"],
         "options": run_facts["options"],
         "sandboxes": run_facts["sandboxes"],
-        "versions": versions(),
+        "versions": collect_versions(),
     }
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run gives; missing ones are left out."""
     package_versions = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in RECORDED_PACKAGES:
         try:
             package_versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

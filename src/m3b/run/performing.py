@@ -11,51 +11,51 @@ from m3b.agents.artifacts import DataIndex, TrainedModel, kind_of, to_json
 from m3b.agents.briefing import Briefing
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.reasons import why
-from m3b.agents.roles import SINGLE, Role
-from m3b.agents.standing import Standing
-from m3b.agents.verdict import Verdict
-from m3b.errors import Failed, OutOfBudget, RunEnd
-from m3b.events import Briefed, Checked, Event, HandedOver, Noted, RoleEnded, RoleStarted
+from m3b.agents.reasons import explain_failure
+from m3b.agents.roles import SINGLE_AGENT, Role
+from m3b.agents.standing import AgentState
+from m3b.agents.verdict import CheckResult
+from m3b.errors import BudgetExceeded, RunEnd, RunFailed
+from m3b.events import ArtifactAccepted, ArtifactChecked, Event, NoteAdded, PromptSent, RoleEnded, RoleStarted
 from m3b.run import interrupted
-from m3b.run.callbacks import CallbackFailed, guarded
+from m3b.run.callbacks import CallbackError, guard_callback
 from m3b.run.context import RunContext
-from m3b.run.labelling import tools_of
-from m3b.run.stages import SHIPPED, Stage
+from m3b.run.labelling import extra_tool_names_of
+from m3b.run.stages import BUILTIN_STAGES, Stage
 
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
-PYTHON = "Python"
+NO_LLM_NAME = "Python"
 """Stands for the model of a stage that asks none."""
 
 
-class Performer:
+class StageRunner:
     """Performs the stages of one run."""
 
     def __init__(self, run: RunContext) -> None:
         self.run = run
         self._single_agent: Agent | None = None
 
-    def perform(self, stage: Stage[A]) -> A:
+    def run_stage(self, stage: Stage[A]) -> A:
         """One stage from its briefing to its accepted artifact; skipped where the journal holds the artifact.
 
         Raises:
             RunEnd: why nothing was accepted.
         """
-        artifact = self.run.state.made(stage.artifact)
+        artifact = self.run.state.get_artifact(stage.artifact)
         if artifact is not None:
             return artifact
         try:
-            return self.keep(stage, self._work(stage))
-        except OutOfBudget as error:
-            return self.keep(stage, *self._salvage(stage, error))
+            return self.record_artifact(stage, self._run_role(stage))
+        except BudgetExceeded as error:
+            return self.record_artifact(stage, *self._salvage(stage, error))
 
-    def _work(self, stage: Stage[A]) -> Verdict:
+    def _run_role(self, stage: Stage[A]) -> CheckResult:
         """The agent at work, whatever becomes of it written down."""
         run, role = self.run, stage.role
         run.role = role.name
-        run.emit(RoleStarted(role.title, run.llm(role.name).name if stage.asks else PYTHON))
+        run.emit(RoleStarted(role.title, run.get_llm(role.name).name if stage.uses_agent else NO_LLM_NAME))
         status = "failed"
         try:
             check_result = self._submit(stage)
@@ -70,53 +70,61 @@ class Performer:
         finally:
             self._emit_role_ended(status)
 
-    def _submit(self, stage: Stage[A]) -> Verdict:
+    def _submit(self, stage: Stage[A]) -> CheckResult:
         """The verdict that accepts what an agent made, or what Python alone did."""
-        if stage.asks:
+        if stage.uses_agent:
             return self._prepare_agent(stage).run(
-                lambda closing_text: self._checked(stage, closing_text), stage.role.duty
+                lambda closing_text: self._check(stage, closing_text), stage.role.failure_message
             )
-        check_result = self._checked(stage, "")
-        self.run.emit(Checked(check_result.accepted, check_result.faults, check_result.warnings, check_result.reasons))
-        if not check_result.accepted:
-            raise (check_result.end or Failed)(why(stage.role.duty, *check_result.reasons))
+        check_result = self._check(stage, "")
+        self.run.emit(
+            ArtifactChecked(
+                check_result.is_accepted, check_result.agent_messages, check_result.warnings, check_result.user_messages
+            )
+        )
+        if not check_result.is_accepted:
+            raise (check_result.end_error or RunFailed)(
+                explain_failure(stage.role.failure_message, *check_result.user_messages)
+            )
         return check_result
 
-    def _checked(self, stage: Stage[A], said: str) -> Verdict:
+    def _check(self, stage: Stage[A], closing_text: str) -> CheckResult:
         """The check of a hand-over, once no script of the run can change any more what it looks at."""
         run = self.run
-        stopped_scripts = run.tools.stop_scripts()
+        stopped_scripts = run.tools.stop_running_scripts()
         for text in stopped_scripts:
-            run.emit(Noted(text))
-        check_result = _guard_stage_method(stage, "check", stage.check)(run, said)
-        if not isinstance(check_result, Verdict):
+            run.emit(NoteAdded(text))
+        check_result = _guard_stage_method(stage, "check", stage.check)(run, closing_text)
+        if not isinstance(check_result, CheckResult):
             problem = f"The check of {stage.role.name} gave {check_result!r}"
-            raise CallbackFailed(f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
-        check_result = run.own.asked(run.role, check_result, run.folder.work)
+            raise CallbackError(f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
+        check_result = run.extensions.apply_check(run.role, check_result, run.folder.work)
         return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 
-    def _salvage(self, stage: Stage[A], budget_error: OutOfBudget) -> tuple[Verdict, str]:
+    def _salvage(self, stage: Stage[A], budget_error: BudgetExceeded) -> tuple[CheckResult, str]:
         """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `end`."""
         run = self.run
         run.role = stage.role.name
-        run.tools.stop_scripts()
-        check_result = run.own.asked(run.role, _guard_stage_method(stage, "left", stage.left)(run), run.folder.work)
-        if check_result is None or not check_result.accepted:
+        run.tools.stop_running_scripts()
+        check_result = run.extensions.apply_check(
+            run.role, _guard_stage_method(stage, "left", stage.salvage)(run), run.folder.work
+        )
+        if check_result is None or not check_result.is_accepted:
             raise budget_error
         remark = (
             f"The budget ended before the {stage.role.title} did ({budget_error}); what it had exported was measured."
         )
-        run.emit(Noted(remark))
+        run.emit(NoteAdded(remark))
         return check_result, remark
 
-    def keep(self, stage: Stage[A], verdict: Verdict, remark: str = "") -> A:
+    def record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str = "") -> A:
         """What a check accepted, written down; of the same stage again it takes the place of what was there."""
-        artifact = verdict.artifact
+        artifact = check_result.artifact
         if not isinstance(artifact, stage.artifact):
             problem = f"The check of {stage.role.name} accepted {artifact!r}, which is no {stage.artifact.__name__}"
-            raise CallbackFailed(f"{problem}; let it give accepted({stage.artifact.__name__}(...)).")
+            raise CallbackError(f"{problem}; let it give accepted({stage.artifact.__name__}(...)).")
         hashes = artifact.hashes if isinstance(artifact, DataIndex | TrainedModel) else {}
-        self.run.emit(HandedOver(kind_of(stage.artifact), to_json(artifact), hashes, remark))
+        self.run.emit(ArtifactAccepted(kind_of(stage.artifact), to_json(artifact), hashes, remark))
         self.run.role = ""
         return artifact
 
@@ -124,8 +132,8 @@ class Performer:
         """Said also when the journal itself is what failed; the first error is the one to be told."""
         try:
             self.run.emit(RoleEnded(status))
-        except Failed:
-            self.run.state.take(RoleEnded(status, role=self.run.role))
+        except RunFailed:
+            self.run.state.apply_event(RoleEnded(status, role=self.run.role))
 
     # --- the agent -----------------------------------------------------------------------------------------------
 
@@ -137,17 +145,19 @@ class Performer:
             self._single_agent.tools = run.tools
             self._brief_agent(self._single_agent, stage, system="")
             return self._single_agent
-        agent = self._new(SINGLE if is_single else role, role)
+        agent = self._make_agent(SINGLE_AGENT if is_single else role, role)
         role_events = run.state.dialogue.get(role.name, [])
-        past_events = self._told() if is_single else role_events
-        agent.conversation = Conversation.restore(past_events, keep_open_calls=bool(role_events))
+        past_events = self._collect_dialogue() if is_single else role_events
+        agent.conversation = Conversation.from_events(past_events, keep_open_calls=bool(role_events))
         if not past_events:
-            self._brief_agent(agent, stage, system=self._system(self._list_agent_roles() if is_single else (role,)))
+            self._brief_agent(
+                agent, stage, system=self._build_system_prompt(self._list_agent_roles() if is_single else (role,))
+            )
         elif not role_events:
             self._brief_agent(agent, stage, system="")
         if past_events:
             self._resume_agent(
-                agent, past_events, iterations=run.state.roles[role.name].iterations if role_events else 0
+                agent, past_events, iterations=run.state.role_usage[role.name].iterations if role_events else 0
             )
         if is_single:
             self._single_agent = agent
@@ -155,51 +165,55 @@ class Performer:
 
     def _resume_agent(self, agent: Agent, past_events: Sequence[Event], *, iterations: int) -> None:
         run = self.run.folder
-        state = Standing.of(past_events)
+        state = AgentState.from_events(past_events)
         state.iterations = max(state.iterations, iterations)
-        agent.take_up(state, lambda call: interrupted.told(run, call))
-        lost_jobs = {job: interrupted.going_on(run, command) for job, command in state.lost.items()}
-        self.run.tools.remember_lost(lost_jobs)
+        agent.resume(state, lambda call: interrupted.answer_interrupted_call(run, call))
+        lost_jobs = {
+            job: interrupted.describe_training_resume(run, command) for job, command in state.lost_jobs.items()
+        }
+        self.run.tools.record_lost_jobs(lost_jobs)
 
-    def _new(self, tools: Role, role: Role) -> Agent:
+    def _make_agent(self, tool_role: Role, role: Role) -> Agent:
         run = self.run
-        reflection = prompts.reflection(run.workspace.root / "prompts", role) if run.options.reflect else ""
+        reflection = prompts.read_reflection(run.workspace.root / "prompts", role) if run.options.reflect else ""
         return Agent(
-            llm=run.asked(role.name),
+            llm=run.get_metered_llm(role.name),
             tools=run.tools,
-            allowed_tools=tuple(dict.fromkeys((*tools.tools, *run.own.tools, *tools_of(run.labelling, role.name)))),
+            allowed_tools=tuple(
+                dict.fromkeys((*tool_role.tools, *run.extensions.tools, *extra_tool_names_of(run.labelling, role.name)))
+            ),
             budget=run.budget,
             emit=run.emit,
             reflection=reflection,
-            is_cancelled=run.cancel.is_set,
+            is_cancelled=run.cancel_event.is_set,
             stream=run.options.stream,
         )
 
-    def _told(self) -> list[Event]:
+    def _collect_dialogue(self) -> list[Event]:
         """The dialogue of all stages so far, for the single agent."""
         return [event for role in self._list_agent_roles() for event in self.run.state.dialogue.get(role.name, [])]
 
     def _list_agent_roles(self) -> list[Role]:
-        return [stage.role for stage in self.run.stages if stage.asks]
+        return [stage.role for stage in self.run.stages if stage.uses_agent]
 
     def _brief_agent(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
-        briefing = _guard_stage_method(stage, "briefing", stage.briefing)(self.run)
+        briefing = _guard_stage_method(stage, "briefing", stage.build_briefing)(self.run)
         if isinstance(briefing, str):
             briefing = Briefing(f"Stage: {stage.role.name}\n\n{briefing.strip()}")
-        text = f"{briefing.text}\n\n{self.run.budget.told()}"
-        event = Briefed(system, text, [briefing.facts.plain()] if briefing.facts else [])
+        text = f"{briefing.text}\n\n{self.run.budget.describe_remaining()}"
+        event = PromptSent(system, text, [briefing.facts.to_json()] if briefing.facts else [])
         self.run.emit(event)
         if system:
-            agent.conversation = Conversation.restore([event])
+            agent.conversation = Conversation.from_events([event])
         else:
-            agent.conversation.say(event.text, event.facts)
+            agent.conversation.add_user_text(event.text, event.facts)
 
-    def _system(self, roles: Sequence[Role]) -> str:
+    def _build_system_prompt(self, roles: Sequence[Role]) -> str:
         workspace = self.run.workspace
         folder, with_examples = workspace.root / "prompts", self.run.options.examples
-        return prompts.system_prompt(folder, roles, examples=with_examples, added=workspace.prompts)
+        return prompts.build_system_prompt(folder, roles, with_examples=with_examples, extra_prompts=workspace.prompts)
 
 
 def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
     """A method of a stage; whatever one of the user's raises ends the run with its name."""
-    return function if type(stage) in SHIPPED else guarded(f"stages: {stage.role.name}.{name}", function)
+    return function if type(stage) in BUILTIN_STAGES else guard_callback(f"stages: {stage.role.name}.{name}", function)

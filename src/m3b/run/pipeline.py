@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from m3b.errors import WrongUse
-from m3b.run.extensions import OwnCheck, OwnTool, add_metrics, own
-from m3b.run.external import external_of
-from m3b.run.folder import Run, data_folders
+from m3b.errors import UsageError
+from m3b.run.extensions import UserCheck, UserTool, register_metrics, validate_extensions
+from m3b.run.external import parse_external_data
+from m3b.run.folder import RunFolder, data_folders
 from m3b.run.inputs import (
-    Model,
-    Models,
-    check_offline,
-    connect_of,
-    given_of,
-    hosted_schema,
-    options_of,
-    somebody_to_ask,
+    ModelInput,
+    ModelInputs,
+    check_can_confirm,
+    check_models_offline,
+    connect_models,
+    make_tool_schema,
+    parse_dataset_overrides,
+    parse_options,
 )
-from m3b.run.options import Options, SandboxMode, SingleOptions, ToolMode
+from m3b.run.options import NamedOptions, Options, SandboxMode, ToolMode
 from m3b.run.registry import register
-from m3b.run.result import FINAL, Result
-from m3b.run.sequence import check_state, check_told, fresh, names_of, stages_of
-from m3b.sandbox import Sandbox, choose
+from m3b.run.result import FINAL_STATUSES, Result
+from m3b.run.sequence import check_agents_ready, check_resumed_state, copy_stages, resolve_stages, role_names_of
+from m3b.sandbox import Sandbox, choose_sandbox
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from m3b.events import Event
     from m3b.run.context import RunContext
     from m3b.run.external import ExternalData
-    from m3b.run.given import GivenReading
+    from m3b.run.given import OverrideArguments
     from m3b.run.handle import RunHandle
-    from m3b.run.looking import FolderLook
-    from m3b.run.sequence import OwnStages
-    from m3b.run.state import History
+    from m3b.run.looking import DatasetPreview
+    from m3b.run.sequence import UserStages
+    from m3b.run.state import RunState
     from m3b.tasks import Metric
 
     OnEvent = Callable[[Event], None]
@@ -87,44 +87,51 @@ class Pipeline:
 
     def __init__(
         self,
-        llm: Models = None,
+        llm: ModelInputs = None,
         *,
         data: Iterable[Source] | Source = (),
         workspace: Workspace | None = None,
         out: str | Path | None = None,
-        fallback: Model | None = None,
+        fallback: ModelInput | None = None,
         ask: Callable[[str], str | None] | None = None,
         approve: Callable[[str], bool] | None = None,
         on_event: Callable[[Event], None] | None = None,
-        tools: ToolMode | Sequence[OwnTool] = (),
-        checks: Mapping[str, OwnCheck] | None = None,
+        tools: ToolMode | Sequence[UserTool] = (),
+        checks: Mapping[str, UserCheck] | None = None,
         metrics: Iterable[Metric] = (),
-        stages: OwnStages | None = None,
+        stages: UserStages | None = None,
         templates: str | Path | None = None,
-        index: str | Path | Mapping[str, Any] | IndexSpec | None = None,
-        reading: GivenReading | None = None,
+        manifest: str | Path | Mapping[str, Any] | IndexSpec | None = None,
+        overrides: OverrideArguments | None = None,
         external: ExternalData | None = None,
         register: bool = True,
         options: Options | None = None,
-        **single_options: Unpack[SingleOptions],
+        **single_options: Unpack[NamedOptions],
     ) -> None:
         if workspace is not None and templates is not None:
-            raise WrongUse("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
+            raise UsageError("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
         tool_mode = {"tools": tools} if isinstance(tools, str) else {}
-        self.options = options_of(options, {**single_options, **tool_mode})
-        check_offline(llm, fallback, self.options.offline, self.options.label_with)  # before any data is looked at
+        self.options = parse_options(options, {**single_options, **tool_mode})
+        check_models_offline(
+            llm, fallback, self.options.offline, self.options.label_with
+        )  # before any data is looked at
         self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
-        add_metrics(metrics)
-        self.stages = stages_of(stages)
-        self.own = own(() if isinstance(tools, str) else tools, checks or {}, metrics, names_of(self.stages))
-        self.llms = connect_of(llm, self.options.tools, fallback, self.options.offline, names_of(self.stages))
-        check_told(self.stages, self.workspace, self.llms, self.own)
-        self.given, self.external = given_of(index, reading), external_of(external)
+        register_metrics(metrics)
+        self.stages = resolve_stages(stages)
+        self.extensions = validate_extensions(
+            () if isinstance(tools, str) else tools, checks or {}, metrics, role_names_of(self.stages)
+        )
+        self.llms = connect_models(llm, self.options.tools, fallback, self.options.offline, role_names_of(self.stages))
+        check_agents_ready(self.stages, self.workspace, self.llms, self.extensions)
+        self.overrides, self.external_sources = (
+            parse_dataset_overrides(manifest, overrides),
+            parse_external_data(external),
+        )
         self.out = Path(out) if out is not None else None
         self.register = register
         self.ask, self.approve, self.on_event = ask, approve, on_event
-        self._lock, self._cancelled, self._calls = threading.Lock(), False, 0
+        self._lock, self._is_cancelled, self._call_count = threading.Lock(), False, 0
         self._active_handles: set[RunHandle] = set()
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
@@ -138,7 +145,7 @@ class Pipeline:
                 made, or lies inside the data. Nothing has been made then.
             SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
         """
-        return self._new(request, out, self.on_event or _progress()).work()
+        return self._new_run(request, out, self.on_event or _make_progress_callback()).run_to_end()
 
     def start(self, request: str, *, out: str | Path | None = None) -> RunHandle:
         """Begin to work in a thread of its own, and come back at once. One pipeline may run many requests at a time.
@@ -149,11 +156,11 @@ class Pipeline:
         Raises:
             WrongUse, SandboxError: as `run`.
         """
-        handle = self._new(request, out, self.on_event)
-        handle.begin()
+        handle = self._new_run(request, out, self.on_event)
+        handle.start_thread()
         return handle
 
-    def plan(self, request: str, *, draw: bool = False) -> FolderLook:
+    def plan(self, request: str, *, with_examples: bool = False) -> DatasetPreview:
         """How the data would be read for a request, and what is not clear: nothing is trained and nothing is kept.
 
         Args:
@@ -163,9 +170,11 @@ class Pipeline:
             WrongUse: the data is not one folder.
             DataError: it cannot be surveyed.
         """
-        from m3b.run.looking import planned
+        from m3b.run.looking import preview_single_folder
 
-        return planned(list(self.workspace.cards.values()), request, self.given, draw=draw)
+        return preview_single_folder(
+            list(self.workspace.cards.values()), request, self.overrides, with_examples=with_examples
+        )
 
     def iter(self, request: str, *, out: str | Path | None = None) -> Iterator[Event]:
         """The events of a run as they happen; the last is `RunEnded`, whose data is the Result.
@@ -190,7 +199,7 @@ class Pipeline:
     def cancel(self) -> None:
         """End every run of this pipeline, those that are started later included; a handle ends one of them."""
         with self._lock:
-            self._cancelled = True
+            self._is_cancelled = True
             for handle in self._active_handles:
                 handle.cancel()
 
@@ -198,13 +207,13 @@ class Pipeline:
     def resume(
         cls,
         run: str | Path,
-        llm: Models = None,
+        llm: ModelInputs = None,
         *,
         workspace: Workspace | None = None,
-        tools: Sequence[OwnTool] = (),
-        checks: Mapping[str, OwnCheck] | None = None,
+        tools: Sequence[UserTool] = (),
+        checks: Mapping[str, UserCheck] | None = None,
         metrics: Iterable[Metric] = (),
-        stages: OwnStages | None = None,
+        stages: UserStages | None = None,
         offline: bool = False,
         sandbox: SandboxMode | None = None,
         **hooks: Unpack[Callbacks],
@@ -230,25 +239,25 @@ class Pipeline:
                 damaged, or something has to be given again. Nothing has been changed then.
             SandboxError: this machine has no sandbox that confines as much.
         """
-        run_folder = Run.open(run)
-        record = run_folder.load()
-        if record.get("status") in FINAL:
+        run_folder = RunFolder.open(run)
+        record = run_folder.load_record()
+        if record.get("status") in FINAL_STATUSES:
             return Result.from_json(record["result"])
-        from m3b.run.record import must_be_given, recorded_options, same_stages, workspace_of
+        from m3b.run.record import check_extensions_given, check_same_stages, read_recorded_options, restore_workspace
 
-        metrics, stage_list = tuple(metrics), stages_of(stages)
-        same_stages(record, names_of(stage_list))
-        must_be_given(record, own(tools, checks or {}, metrics, names_of(stage_list)))
-        options = recorded_options(run_folder, record, offline, sandbox)
-        check_offline(llm or record["llm"], None, options.offline)
+        metrics, stage_list = tuple(metrics), resolve_stages(stages)
+        check_same_stages(record, role_names_of(stage_list))
+        check_extensions_given(record, validate_extensions(tools, checks or {}, metrics, role_names_of(stage_list)))
+        options = read_recorded_options(run_folder, record, offline, sandbox)
+        check_models_offline(llm or record["llm"], None, options.offline)
         recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
         pipeline = cls(
-            llm or record["llm"], workspace=workspace or workspace_of(record), out=run_folder.folder, tools=tools,
+            llm or record["llm"], workspace=workspace or restore_workspace(record), out=run_folder.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
-            index=recorded_overrides.pop("index", None), reading=cast("GivenReading", recorded_overrides),
+            manifest=recorded_overrides.pop("index", None), overrides=cast("OverrideArguments", recorded_overrides),
             external=record.get("external"), **hooks,
         )  # fmt: skip
-        return pipeline._again(run_folder, record, sandbox).work()
+        return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
         """A JSON schema and a callable, for hosting m3b inside another agent system.
@@ -256,58 +265,61 @@ class Pipeline:
         The callable takes `request` and returns the Result as a plain dict. It may be called again, and by several threads
         at once: where `out` is taken, a run gets a numbered folder beside it.
         """
-        return hosted_schema(), lambda request: self._new(request, self._free(), self.on_event).work().to_json()
+        return (
+            make_tool_schema(),
+            lambda request: self._new_run(request, self._next_out_folder(), self.on_event).run_to_end().to_json(),
+        )
 
-    def _free(self) -> Path | None:
+    def _next_out_folder(self) -> Path | None:
         """The pipeline's folder, or one beside it that no earlier call has."""
         if self.out is None:
             return None
         with self._lock:
-            self._calls += 1
-            number = self._calls
+            self._call_count += 1
+            number = self._call_count
         return self.out if number == 1 else self.out.with_name(f"{self.out.name}-{number}")
 
     # --- runs ----------------------------------------------------------------------------------------------------
 
-    def _new(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
-        from m3b.run.precheck import check_places, check_request
-        from m3b.run.record import new_record
+    def _new_run(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
+        from m3b.run.precheck import check_locations, check_request
+        from m3b.run.record import make_record
 
-        somebody_to_ask(self.options, self.ask)
+        check_can_confirm(self.options, self.ask)
         run_path = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
-        check_places(cards, run_path, self.external)
-        sandbox, overrides, workspace = choose(self.options.sandbox), self.given, self.workspace
+        check_locations(cards, run_path, self.external_sources)
+        sandbox, overrides, workspace = choose_sandbox(self.options.sandbox), self.overrides, self.workspace
         if overrides is not None:
-            from m3b.run.given import settled
+            from m3b.run.given import resolve_overrides
 
-            overrides, resolved_cards = settled(overrides, workspace.cards, sandbox)
+            overrides, resolved_cards = resolve_overrides(overrides, workspace.cards, sandbox)
             workspace = workspace.with_cards(resolved_cards)
-        run = Run.create(run_path)
-        record = new_record(run, request, self.options, self.llms, workspace, sandbox, self.own, overrides,
-                            names_of(self.stages), self.external)  # fmt: skip
+        run = RunFolder.create(run_path)
+        record = make_record(run, request, self.options, self.llms, workspace, sandbox, self.extensions, overrides,
+                            role_names_of(self.stages), self.external_sources)  # fmt: skip
         run.lock()
         notes = self._register(run, record, sandbox)
         return self._make_handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
 
-    def _again(self, run: Run, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
+    def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """An earlier run, taken up.
 
         Args:
             mode: the confinement that the user asks for now.
         """
         from m3b.run.confinement import choose_for_resume, describe_change, used_sandboxes
-        from m3b.run.state import History
+        from m3b.run.state import RunState
 
         sandbox = choose_for_resume(run, self.options.sandbox, mode)
         run.lock()
         try:
-            state = History.of(run.events())
-            check_state(self.stages, state)
+            state = RunState.from_events(run.read_events())
+            check_resumed_state(self.stages, state)
             if state.index is None or not state.index.confirmed:
-                somebody_to_ask(self.options, self.ask)
-        except WrongUse:
+                check_can_confirm(self.options, self.ask)
+        except UsageError:
             run.unlock()
             raise
         record["id"] = run.id  # it may have been moved
@@ -316,21 +328,28 @@ class Pipeline:
         change = describe_change(state.sandboxes, sandbox)
         notes = [*([change] if change else []), *self._register(run, record, sandbox)]
         return self._make_handle(
-            run, record, state, self.workspace, sandbox, self.given, self.on_event or _progress(), notes
+            run,
+            record,
+            state,
+            self.workspace,
+            sandbox,
+            self.overrides,
+            self.on_event or _make_progress_callback(),
+            notes,
         )
 
-    def _register(self, run: Run, record: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
+    def _register(self, run: RunFolder, record: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
         """Add a run to the user's list; what has to be said about that."""
         if not self.register:
             return []
-        warning = register(run.folder, sandbox.name, data_folders(record))
+        warning = register(run.path, sandbox.name, data_folders(record))
         return [warning] if warning else []
 
     def _make_handle(
         self,
-        run: Run,
+        run: RunFolder,
         record: dict[str, Any],
-        state: History | None,
+        state: RunState | None,
         workspace: Workspace,
         sandbox: Sandbox,
         overrides: Given | None,
@@ -339,44 +358,44 @@ class Pipeline:
     ) -> RunHandle:
         from m3b.run.handle import RunHandle
 
-        def work(publish: OnEvent, cancel_event: threading.Event) -> Result:
+        def run_work(publish: OnEvent, cancel_event: threading.Event) -> Result:
             # the agents, the tools and numpy: what a run needs and an import does not
             from m3b.run.context import RunContext
-            from m3b.run.hooks import hooks_of
-            from m3b.run.lifecycle import execute
-            from m3b.run.state import History
+            from m3b.run.hooks import make_hooks
+            from m3b.run.lifecycle import execute_run
+            from m3b.run.state import RunState
 
-            hooks = hooks_of(self.ask, self.approve, on_event, publish)
+            hooks = make_hooks(self.ask, self.approve, on_event, publish)
 
-            def open_context(run_state: History) -> RunContext:
+            def open_context(run_state: RunState) -> RunContext:
                 return RunContext(
-                    run, record["request"], self.options, workspace, self.llms, sandbox, run_state, hooks, self.own,
-                    cancel_event, overrides, fresh(self.stages), self.external,
+                    run, record["request"], self.options, workspace, self.llms, sandbox, run_state, hooks, self.extensions,
+                    cancel_event, overrides, copy_stages(self.stages), self.external_sources,
                 )  # fmt: skip
 
-            return execute(run, record, state or History(), open_context, notes)
+            return execute_run(run, record, state or RunState(), open_context, notes)
 
-        handle = RunHandle(run, work, self._over)
+        handle = RunHandle(run, run_work, self._forget_handle)
         with self._lock:
             self._active_handles.add(handle)
-            if self._cancelled:
+            if self._is_cancelled:
                 handle.cancel()
         return handle
 
-    def _over(self, handle: RunHandle) -> None:
+    def _forget_handle(self, handle: RunHandle) -> None:
         with self._lock:
             self._active_handles.discard(handle)
 
 
-def _progress() -> OnEvent:
-    from m3b.progress import watcher  # brings the events along, which an import does without
+def _make_progress_callback() -> OnEvent:
+    from m3b.progress import make_progress_watcher  # brings the events along, which an import does without
 
-    return watcher()
+    return make_progress_watcher()
 
 
 def resume(
     run: str | Path,
-    llm: Models = None,
+    llm: ModelInputs = None,
     *,
     offline: bool = False,
     sandbox: SandboxMode | None = None,

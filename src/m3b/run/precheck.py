@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from m3b.data.cards import Card
-from m3b.errors import WrongUse
-from m3b.llm.rules.words import STOP, of_images, plain, words
-from m3b.run.external import ExternalSource, check_external
-from m3b.run.folder import runs_root
+from m3b.errors import UsageError
+from m3b.llm.rules.words import STOP_WORDS, extract_words, fold_accents, is_about_images
+from m3b.run.external import ExternalSource, check_external_sources
+from m3b.run.folder import get_runs_root
 
-SUBJECTS = (
+NON_MEDICAL_PATTERNS = (
     r"\bweather\b|\bwetter\b|\bmeteo\b|\bclima\b|\bforecast\b",
     r"\bstock (?:market|price)s?\b|\bshare prices?\b|\bbitcoin\b|\baktienkurs\w*\b|\bexchange rates?\b",
     r"\b(?:poem|gedicht|poeme|poema|joke|witz|song lyrics|recipe|rezept|recette|receta)s?\b",
@@ -24,24 +24,24 @@ SUBJECTS = (
 """What no image of a patient shows; looked for in texts without accents."""
 _CLAUSE_START = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
 _FILLER_WORDS = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
-_BEGIN = _CLAUSE_START + _FILLER_WORDS
+_ORDER_START = _CLAUSE_START + _FILLER_WORDS
 """How a clause begins that orders something, in texts without accents."""
 
 
-def check_places(cards: Iterable[Card], out: Path | None, external: Iterable[ExternalSource] = ()) -> None:
+def check_locations(cards: Iterable[Card], out: Path | None, external_sources: Iterable[ExternalSource] = ()) -> None:
     """Raises WrongUse where run folder and data would lie in each other: scripts may write to the one only. So do external
     sets, which training must not see."""
-    check_external(external, cards, out)
-    run_folder = (out if out is not None else runs_root()).expanduser().absolute().resolve()
+    check_external_sources(external_sources, cards, out)
+    run_folder = (out if out is not None else get_runs_root()).expanduser().absolute().resolve()
     subject = f"The run folder {out}" if out is not None else f"The folder for runs, {run_folder},"
     for card in cards:
         data = card.path.resolve() if card.path else None
         if data and run_folder.is_relative_to(data):
-            raise WrongUse(
+            raise UsageError(
                 f"{subject} would lie inside the data {data}, which stays as it is. Give --out a folder outside of it."
             )
         if data and out is not None and data.is_relative_to(run_folder):
-            raise WrongUse(f"The data {data} lies inside the run folder {out}. Give --out a folder of its own.")
+            raise UsageError(f"The data {data} lies inside the run folder {out}. Give --out a folder of its own.")
 
 
 def check_request(request: str, cards: Iterable[Card]) -> None:
@@ -51,45 +51,53 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
         WrongUse: the request holds no words, asks for two tasks at once, or for something that no image holds.
     """
     if not request.strip():
-        raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
+        raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")
     if not re.search(r"[^\W\d_]", request):
-        raise WrongUse(
+        raise UsageError(
             f"The request {request.strip()[:60]!r} holds no word. Say what the model shall tell from which images."
         )
-    tasks = ordered_tasks(request)
+    tasks = find_ordered_tasks(request)
     if len(tasks) > 1:
-        raise WrongUse(
+        raise UsageError(
             f"The request asks for two tasks, {' and '.join(tasks)}; a run builds one model. Ask for one at a time. "
             "(Kinds of what is outlined are one task: 'segment benign and malignant lesions'.)"
         )
-    plain_request = plain(request)
-    if not any(re.search(subject, plain_request) for subject in SUBJECTS) or of_images(request):
+    plain_request = fold_accents(request)
+    if not any(re.search(subject, plain_request) for subject in NON_MEDICAL_PATTERNS) or is_about_images(request):
         return
-    if not any((words(request) - STOP) & words(f"{card.name} {' '.join(card.classes)}") for card in cards if card.own):
-        raise WrongUse(
+    if not any(
+        (extract_words(request) - STOP_WORDS) & extract_words(f"{card.name} {' '.join(card.classes)}")
+        for card in cards
+        if card.own
+    ):
+        raise UsageError(
             "The request asks for nothing that medical images hold. Say what the model shall tell from which images, "
             'such as "Tell pneumonia from normal on chest X-rays".'
         )
 
 
-def ordered_tasks(request: str) -> list[str]:
+def find_ordered_tasks(request: str) -> list[str]:
     """The tasks that a request orders in clauses of their own, in their order; alike ones count once."""
-    from m3b.tasks import families
+    from m3b.tasks import list_families
 
     text, families_by_name = (
-        plain(" ".join(request.split())),
-        {task_family.name: task_family for task_family in families()},
+        fold_accents(" ".join(request.split())),
+        {task_family.name: task_family for task_family in list_families()},
     )
     mentions = sorted(
         (match.start(), match.end(), task)
         for task, task_family in families_by_name.items()
-        for match in (re.finditer(f"{_BEGIN}{task_family.ordered}", text) if task_family.ordered else ())
+        for match in (
+            re.finditer(f"{_ORDER_START}{task_family.order_pattern}", text) if task_family.order_pattern else ()
+        )
     )
     tasks: list[str] = []
     previous_end, previous_task = 0, ""
     for start, end, task in mentions:
         both_mark_objects = (
-            previous_task and families_by_name[previous_task].marks_objects and families_by_name[task].marks_objects
+            previous_task
+            and families_by_name[previous_task].is_about_objects
+            and families_by_name[task].is_about_objects
         )
         is_same_order = both_mark_objects and not re.search(r"\w", text[previous_end:start])
         if (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from m3b.data.cards import Card, card_for_folder, own_notes
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 
 SURVEY_S = 90.0
 MIN_PROPOSED_SCORE = 0.2
@@ -95,9 +95,9 @@ def _readings_of(propose: Propose, choice: ChosenProposal) -> Mapping[str, Any]:
 
 
 def _wants_boxes(task: str, request: str) -> bool | None:
-    from m3b.tasks import family
+    from m3b.tasks import get_family
 
-    return True if family(task).box_metrics and "box" in request.casefold() else None
+    return True if get_family(task).box_metrics and "box" in request.casefold() else None
 
 
 def guess_task(request: str) -> str:
@@ -106,20 +106,20 @@ def guess_task(request: str) -> str:
     Raises:
         WrongUse: the request is empty.
     """
-    from m3b.tasks import asked_task
+    from m3b.tasks import find_requested_task
 
     if not request.strip():
-        raise WrongUse("The request is empty. Say in a sentence what the model shall tell from which images.")
-    return asked_task(request) or "diagnosis"
+        raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")
+    return find_requested_task(request) or "diagnosis"
 
 
 def other_tasks(request: str) -> tuple[str, ...]:
     """Return other tasks that a request may mean if it names none, hinted ones first; none if it asks for classes."""
-    from m3b.agents.offers import task_offers
+    from m3b.agents.offers import build_task_options
 
     if _CLASSES_WANTED.search(request):
         return ()
-    offers = task_offers(request)
+    offers = build_task_options(request)
     if any(offer.asked for offer in offers):
         return ()
     marked = [offer for offer in offers if "masks" in offer.needs]
@@ -131,11 +131,15 @@ def task_for_card(request: str, card_task: str) -> str:
 
     The task that the request names is taken if the card's data may serve it, else the card's own.
     """
-    from m3b.tasks import asked_task, families, family
+    from m3b.tasks import find_requested_task, get_family, list_families
 
-    asked = asked_task(request)
-    if not card_task or not asked or card_task not in {one.name for one in families()}:
+    asked = find_requested_task(request)
+    if not card_task or not asked or card_task not in {one.name for one in list_families()}:
         return card_task
-    wanted, own = family(asked), family(card_task)
-    serves = card_task == asked or card_task in wanted.kin or set(wanted.needs) & set(own.needs)
+    wanted, own = get_family(asked), get_family(card_task)
+    serves = (
+        card_task == asked
+        or card_task in wanted.related_tasks
+        or set(wanted.required_targets) & set(own.required_targets)
+    )
     return asked if serves else card_task

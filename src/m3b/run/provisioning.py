@@ -13,40 +13,42 @@ from typing import TYPE_CHECKING
 from m3b.data import kinds
 from m3b.data.cards import ABSENT, Card, absent_lines
 from m3b.data.schemas import example, example_labels, json_schema
-from m3b.errors import WrongUse
-from m3b.events import Output
-from m3b.run.folder import Run
-from m3b.run.leftovers import sweep
+from m3b.errors import UsageError
+from m3b.events import ScriptOutput
+from m3b.run.folder import RunFolder
+from m3b.run.leftovers import remove_leftovers
 from m3b.sandbox import Limits
 from m3b.tools import Roots, Toolbox
 from m3b.untrusted import is_folder, make_folder, remove_tree
-from m3b.writing import rename
+from m3b.writing import rename_durably
 
 if TYPE_CHECKING:
     from m3b.run.context import RunContext
 
-NONE: Mapping[str, Path] = MappingProxyType({})
-SHARED = "shared"
-LOCAL = "Utils"
+NO_TEMPLATES: Mapping[str, Path] = MappingProxyType({})
+SHARED_FOLDER = "shared"
+SHARED_TARGET = "Utils"
 
 
-def toolbox(run: RunContext, roots: Roots, read: Sequence[Path]) -> Toolbox:
+def make_toolbox(run: RunContext, roots: Roots, readable_folders: Sequence[Path]) -> Toolbox:
     """The tools of a run whose scripts may read these folders."""
     return Toolbox(
         roots,
         sandbox=run.sandbox,
         limits=Limits(wall_s=max(3600.0, run.options.train_minutes * 60 * 3)),
-        mounts_read=read,
+        mounts_read=readable_folders,
         phi=run.options.phi,
         approve=run.hooks.approve,
-        on_output=lambda job, text: run.emit(Output(job, text)),
-        cancelled=run.cancel.is_set,
-        logs=run.folder.folder / "logs",
-        own={**run.own.tools, **(run.labelling.tools if run.labelling else {})},
+        on_output=lambda job, text: run.emit(ScriptOutput(job, text)),
+        is_cancelled=run.cancel_event.is_set,
+        logs=run.folder.path / "logs",
+        user_tools={**run.extensions.tools, **(run.labelling.tools if run.labelling else {})},
     )
 
 
-def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping[str, Path] = NONE) -> Roots:
+def lay_out_run_folder(
+    run: RunFolder, cards: Iterable[Card], resources: Path, templates: Mapping[str, Path] = NO_TEMPLATES
+) -> Roots:
     """Make the links and copies that a run needs, and say where its tools may go. May be called again.
 
     `work/data/<name>` leads to the raw data, `work/resources` to a copy of the material as it was when the run
@@ -60,18 +62,18 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
         WrongUse: the run folder lies inside a data folder, which scripts could then write to.
     """
     readable_folders: dict[str, Path] = {}
-    sweep(run)
+    remove_leftovers(run)
     for folder in (run.work, run.locked):
         folder.mkdir(parents=True, exist_ok=True)
-    plain_folder(run.work, "data")
+    ensure_plain_folder(run.work, "data")
     card_list = list(cards)
     for card in card_list:
         if card.path is None or not card.path.is_dir():
             continue
-        if run.folder.resolve().is_relative_to(card.path.resolve()):
-            raise WrongUse(f"The run folder {run.folder} lies inside the data {card.path}. Choose another --out.")
+        if run.path.resolve().is_relative_to(card.path.resolve()):
+            raise UsageError(f"The run folder {run.path} lies inside the data {card.path}. Choose another --out.")
         readable_folders[f"data/{card.root}"] = card.path
-        lead(run.work / "data" / card.root, card.path)
+        replace_link(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
             _copy_resources(resources, templates, card_list, run.resources)
@@ -79,19 +81,19 @@ def lay_out(run: Run, cards: Iterable[Card], resources: Path, templates: Mapping
             *_, target, reason = error.args[0][0]  # the first of all files that could not be copied
             raise OSError(f"{target} cannot be written: {reason}") from error
     readable_folders["resources"] = run.resources
-    lead(run.work / "resources", run.resources)
-    plain_folder(run.work, "Logout")
+    replace_link(run.work / "resources", run.resources)
+    ensure_plain_folder(run.work, "Logout")
     return Roots(run.work, readable_folders)
 
 
-def plain_folder(work: Path, name: str) -> None:
+def ensure_plain_folder(work: Path, name: str) -> None:
     """A folder there, in place of a link or file that a script may have left."""
     if not is_folder(work, name) and os.path.lexists(work / name):
         remove_tree(work / name)
     os.close(make_folder(work, name))
 
 
-def lead(link: Path, target: Path) -> None:
+def replace_link(link: Path, target: Path) -> None:
     """A link that leads there, in place of whatever else stands there."""
     if link.is_symlink() and os.readlink(link) == str(target):
         return
@@ -110,16 +112,16 @@ def _copy_resources(resources: Path, templates: Mapping[str, Path], cards: Seque
     (partial / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
     shipped = resources / "templates"
     for name, template in {**{path.name: path for path in sorted(shipped.iterdir())}, **templates}.items():
-        if template.is_dir() and name != SHARED and not name.startswith((".", "_")):
-            put_template(template, partial / "templates" / name, shipped / SHARED)
-    rename(partial, target)
+        if template.is_dir() and name != SHARED_FOLDER and not name.startswith((".", "_")):
+            copy_template(template, partial / "templates" / name, shipped / SHARED_FOLDER)
+    rename_durably(partial, target)
 
 
-def put_template(template: Path, place: Path, shared: Path) -> None:
+def copy_template(template: Path, target: Path, shared: Path) -> None:
     """A copy of a template, with the parts that all templates share below its own; what `place` holds besides stays."""
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
-    shutil.copytree(shared, place / LOCAL, ignore=ignore, dirs_exist_ok=True)
-    shutil.copytree(template, place, ignore=ignore, dirs_exist_ok=True)
+    shutil.copytree(shared, target / SHARED_TARGET, ignore=ignore, dirs_exist_ok=True)
+    shutil.copytree(template, target, ignore=ignore, dirs_exist_ok=True)
 
 
 def _write_index_schemas(folder: Path) -> None:

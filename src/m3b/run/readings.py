@@ -14,40 +14,49 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.loop import Emit
-from m3b.agents.reading_lines import read_lines
-from m3b.agents.verdict import Fault, Verdict, rejected
-from m3b.briefs import FolderRead, ProposedReading, TaskReading
+from m3b.agents.reading_lines import format_survey_lines
+from m3b.agents.verdict import CheckResult, Issue, reject
+from m3b.briefs import ManifestProposal, SurveySummary, TaskProposal
 from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
-from m3b.errors import DataError, RejectedData
-from m3b.events import Noted, StageBegun
-from m3b.run.folder import Run
-from m3b.run.origin import EDITED, GIVEN, PROPOSED, SCRIPT, as_json, as_reading, objection, told
+from m3b.errors import DataError, DataRejected
+from m3b.events import NoteAdded, StepStarted
+from m3b.run.folder import RunFolder
+from m3b.run.origin import (
+    ORIGIN_EDITED,
+    ORIGIN_GIVEN,
+    ORIGIN_PROPOSED,
+    ORIGIN_SCRIPT,
+    describe_origin,
+    find_objection,
+    make_user_proposal,
+    manifest_to_json,
+)
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
-from m3b.tasks import families, family
-from m3b.untrusted import Unsafe, is_file, read_bytes, read_json, write_whole
-from m3b.writing import replace_text
+from m3b.tasks import get_family, list_families
+from m3b.untrusted import UnsafePathError, is_file, read_bytes, read_json, write_atomic
+from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
 
-FOLDER = "readings"
+SURVEY_FOLDER = "readings"
 """The folder of the run in which the survey and what was asked and offered lie, out of the agents' reach."""
 CHOSEN = "chosen.json"
 """The task, boxes and target of the proposal that `m3b look` shows for the request, by card."""
-ASKED, OFFERED, DOUBT, RIVAL = "asked.json", "offered.json", "doubt.json", "rival.json"
+JOB_FILE, PROPOSALS_FILE, DOUBT_FILE, RIVAL_FILE = "asked.json", "offered.json", "doubt.json", "rival.json"
 """What was asked of the survey, the specs that were proposed, why the best may not be taken without asking, and what is borne
 out just as well."""
-REMEDY = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
+EDIT_HINT = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
 
 
-def questions() -> list[tuple[str, bool | None]]:
+def list_survey_questions() -> list[tuple[str, bool | None]]:
     """Tasks that readings are proposed for, and boxes alone where a task can be measured by them."""
     from m3b.data.spec.model import Task
 
-    task_families = [task_family for task_family in families() if task_family.name in get_args(Task)]
+    task_families = [task_family for task_family in list_families() if task_family.name in get_args(Task)]
     return [
         (task_family.name, boxes)
         for task_family in task_families
@@ -55,27 +64,29 @@ def questions() -> list[tuple[str, bool | None]]:
     ]
 
 
-def folder_read(asked: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]) -> FolderRead:
+def make_survey_summary(
+    survey_questions: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]
+) -> SurveySummary:
     """What the job `overview` answered to `questions()`: the folder's lines, and the best reading of each question."""
     proposals = [
         _task_reading(task, boxes, proposed)
-        for (task, boxes), proposed in zip(asked, answer["proposed"], strict=True)
+        for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)
         if proposed["readings"]
     ]
-    return FolderRead(lines=tuple(answer["lines"]), readings=tuple(proposals))
+    return SurveySummary(lines=tuple(answer["lines"]), readings=tuple(proposals))
 
 
-def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskReading:
+def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskProposal:
     """The best reading that an answer proposes for a task; without a title if it proposes none."""
     if not answer["readings"]:
-        return TaskReading(task=task, boxes=boxes, title="", score=0.0, insufficient=answer["insufficient"])
+        return TaskProposal(task=task, boxes=boxes, title="", score=0.0, insufficient=answer["insufficient"])
     best = answer["readings"][0]
-    return TaskReading(
+    return TaskProposal(
         task=task,
         boxes=boxes,
-        title=best["title"] + _counts(best["evidence"]),
+        title=best["title"] + _extract_counts(best["evidence"]),
         score=best["score"],
-        insufficient=_open(best, answer["insufficient"]),
+        insufficient=_describe_open_question(best, answer["insufficient"]),
         target=_target(task, best.get("spec", {})),
     )
 
@@ -85,27 +96,27 @@ def _target(task: str, spec: Mapping[str, Any]) -> str:
     return next((name for name in kinds.of(task).targets if spec.get(name) is not None), "")
 
 
-def _counts(evidence: Sequence[str]) -> str:
+def _extract_counts(evidence: Sequence[str]) -> str:
     """The counts of classes in a reading's evidence; empty where it has no classes."""
     label_evidence = next((sentence for sentence in evidence if sentence.startswith("labels from ")), "")
     return f": {label_evidence.rpartition(': ')[2]}" if ": " in label_evidence else ""
 
 
-DoJob = Callable[[dict[str, Any], Path], dict[str, Any]]
+RunJob = Callable[[dict[str, Any], Path], dict[str, Any]]
 """Has a job of `m3b.data.spec.inside` on a data folder done by the reader."""
 
 
 @dataclass(frozen=True)
-class Proposed:
+class ManifestProposals:
     """Readings, best first, and why the best may not be taken as it is, or why there is none; `unusable` says what is
     wrong with the data itself."""
 
-    readings: tuple[ProposedReading, ...]
+    proposals: tuple[ManifestProposal, ...]
     insufficient: str = ""
     unusable: str = ""
 
 
-class Readings:
+class RunManifests:
     """The readings of one run.
 
     Args:
@@ -114,38 +125,42 @@ class Readings:
         given: what the user said of the reading; a whole one stands, whatever an agent writes.
     """
 
-    def __init__(self, run: Run, inside: DoJob, emit: Emit, given: Given | None = None) -> None:
-        self.run, self.inside, self.emit, self.given = run, inside, emit, given
+    def __init__(self, run: RunFolder, run_job: RunJob, emit: Emit, overrides: Given | None = None) -> None:
+        self.run, self.run_job, self.emit, self.overrides = run, run_job, emit, overrides
         self.facts: dict[str, Any] = {}
         """Of the index at hand: `accounting`, and what was found when it was executed or compared."""
         self.origin = ""
-        self.offers: list[dict[str, Any]] = []
+        self.proposals: list[dict[str, Any]] = []
         """What was proposed, with its spec; empty in a process that took the run up later."""
-        self._known: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._answered_jobs: list[tuple[dict[str, Any], dict[str, Any]]] = []
         """Jobs that the overview has answered."""
 
-    def overview(self, request: str, card: Card) -> FolderRead:
+    def survey(self, request: str, card: Card) -> SurveySummary:
         """What all files of a data set hold, and the best reading of each task; said as a note too.
 
         What is found here is not asked for again when readings are proposed. Nothing where the survey fails or a whole
         reading was given.
         """
-        if card.path is None or not card.path.is_dir() or (self.given is not None and self.given.index is not None):
-            return FolderRead()
-        self.emit(StageBegun("surveying the data folder"))
-        job, survey_questions = proposal_job(request, card, self._overrides_to_json()), questions()
-        answer = self._ask({**job, "do": "overview", "asked": survey_questions}, card.path)
-        if "error" in answer and self.given is None:
-            return FolderRead()
+        if (
+            card.path is None
+            or not card.path.is_dir()
+            or (self.overrides is not None and self.overrides.index is not None)
+        ):
+            return SurveySummary()
+        self.emit(StepStarted("surveying the data folder"))
+        job, survey_questions = proposal_job(request, card, self._overrides_to_json()), list_survey_questions()
+        answer = self._ask_reader({**job, "do": "overview", "asked": survey_questions}, card.path)
+        if "error" in answer and self.overrides is None:
+            return SurveySummary()
         if "error" in answer:  # what the user gave may fit one task alone
-            return FolderRead(chosen=self._chosen(request, card))
-        self._known += [({**job, "task": task, "boxes": boxes}, proposed)
+            return SurveySummary(chosen=self._chosen(request, card))
+        self._answered_jobs += [({**job, "task": task, "boxes": boxes}, proposed)
                         for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)]  # fmt: skip
-        summary = folder_read(survey_questions, answer)
-        self.emit(Noted("\n".join([f"m3b read in data/{card.root}:", *read_lines(summary)])))
+        summary = make_survey_summary(survey_questions, answer)
+        self.emit(NoteAdded("\n".join([f"m3b read in data/{card.root}:", *format_survey_lines(summary)])))
         return summary.model_copy(update={"chosen": self._chosen(request, card)})
 
-    def _chosen(self, request: str, card: Card) -> TaskReading | None:
+    def _chosen(self, request: str, card: Card) -> TaskProposal | None:
         """The proposal that `m3b look` shows for the request."""
         assert card.path is not None
         root, job = card.path, proposal_job(request, card, self._overrides_to_json())
@@ -161,20 +176,20 @@ class Readings:
             **self._load(CHOSEN, {}),
             card.root: reading.model_dump(mode="json", include={"task", "boxes", "target"}),
         }
-        self._note(CHOSEN, noted)
+        self._store(CHOSEN, noted)
         return reading
 
     def _proposed(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
         """The answer to a job that proposes readings; not asked for again if the overview holds it."""
-        known = next((answer for asked, answer in self._known if asked == job), None)
+        known = next((answer for asked, answer in self._answered_jobs if asked == job), None)
         if known is not None:
             return known
-        self.emit(StageBegun("surveying the data folder"))
-        return self._ask(job, root)
+        self.emit(StepStarted("surveying the data folder"))
+        return self._ask_reader(job, root)
 
     def _boxes(self, selection: Selection, card: Card) -> bool | None:
         """Whether boxes alone are asked for: as for the proposal that was chosen, if the selection measures its target."""
-        mine = family(selection.task)
+        mine = get_family(selection.task)
         by_metric = selection.metric in mine.box_metrics and selection.metric not in mine.state_metrics
         chosen = self._load(CHOSEN, {}).get(card.root, {})
         if chosen.get("task") == selection.task and (chosen["target"] == "boxes") == by_metric:
@@ -182,168 +197,184 @@ class Readings:
         return by_metric or None
 
     def _overrides_to_json(self) -> dict[str, Any]:
-        return self.given.model_dump(mode="json", exclude_defaults=True) if self.given is not None else {}
+        return self.overrides.model_dump(mode="json", exclude_defaults=True) if self.overrides is not None else {}
 
-    def propose(self, request: str, selection: Selection, card: Card) -> Proposed:
+    def propose(self, request: str, selection: Selection, card: Card) -> ManifestProposals:
         """What the folder could be read as; the specs are written to `work/Datapath/readings`.
 
         A folder that breaks the survey is told as a note and proposes nothing.
         """
         if card.path is None or not card.path.is_dir():
-            return Proposed((), "The data is not on this machine.")
-        if self.given is not None and self.given.index is not None:
-            return self._written([as_reading(self.given.index)])
+            return ManifestProposals((), "The data is not on this machine.")
+        if self.overrides is not None and self.overrides.index is not None:
+            return self._write_proposals([make_user_proposal(self.overrides.index)])
         job = {**proposal_job(request, card, self._overrides_to_json()), "task": selection.task,
                "classes": list(selection.classes), "boxes": self._boxes(selection, card)}  # fmt: skip
-        self._note(ASKED, job)
+        self._store(JOB_FILE, job)
         answer = self._proposed(job, card.path)
-        if "error" in answer and self.given is not None:
-            raise RejectedData(str(answer["error"]))
+        if "error" in answer and self.overrides is not None:
+            raise DataRejected(str(answer["error"]))
         if "error" in answer:
             message = f"The folder could not be surveyed: {answer['error']}"
-            self.emit(Noted(message))
-            return Proposed((), message)
-        self._note(RIVAL, answer.get("rival", ""))
-        proposals = self._written(self._counted(answer["readings"], card.path), answer["insufficient"])
+            self.emit(NoteAdded(message))
+            return ManifestProposals((), message)
+        self._store(RIVAL_FILE, answer.get("rival", ""))
+        proposals = self._write_proposals(self._add_counts(answer["readings"], card.path), answer["insufficient"])
         return replace(proposals, unusable=answer["unusable"])
 
-    def _counted(self, readings: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+    def _add_counts(self, proposals: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
         """The readings with the cases, classes and patients that both parts of each would have; none but the first that has none."""
-        if not readings:
+        if not proposals:
             return []
-        answer = self._ask({"do": "count", "specs": [proposal["spec"] for proposal in readings]}, root)
+        answer = self._ask_reader({"do": "count", "specs": [proposal["spec"] for proposal in proposals]}, root)
         expected_texts, training_counts = (
-            answer.get(key) or [None] * len(readings) for key in ("expected", "training")
+            answer.get(key) or [None] * len(proposals) for key in ("expected", "training")
         )
         return [
             {**proposal, "expected": text or ""}
-            for rank, (proposal, text, count) in enumerate(zip(readings, expected_texts, training_counts, strict=True))
+            for rank, (proposal, text, count) in enumerate(zip(proposals, expected_texts, training_counts, strict=True))
             if rank == 0 or count != 0
         ]
 
-    def _written(self, readings: Sequence[dict[str, Any]], insufficient: str = "") -> Proposed:
+    def _write_proposals(self, proposals: Sequence[dict[str, Any]], insufficient: str = "") -> ManifestProposals:
         """The readings where agents find them, and what is told of each."""
-        self._note(OFFERED, [proposal["spec"] for proposal in readings])
-        self._note(DOUBT, insufficient)
-        self.offers = [dict(proposal) for proposal in readings]
+        self._store(PROPOSALS_FILE, [proposal["spec"] for proposal in proposals])
+        self._store(DOUBT_FILE, insufficient)
+        self.proposals = [dict(proposal) for proposal in proposals]
         written = []
-        for number, proposal in enumerate(readings, start=1):
+        for number, proposal in enumerate(proposals, start=1):
             name = f"{OFFERS}/{number}.json"
-            write_whole(self.run.work, name, json.dumps(proposal["spec"], indent=1, ensure_ascii=False).encode())
-            written.append(ProposedReading(file=name, sufficient=number == 1 and not insufficient, **proposal))
-        return Proposed(tuple(written), insufficient)
+            write_atomic(self.run.work, name, json.dumps(proposal["spec"], indent=1, ensure_ascii=False).encode())
+            written.append(ManifestProposal(file=name, sufficient=number == 1 and not insufficient, **proposal))
+        return ManifestProposals(tuple(written), insufficient)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def list_for_display(self) -> list[dict[str, Any]]:
         """For people: the reading that was taken, then the proposed ones that were not."""
         manifest = self.facts.get("spec")
-        accepted = [proposal for proposal in self.offers if manifest is not None and proposal.get("spec") == manifest]
+        accepted = [
+            proposal for proposal in self.proposals if manifest is not None and proposal.get("spec") == manifest
+        ]
         unproposed = {
             "title": "an index that the agent made" if manifest is None else "a reading that was edited",
             "spec": manifest,
         }
-        return [*(accepted or [unproposed]), *(proposal for proposal in self.offers if proposal not in accepted)]
+        return [*(accepted or [unproposed]), *(proposal for proposal in self.proposals if proposal not in accepted)]
 
-    def weak(self) -> str:
+    def get_review_reason(self) -> str:
         """Why a person should look at the index at hand before training; empty where the evidence suffices."""
-        if self.origin == SCRIPT and not (self.facts.get("compared") and self.facts.get("fits")):
+        if self.origin == ORIGIN_SCRIPT and not (self.facts.get("compared") and self.facts.get("fits")):
             return f"A script made the index, and nothing in the data folder bears its {self.facts.get('what', 'labels')} out."
-        return "" if self.origin == GIVEN else str(self._load(DOUBT, "") or self._beside())
+        return "" if self.origin == ORIGIN_GIVEN else str(self._load(DOUBT_FILE, "") or self._describe_rival())
 
-    def _beside(self) -> str:
+    def _describe_rival(self) -> str:
         """What is borne out as well as the first reading, where that was taken."""
-        proposed_manifests = self._load(OFFERED, [])
+        proposed_manifests = self._load(PROPOSALS_FILE, [])
         is_first = (
-            self.origin == PROPOSED and bool(proposed_manifests) and self.facts.get("spec") == proposed_manifests[0]
+            self.origin == ORIGIN_PROPOSED
+            and bool(proposed_manifests)
+            and self.facts.get("spec") == proposed_manifests[0]
         )
-        rival = str(self._load(RIVAL, "")) if is_first else ""
+        rival = str(self._load(RIVAL_FILE, "")) if is_first else ""
         return f"{rival[:1].upper()}{rival[1:]}." if rival else ""
 
-    def execute(self, selection: Selection, card: Card) -> Verdict | None:
+    def execute_manifest(self, selection: Selection, card: Card) -> CheckResult | None:
         """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
-        self.facts, self.origin = {}, SCRIPT
-        user_manifest = self.given.index if self.given is not None else None
+        self.facts, self.origin = {}, ORIGIN_SCRIPT
+        user_manifest = self.overrides.index if self.overrides is not None else None
         if user_manifest is not None:
-            write_whole(self.run.work, SPEC, as_json(user_manifest).encode())
+            write_atomic(self.run.work, SPEC, manifest_to_json(user_manifest).encode())
         if card.path is None or not is_file(self.run.work, SPEC):
             return None
         try:
             manifest = json.loads(read_bytes(self.run.work, SPEC, 2**20))
-        except (OSError, Unsafe, ValueError) as error:
-            return rejected(
-                Fault(f"{SPEC} is no JSON object: {error}. {REMEDY}", "The reading of the data cannot be used.")
+        except (OSError, UnsafePathError, ValueError) as error:
+            return reject(
+                Issue(f"{SPEC} is no JSON object: {error}. {EDIT_HINT}", "The reading of the data cannot be used.")
             )
         job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": manifest}
-        answer = self._ask(job, card.path)
+        answer = self._ask_reader(job, card.path)
         if answer.get("hopeless"):
-            return rejected(str(answer["error"]), end=RejectedData, fatal=True)
+            return reject(str(answer["error"]), end_error=DataRejected, is_fatal=True)
         if "error" in answer and user_manifest is not None:
-            return rejected(
-                f"The reading that you gave cannot be executed: {answer['error']}", end=RejectedData, fatal=True
+            return reject(
+                f"The reading that you gave cannot be executed: {answer['error']}",
+                end_error=DataRejected,
+                is_fatal=True,
             )
         if "error" in answer:
             user_message = f"The data cannot be read in the way that was proposed: {answer['error']}"
-            return rejected(Fault(f"{SPEC} cannot be executed: {answer['error']} {REMEDY}", user_message))
+            return reject(Issue(f"{SPEC} cannot be executed: {answer['error']} {EDIT_HINT}", user_message))
         self.facts = answer
         self.origin = (
-            GIVEN if user_manifest is not None else PROPOSED if manifest in self._load(OFFERED, []) else EDITED
+            ORIGIN_GIVEN
+            if user_manifest is not None
+            else ORIGIN_PROPOSED
+            if manifest in self._load(PROPOSALS_FILE, [])
+            else ORIGIN_EDITED
         )
         return None
 
-    def compare(self, selection: Selection, card: Card, index: Index, base: Path, said: str) -> Verdict | None:
+    def compare_with_data(
+        self, selection: Selection, card: Card, index: Index, root: Path, closing_text: str
+    ) -> CheckResult | None:
         """Hold an index that rests on no proposed or given reading against the archive; a rejection where they differ
         and nobody says why.
 
         Args:
             base: the folder that the index's paths are relative to, out of the agents' reach.
         """
-        if card.path is None or not card.path.is_dir() or self.origin not in (SCRIPT, EDITED):
+        if card.path is None or not card.path.is_dir() or self.origin not in (ORIGIN_SCRIPT, ORIGIN_EDITED):
             return None
-        stored_job = self._load(ASKED, {})
+        stored_job = self._load(JOB_FILE, {})
         default = {"request": selection.plan, "classes": list(selection.classes), "notes": card.text(), "boxes": None,
                    "seconds": SURVEY_S}  # fmt: skip
         records = [kinds.to_json(record, selection.task) for record in index.records]
         job = {**default, **stored_job, "do": "compare", "task": selection.task, "name": card.root, "records": records,
-               "values": index.values, "base": str(base)}  # fmt: skip
-        self.emit(StageBegun("comparing the index with the data folder"))
-        answer = self._ask(job, card.path)
+               "values": index.values, "base": str(root)}  # fmt: skip
+        self.emit(StepStarted("comparing the index with the data folder"))
+        answer = self._ask_reader(job, card.path)
         if "error" in answer:
-            self.emit(Noted(f"The index could not be compared with the data folder: {answer['error']}"))
+            self.emit(NoteAdded(f"The index could not be compared with the data folder: {answer['error']}"))
             return None
         self.facts = {**answer, **self.facts}
-        return objection(answer, said)
+        return find_objection(answer, closing_text)
 
-    def told(self, said: str) -> tuple[str, ...]:
+    def describe(self, closing_text: str) -> tuple[str, ...]:
         """How the index came about, and what was used and left out."""
-        rival_lines = [rival] if (rival := self._beside()) else []
-        return (*told(self.origin, self.facts, said), *rival_lines, *(account(self.facts) if self.facts else ()))
+        rival_lines = [rival] if (rival := self._describe_rival()) else []
+        return (
+            *describe_origin(self.origin, self.facts, closing_text),
+            *rival_lines,
+            *(describe_accounting(self.facts) if self.facts else ()),
+        )
 
-    def _note(self, name: str, value: object) -> None:
+    def _store(self, name: str, value: object) -> None:
         """Keep something out of the agents' reach, for this run and a resumed one."""
-        folder = self.run.folder / FOLDER
+        folder = self.run.path / SURVEY_FOLDER
         folder.mkdir(exist_ok=True)
-        replace_text(folder / name, json.dumps(value, ensure_ascii=False))
+        write_text_atomically(folder / name, json.dumps(value, ensure_ascii=False))
 
     def _load(self, name: str, default: Any) -> Any:
         try:
-            return read_json(self.run.folder, f"{FOLDER}/{name}")
+            return read_json(self.run.path, f"{SURVEY_FOLDER}/{name}")
         except (OSError, ValueError):
             return default
 
-    def _ask(self, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        folder = self.run.folder / FOLDER
+    def _ask_reader(self, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
+        folder = self.run.path / SURVEY_FOLDER
         folder.mkdir(exist_ok=True)
         try:
-            return self.inside({**job, "root": str(root), "place": str(folder)}, root)
+            return self.run_job({**job, "root": str(root), "place": str(folder)}, root)
         except DataError as error:
             return {"error": f"Reading it failed: {error}"}
 
 
-def _open(best: Mapping[str, Any], insufficient: str) -> str:
+def _describe_open_question(best: Mapping[str, Any], insufficient: str) -> str:
     """Why a reading may not be taken as it is, without its title, which stands beside it."""
     return str(best["unclear"]) if insufficient and best["unclear"] else insufficient.replace(f" ({best['title']})", "")
 
 
-def account(answer: Mapping[str, Any]) -> list[str]:
+def describe_accounting(answer: Mapping[str, Any]) -> list[str]:
     """What was used and what was left out, for people."""
     accounting = answer["accounting"]
     used = sum(accounting["used"].values())
@@ -358,6 +389,6 @@ def account(answer: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"{note[:1].upper()}{note[1:]}." for note in answer["notes"])]
 
 
-def forget(run: Run) -> None:
+def remove_survey_files(run: RunFolder) -> None:
     """Remove the jobs of an ended run; the survey holds names of files."""
-    shutil.rmtree(run.folder / FOLDER, ignore_errors=True)
+    shutil.rmtree(run.path / SURVEY_FOLDER, ignore_errors=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.agents.roles import ROLE_NAMES
-from m3b.errors import DataError, WrongUse
-from m3b.journal import FORMAT
+from m3b.errors import DataError, UsageError
+from m3b.journal import JOURNAL_FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.run.confinement import resume_mode, used_sandboxes
-from m3b.run.extensions import Own
-from m3b.run.external import ExternalSource, recorded
-from m3b.run.folder import Run
+from m3b.run.extensions import UserExtensions
+from m3b.run.external import ExternalSource, serialize_external_sources
+from m3b.run.folder import RunFolder
 from m3b.run.options import Options, SandboxMode
 from m3b.sandbox import Sandbox
 from m3b.workspace import Workspace
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from m3b.data.spec.given import Given
 
 
-def new_record(
-    run: Run,
+def make_record(
+    run: RunFolder,
     request: str,
     options: Options,
     llms: Mapping[str, LLM],
     workspace: Workspace,
     sandbox: Sandbox,
-    own: Own,
-    given: Given | None,
-    stages: Sequence[str],
-    external: Sequence[ExternalSource] = (),
+    extensions: UserExtensions,
+    overrides: Given | None,
+    role_names: Sequence[str],
+    external_sources: Sequence[ExternalSource] = (),
 ) -> dict[str, Any]:
     """What run.json holds when a run begins."""
-    from m3b.run.packaging import versions  # brings numpy along
+    from m3b.run.packaging import collect_versions  # brings numpy along
 
     cards = [
         {"name": card.name, "description": card.description, "path": str(card.path) if card.path else None, "task": card.task,
@@ -47,7 +47,7 @@ def new_record(
         for card in workspace.cards.values() if card.own
     ]  # fmt: skip
     return {
-        "format": FORMAT,
+        "format": JOURNAL_FORMAT,
         "id": run.id,
         "request": request,
         "status": "working",
@@ -56,19 +56,19 @@ def new_record(
         "llm": {name: spec_of(llm) for name, llm in llms.items()},
         "data": cards,
         "workspace": workspace.to_json(),
-        "own": own.named(),
-        "stages": list(stages),
-        "given": given.model_dump(mode="json", exclude_defaults=True) if given is not None else {},
-        "external": recorded(external),
+        "own": extensions.list_names(),
+        "stages": list(role_names),
+        "given": overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {},
+        "external": serialize_external_sources(external_sources),
         **used_sandboxes({}, sandbox),
-        "versions": versions(),
+        "versions": collect_versions(),
         "seed": options.seed,
         "started": time.time(),
-        "run_dir": str(run.folder),
+        "run_dir": str(run.path),
     }
 
 
-def workspace_of(record: Mapping[str, Any]) -> Workspace:
+def restore_workspace(record: Mapping[str, Any]) -> Workspace:
     """The workspace that a run was started with.
 
     Raises:
@@ -79,17 +79,19 @@ def workspace_of(record: Mapping[str, Any]) -> Workspace:
     data = [dict(card) for card in record.get("data", [])]
     try:
         return Workspace(
-            root, data, shipped=places.get("shipped", True), templates=places.get("templates"),
+            root, data, with_shipped=places.get("shipped", True), templates=places.get("templates"),
             prompts=places.get("prompts"),
         )  # fmt: skip
     except (DataError, OSError) as error:
-        raise WrongUse(
+        raise UsageError(
             f"The run was started with a workspace that is not there any more: {error} Put it back, or give another: "
             "Pipeline.resume(run, workspace=...)."
         ) from error
 
 
-def recorded_options(run: Run, record: Mapping[str, Any], offline: bool, sandbox: SandboxMode | None) -> Options:
+def read_recorded_options(
+    run: RunFolder, record: Mapping[str, Any], offline: bool, sandbox: SandboxMode | None
+) -> Options:
     """Return the options that a run goes on with: those that it was started with, but for these.
 
     Args:
@@ -101,24 +103,24 @@ def recorded_options(run: Run, record: Mapping[str, Any], offline: bool, sandbox
     return Options(**{**known_options, "offline": offline or known_options.get("offline", False), "sandbox": mode})
 
 
-def must_be_given(record: Mapping[str, Any], own: Own) -> None:
+def check_extensions_given(record: Mapping[str, Any], extensions: UserExtensions) -> None:
     """Python objects are in no file: what a run was started with has to be given again.
 
     Raises:
         WrongUse: something is missing; the message names it.
     """
-    before, now = dict(record.get("own") or {}), own.named()
+    before, now = dict(record.get("own") or {}), extensions.list_names()
     missing = [
         f"{kind} {name}" for kind in before for name in before[kind] if name not in now.get(kind, {})
     ]  # fmt: skip
     if missing:
-        raise WrongUse(
+        raise UsageError(
             f"The run was started with {', '.join(missing)}, which no file can hold. Give the same again: "
             f"Pipeline.resume(run, {', '.join(f'{kind}=...' for kind in before if before[kind])})."
         )
 
 
-def same_stages(record: Mapping[str, Any], now: Sequence[str]) -> None:
+def check_same_stages(record: Mapping[str, Any], role_names: Sequence[str]) -> None:
     """That a run goes on with the stages that it was started with, in the same order.
 
     Args:
@@ -128,8 +130,8 @@ def same_stages(record: Mapping[str, Any], now: Sequence[str]) -> None:
         WrongUse: it does not; the message names both.
     """
     before = tuple(record.get("stages") or ROLE_NAMES)  # earlier versions had these alone
-    if before != tuple(now):
-        raise WrongUse(
-            f"The run was started with the stages {', '.join(before)}; given are {', '.join(now)}. Stages are in no file: give "
+    if before != tuple(role_names):
+        raise UsageError(
+            f"The run was started with the stages {', '.join(before)}; given are {', '.join(role_names)}. Stages are in no file: give "
             "the same again, Pipeline.resume(run, stages=[...]), or start a new run."
         )

@@ -310,14 +310,14 @@ def _append(file: Path, line: bytes) -> None:
 def _shorten(file: Path, registry: RunRegistry, line: bytes) -> None:
     """Replace the list by the newest runs that still exist, and one more."""
     lines = [run.to_line() for run in registry.existing()[-MAX_LINES // 2 :]]
-    untrusted.write_whole(file.parent, file.name, b"".join([*lines, line]))
+    untrusted.write_atomic(file.parent, file.name, b"".join([*lines, line]))
 
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Hold the lock of the list, waiting for another process that adds a run."""
     deadline = time.monotonic() + LOCK_PATIENCE_S
-    while (handle := locking.take(file)) is None:
+    while (handle := locking.acquire_lock(file)) is None:
         if time.monotonic() > deadline:
             raise OSError(errno.EAGAIN, "another process holds its lock", str(file))
         time.sleep(0.02)
@@ -342,12 +342,12 @@ def _opened(file: Path, flags: int) -> Iterator[int]:
         handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise untrusted.Unsafe(file, "a link, which is not followed") from error
+            raise untrusted.UnsafePathError(file, "a link, which is not followed") from error
         raise
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise untrusted.Unsafe(file, "not a regular file")
+            raise untrusted.UnsafePathError(file, "not a regular file")
         _check_owner(file, status)
         yield handle
     finally:
@@ -357,15 +357,15 @@ def _opened(file: Path, flags: int) -> Iterator[int]:
 def _check_folder(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise untrusted.Unsafe(folder, "not a folder, or a link to one")
+        raise untrusted.UnsafePathError(folder, "not a folder, or a link to one")
     _check_owner(folder, status)
 
 
 def _check_owner(place: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
-        raise untrusted.Unsafe(place, f"it belongs to another user (number {status.st_uid})")
+        raise untrusted.UnsafePathError(place, f"it belongs to another user (number {status.st_uid})")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise untrusted.Unsafe(place, f"others may write to it; `chmod go-w {place}` mends that")
+        raise untrusted.UnsafePathError(place, f"others may write to it; `chmod go-w {place}` mends that")
 
 
 def _reason(error: OSError) -> str:

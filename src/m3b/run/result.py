@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from m3b.errors import Status
-from m3b.measure import Measure, figure, unknown_patients
-from m3b.notebook import as_html, short
+from m3b.measure import Measure, describe_unknown_patients, format_measure
+from m3b.notebook import make_html_table, shorten
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-FINAL: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")
+FINAL_STATUSES: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")
 """Statuses that `resume` gives back as they are: going on would not change them. It takes the others up again."""
 
 
 @dataclass(frozen=True)
-class ExternalSet:
+class ExternalResult:
     """A test set of another place, or why it was not measured.
 
     Args:
@@ -41,17 +41,18 @@ class ExternalSet:
     notes: tuple[str, ...] = ()
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         return self.primary is not None
 
     @property
-    def line(self) -> str:
+    def summary(self) -> str:
         """For people: the figure and whom it rests on, or why there is none."""
         if self.primary is None:
             return f"external {self.name}: not measured. {self.reason}"
         patients_text = f"{self.patients} patients" if self.patients is not None else "patients unknown"
         figure_text = (
-            figure(self.primary.to_dict(), baseline=True) or f"{self.primary.name} is undefined on these cases"
+            format_measure(self.primary.to_dict(), with_baseline=True)
+            or f"{self.primary.name} is undefined on these cases"
         )
         return f"external {self.name}: {figure_text}; {self.cases} cases, {patients_text}"
 
@@ -60,7 +61,7 @@ class ExternalSet:
         return {**asdict(self), "primary": self.primary and self.primary.to_dict(), "notes": list(self.notes)}
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> ExternalSet:
+    def from_dict(cls, raw: dict[str, Any]) -> ExternalResult:
         """Undoes `to_dict`; keys of other versions are left out."""
         values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
         values["primary"] = Measure.from_dict(raw["primary"]) if raw.get("primary") else None
@@ -103,7 +104,7 @@ class Result:
     patients: int | None = None
     patients_known: bool | None = None
     grouped_by: str = ""
-    external: dict[str, ExternalSet] = field(default_factory=dict)
+    external: dict[str, ExternalResult] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -117,22 +118,22 @@ class Result:
         if self.patients_known:
             grouping_note = f" ({self.grouped_by})" if self.grouped_by else ""
             return f"{self.primary.n} cases of {self.patients} patients that training never saw{grouping_note}"
-        return f"{self.primary.n} cases; {unknown_patients(self.grouped_by)}"
+        return f"{self.primary.n} cases; {describe_unknown_patients(self.grouped_by)}"
 
     def __repr__(self) -> str:
-        figure_text = figure(self._primary_to_dict()) or short(self.reason, 120)
+        figure_text = format_measure(self._primary_to_dict()) or shorten(self.reason, 120)
         location = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
         return f"<Result {self.status}: {figure_text}{location}>"
 
     def _repr_html_(self) -> str:
         rows = [
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
-            ("test figure", figure(self._primary_to_dict())), ("measured on", self.tested_on),
-            *((f"external {name}", external_result.line.partition(": ")[2]) for name, external_result in self.external.items()),
+            ("test figure", format_measure(self._primary_to_dict())), ("measured on", self.tested_on),
+            *((f"external {name}", external_result.summary.partition(": ")[2]) for name, external_result in self.external.items()),
             ("integrity", self.integrity), ("model", self.model_dir),
             ("report", self.report), ("run", self.run_dir),
         ]  # fmt: skip
-        return as_html(self.status, rows)
+        return make_html_table(self.status, rows)
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; `acceptable` stands in `primary`."""
@@ -155,7 +156,7 @@ class Result:
             if bounds := primary.get("acceptable"):
                 values["acceptable"] = (bounds[0], bounds[1])
         values["external"] = {
-            name: ExternalSet.from_dict(external_result)
+            name: ExternalResult.from_dict(external_result)
             for name, external_result in (raw.get("external") or {}).items()
         }
         return cls(**values)

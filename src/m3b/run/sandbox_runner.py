@@ -12,31 +12,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.checks.module import Ran
+from m3b.agents.checks.module import CommandResult
 from m3b.cleanup import undo_on_error
 from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
 from m3b.data.records import Covariate
-from m3b.errors import Cancelled, ModelError
-from m3b.models import Prediction, Staged, place_links, run_predict, staging
+from m3b.errors import ModelError, RunCancelled
+from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
 from m3b.reader import Reader
-from m3b.reader.faults import ReaderFault
-from m3b.run.folder import Run
-from m3b.run.leftovers import FROZEN
-from m3b.run.readers import KeptReaders
+from m3b.reader.faults import ReaderError
+from m3b.run.folder import RunFolder
+from m3b.run.leftovers import FROZEN_FOLDER
+from m3b.run.readers import ReaderPool
 from m3b.sandbox import Limits, Mounts, Sandbox
-from m3b.sandbox.environment import usable_cpus
-from m3b.tasks import Row, control, family
-from m3b.tasks.inside import ALTER, STAGE, ToAlter, ToStage, guessed, measured
-from m3b.tools.surveying import JOB
+from m3b.sandbox.environment import count_usable_cpus
+from m3b.tasks import Row, control, get_family
+from m3b.tasks.inside import (
+    ALTER_FILES_JOB,
+    STAGE_IMAGES_JOB,
+    AlterFilesRequest,
+    StageImagesRequest,
+    compute_baseline_in_reader,
+    measure_in_reader,
+)
+from m3b.tools.surveying import MANIFEST_JOB
 from m3b.untrusted import remove_tree
 
-POLL_S = 0.5
-PROBE_S = 300.0
-PREDICT_S = 3600.0
+POLL_INTERVAL_S = 0.5
+MAX_PROBE_S = 300.0
+MAX_PREDICT_S = 3600.0
 
 
-class Executor:
+class SandboxExecutor:
     """Runs m3b's own checks of what agents made, confined like the agents' scripts.
 
     Args:
@@ -44,20 +51,29 @@ class Executor:
         cancelled: polled twice a second.
     """
 
-    def __init__(self, sandbox: Sandbox, run: Run, read: Sequence[Path], cancelled: Callable[[], bool]) -> None:
-        self.sandbox, self.run, self.read, self.cancelled = sandbox, run, tuple(read), cancelled
-        self.readers, self._raw_folders = KeptReaders(sandbox, cancelled), tuple(read)
+    def __init__(
+        self, sandbox: Sandbox, run: RunFolder, readable_folders: Sequence[Path], is_cancelled: Callable[[], bool]
+    ) -> None:
+        self.sandbox, self.run, self.readable_folders, self.is_cancelled = (
+            sandbox,
+            run,
+            tuple(readable_folders),
+            is_cancelled,
+        )
+        self.reader_pool, self._raw_folders = ReaderPool(sandbox, is_cancelled), tuple(readable_folders)
 
-    def probe(self, file: Path, *arguments: str) -> Ran:
+    def run_probe(self, file: Path, *arguments: str) -> CommandResult:
         """Run a Python file of m3b's in the working directory."""
-        script_folder = self.run.folder / "checks"
+        script_folder = self.run.path / "checks"
         script_folder.mkdir(exist_ok=True)
         copy = script_folder / file.name
         shutil.copyfile(file, copy)
-        mounts = Mounts(read=(*self.read, script_folder), write=(self.run.work,))
-        return self._start([sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=PROBE_S))
+        mounts = Mounts(read=(*self.readable_folders, script_folder), write=(self.run.work,))
+        return self._run_confined(
+            [sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=MAX_PROBE_S)
+        )
 
-    def job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
+    def run_job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
         """A job of `m3b.data.spec.inside`, which may write to its `place` and to the working directory.
 
         Args:
@@ -66,34 +82,34 @@ class Executor:
         Raises:
             DataError: the reader could not do it.
         """
-        reader = self.readers.of((root, self._frozen()), (Path(job["place"]), self.run.work))
-        return reader.ask(JOB, job)
+        reader = self.reader_pool.get_reader((root, self._make_frozen_folder()), (Path(job["place"]), self.run.work))
+        return reader.run_job(MANIFEST_JOB, job)
 
-    def checking(self) -> Reader:
+    def get_checking_reader(self) -> Reader:
         """The reader that looks at what was handed over and at the raw data; it writes nowhere and stays for the next
         look."""
-        folders = [self._frozen(), self.run.locked, *self._raw_folders, *roots_of(self.run.locked)]
-        return self.readers.of([path.resolve() for path in folders if path.is_dir()])
+        folders = [self._make_frozen_folder(), self.run.locked, *self._raw_folders, *roots_of(self.run.locked)]
+        return self.reader_pool.get_reader([path.resolve() for path in folders if path.is_dir()])
 
-    def _frozen(self) -> Path:
+    def _make_frozen_folder(self) -> Path:
         """The folder below which hand-overs are looked at: always the same one, so that a reader goes on seeing it."""
-        folder = self.run.folder / FROZEN
+        folder = self.run.path / FROZEN_FOLDER
         folder.mkdir(exist_ok=True)
         return folder
 
     def close(self) -> None:
         """End the readers that were kept."""
-        self.readers.close()
-        remove_tree(self.run.folder / FROZEN)
+        self.reader_pool.close()
+        remove_tree(self.run.path / FROZEN_FOLDER)
 
-    def reader(self, base: Path, write: Sequence[Path] = ()) -> Reader:
+    def open_reader(self, root: Path, write: Sequence[Path] = ()) -> Reader:
         """A reader of what lies in `base` and of the raw data to which `base/data` leads.
 
         Args:
             write: folders that it may write to.
         """
-        readable = tuple(path.resolve() for path in roots_of(base) if path.is_dir())
-        return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), cancelled=self.cancelled)
+        readable = tuple(path.resolve() for path in roots_of(root) if path.is_dir())
+        return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), is_cancelled=self.is_cancelled)
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
@@ -103,76 +119,83 @@ class Executor:
         Raises:
             ModelError: predict.py fails, or answers something that cannot be right.
         """
-        with _scratch(self.run.folder) as scratch, self.reader(self.run.locked, write=(scratch,)) as reader:
+        with _scratch_folder(self.run.path) as scratch, self.open_reader(self.run.locked, write=(scratch,)) as reader:
             try:
-                copies = control.copies_of(records, index, family(index.task), self.run.locked)
-                all_records = [*records, *(records[copy.of] for copy in copies)]
+                copies = control.plan_copies(records, index, get_family(index.task), self.run.locked)
+                all_records = [*records, *(records[copy.record_position] for copy in copies)]
                 staged = self._stage_images(all_records, scratch / "cases", reader)
                 was_altered = self._alter_copies(copies, staged, reader)
                 place_links(staged, self.run.locked)
                 covariates = [all_records[position].covariates for position in staged.order]
-                predictions = staged.restore(self._answers(folder, staged, scratch / "answers", covariates))
-                rows = measured(all_records, predictions, index, self.run.locked, reader)
-                return control.with_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
-            except ReaderFault as error:
+                predictions = staged.restore_order(
+                    self._run_predict_script(folder, staged, scratch / "answers", covariates)
+                )
+                rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
+                return control.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
+            except ReaderError as error:
                 raise ModelError(str(error)) from None
 
-    def baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """`TaskFamily.trivial`, the masks opened by a reader. Raises ModelError, DataError."""
-        return guessed(training, records, index, base, self.checking())
+        return compute_baseline_in_reader(training, records, index, root, self.get_checking_reader())
 
-    def _stage_images(self, records: Sequence[Record], folder: Path, reader: Reader) -> Staged:
+    def _stage_images(self, records: Sequence[Record], folder: Path, reader: Reader) -> StagedCases:
         images = [record.reference for record in records]
-        staged = reader.ask(
-            STAGE, ToStage(images, folder, self.sandbox.name != "off", self.run.locked, staging.LINK_FROM_BYTES)
+        staged = reader.run_job(
+            STAGE_IMAGES_JOB,
+            StageImagesRequest(images, folder, self.sandbox.name != "off", self.run.locked, staging.MIN_LINK_BYTES),
         )
         return replace(staged, folder=folder)
 
-    def _alter_copies(self, copies: Sequence[control.Copy], staged: Staged, reader: Reader) -> list[bool]:
+    def _alter_copies(self, copies: Sequence[control.AlteredCopy], staged: StagedCases, reader: Reader) -> list[bool]:
         """Alter the staged files of copies, which come last; gives for each whether it was."""
         if not copies:
             return []
-        paths = staged.restore(staged.paths)[-len(copies) :]
-        files = [(str(path), copy.way) for path, copy in zip(paths, copies, strict=True)]
-        return reader.ask(ALTER, ToAlter(staged.folder, files))
+        paths = staged.restore_order(staged.paths)[-len(copies) :]
+        files = [(str(path), copy.alteration) for path, copy in zip(paths, copies, strict=True)]
+        return reader.run_job(ALTER_FILES_JOB, AlterFilesRequest(staged.folder, files))
 
-    def _answers(
-        self, folder: Path, staged: Staged, answered: Path, given: Sequence[Mapping[str, Covariate]]
+    def _run_predict_script(
+        self, folder: Path, staged: StagedCases, output_folder: Path, covariates: Sequence[Mapping[str, Covariate]]
     ) -> list[Prediction]:
-        answered.mkdir()
+        output_folder.mkdir()
 
-        def confine(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
+        def run_confined(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
             mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
-            result = self._start(argv, cwd, mounts, Limits(wall_s=PREDICT_S, alone=True))
+            result = self._run_confined(argv, cwd, mounts, Limits(wall_s=MAX_PREDICT_S, isolated=True))
             ending_note = "" if result.reason == "exit" else f"\nm3b ended it: {result.reason}"
-            return result.code, result.output + ending_note + self._explain_missing_sockets(result)
+            return result.exit_code, result.output + ending_note + self._explain_missing_sockets(result)
 
-        return run_predict(folder, staged.folder, staged.paths, confine, keep=answered, covariates=given)
+        return run_predict(
+            folder, staged.folder, staged.paths, run_confined, output_dir=output_folder, covariates=covariates
+        )
 
-    def _explain_missing_sockets(self, result: Ran) -> str:
+    def _explain_missing_sockets(self, result: CommandResult) -> str:
         """What may be behind a failure where predict.py has neither sockets nor shared memory."""
         is_refused = any(word in result.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
-        if result.code == 0 or self.sandbox.name != "landlock" or not is_refused:
+        if result.exit_code == 0 or self.sandbox.name != "landlock" or not is_refused:
             return ""
         return "\npredict.py has no sockets and no shared memory here: it must predict without worker processes."
 
-    def _start(self, argv: list[str], cwd: Path, mounts: Mounts, limits: Limits) -> Ran:
-        handle, name = tempfile.mkstemp(dir=self.run.folder, prefix=".output-")
+    def _run_confined(self, argv: list[str], cwd: Path, mounts: Mounts, limits: Limits) -> CommandResult:
+        handle, name = tempfile.mkstemp(dir=self.run.path, prefix=".output-")
         os.close(handle)
         output = Path(name)
         try:
             process = self.sandbox.start(argv, cwd=cwd, mounts=mounts, output=output, limits=limits, env={})
             with undo_on_error(process.stop):
-                while (exit_status := process.wait(POLL_S)) is None:
-                    if self.cancelled():
-                        raise Cancelled("The run was cancelled.")
-            return Ran(exit_status.code, exit_status.reason, output.read_text(encoding="utf-8", errors="replace"))
+                while (exit_status := process.wait(POLL_INTERVAL_S)) is None:
+                    if self.is_cancelled():
+                        raise RunCancelled("The run was cancelled.")
+            return CommandResult(
+                exit_status.code, exit_status.reason, output.read_text(encoding="utf-8", errors="replace")
+            )
         finally:
             output.unlink(missing_ok=True)
 
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
+def _scratch_folder(folder: Path) -> Iterator[Path]:
     """A new folder that is removed whatever predict.py built in it."""
     scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".staged-"))
     try:
@@ -181,9 +204,9 @@ def _scratch(folder: Path) -> Iterator[Path]:
         remove_tree(scratch)
 
 
-def device() -> str:
+def describe_device() -> str:
     """What training runs on, in words for an agent."""
-    cores = usable_cpus()
+    cores = count_usable_cpus()
     gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
     if gpus:
         return f"{gpus} GPU{'s' if gpus > 1 else ''} and {cores} CPU cores"

@@ -6,61 +6,65 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.llm import LLM
-    from m3b.run.extensions import Own
+    from m3b.run.extensions import UserExtensions
     from m3b.run.stages import Stage
-    from m3b.run.state import History
+    from m3b.run.state import RunState
     from m3b.workspace import Workspace
 
-    OwnStages = Sequence[str | Stage[Any]]
+    UserStages = Sequence[str | Stage[Any]]
     Stages = tuple[Stage[Any], ...]
 
 
-def stages_of(given: OwnStages | None) -> Stages:
+def resolve_stages(user_stages: UserStages | None) -> Stages:
     """The stages that a user asks for, looked at; none, and nothing imported, where he asks for none.
 
     Raises:
-        WrongUse: see `m3b.run.stage_checks.checked`.
+        WrongUse: see `m3b.run.stage_checks.validate_stages`.
     """
-    if given is None:
+    if user_stages is None:
         return ()
-    from m3b.run.stage_checks import checked
+    from m3b.run.stage_checks import validate_stages
 
-    return checked(given)
+    return validate_stages(user_stages)
 
 
-def names_of(given: Stages) -> tuple[str, ...]:
+def role_names_of(user_stages: Stages) -> tuple[str, ...]:
     """The roles of the stages that a user asks for; m3b's own where he asks for none."""
     from m3b.agents.roles import ROLE_NAMES  # what constructing a pipeline needs, and importing it does not
 
-    return tuple(stage.role.name for stage in given) if given else ROLE_NAMES
+    return tuple(stage.role.name for stage in user_stages) if user_stages else ROLE_NAMES
 
 
-def check_told(given: Stages, workspace: Workspace, llms: Mapping[str, LLM], own: Own) -> None:
+def check_agents_ready(
+    user_stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], extensions: UserExtensions
+) -> None:
     """That every agent has its prompt, tools that exist, and a model that can play its role.
 
     Raises:
         DataError: a file of the workspace's prompts is called after no role.
         WrongUse: something else is missing.
     """
-    workspace.check_prompts(names_of(given))
-    if given:
+    workspace.check_prompts(role_names_of(user_stages))
+    if user_stages:
         from m3b.run.stage_checks import check_agents
 
-        check_agents(given, workspace, llms, own)
+        check_agents(user_stages, workspace, llms, extensions)
 
 
-def fresh(given: Stages) -> Stages:
+def copy_stages(user_stages: Stages) -> Stages:
     """The stages of one run: copies, so that runs side by side do not meet in them."""
-    from m3b.run.stages import SHIPPED
+    from m3b.run.stages import BUILTIN_STAGES
 
-    return tuple(copy.copy(stage) for stage in given) if given else tuple(stage() for stage in SHIPPED)
+    return (
+        tuple(copy.copy(stage) for stage in user_stages) if user_stages else tuple(stage() for stage in BUILTIN_STAGES)
+    )
 
 
-def check_state(given: Stages, state: History) -> None:
+def check_resumed_state(user_stages: Stages, state: RunState) -> None:
     """That a run which is taken up has handed over what these stages hand over.
 
     Raises:
@@ -68,12 +72,12 @@ def check_state(given: Stages, state: History) -> None:
     """
     from m3b.agents.artifacts import kind_of
 
-    stages = fresh(given)
+    stages = copy_stages(user_stages)
     kinds = {kind_of(stage.artifact) for stage in stages}
     if unknown := sorted(set(state.artifacts) - kinds):
-        raise WrongUse(
+        raise UsageError(
             f"The journal holds {', '.join(map(repr, unknown))}, which no stage of this m3b makes. Go on with the version "
             "that wrote it (`versions` in run.json), or start a new run."
         )
     for stage in stages:
-        state.made(stage.artifact)
+        state.get_artifact(stage.artifact)

@@ -12,11 +12,11 @@ from m3b.agents.briefing import Briefing
 from m3b.agents.checks.module import check_module
 from m3b.agents.checks.selection import SelectionCheck
 from m3b.agents.roles import DATA_ENGINEER, MODEL_TRAINER, MODULE_ARCHITECT, TASK_MANAGER, Role
-from m3b.agents.verdict import Verdict
-from m3b.events import StageBegun
-from m3b.run.given import kept_to
-from m3b.run.labelling import TOLD
-from m3b.run.sandbox_runner import device
+from m3b.agents.verdict import CheckResult
+from m3b.events import StepStarted
+from m3b.run.given import enforce_overrides
+from m3b.run.labelling import LABELLING_INSTRUCTIONS
+from m3b.run.sandbox_runner import describe_device
 
 if TYPE_CHECKING:
     from m3b.run.context import RunContext
@@ -39,25 +39,25 @@ class Stage(ABC, Generic[A]):
 
     role: ClassVar[Role]
     artifact: type[A]
-    needs: ClassVar[tuple[type[Any], ...]] = ()
+    required_artifacts: ClassVar[tuple[type[Any], ...]] = ()
     required: ClassVar[bool] = True
 
-    def briefing(self, run: RunContext) -> Briefing | str:
+    def build_briefing(self, run: RunContext) -> Briefing | str:
         """What the agent is told; asked for once a run, however often that is taken up again. This one is for no agent."""
         return ""
 
     @abstractmethod
-    def check(self, run: RunContext, said: str) -> Verdict:
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
         """The verdict on what was handed over with these words: `accepted(artifact)`, or `rejected(what is wrong)`."""
 
-    def left(self, run: RunContext) -> Verdict | None:
+    def salvage(self, run: RunContext) -> CheckResult | None:
         """The verdict on what lies there when the budget ends before the agent does; None where nothing can be used."""
         return None
 
     @property
-    def asks(self) -> bool:
+    def uses_agent(self) -> bool:
         """Whether a language model works on it."""
-        return type(self).briefing is not Stage.briefing
+        return type(self).build_briefing is not Stage.build_briefing
 
 
 class SelectionStage(Stage[Selection]):
@@ -67,18 +67,18 @@ class SelectionStage(Stage[Selection]):
     artifact = Selection
     _check: SelectionCheck | None = None
 
-    def briefing(self, run: RunContext) -> Briefing:
-        manifests = run.inspector.readings
-        return briefing.selection_briefing(
+    def build_briefing(self, run: RunContext) -> Briefing:
+        manifests = run.validator.manifests
+        return briefing.build_selection_briefing(
             run.request,
             list(run.workspace.cards.values()),
-            run.look,
-            lambda card: manifests.overview(run.request, card),
+            run.preview,
+            lambda card: manifests.survey(run.request, card),
         )
 
-    def check(self, run: RunContext, said: str) -> Verdict:
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
         self._check = self._check or SelectionCheck(run.workspace.cards, run.hooks.ask)  # it counts what it asks
-        return kept_to(run.given, self._check)(said)
+        return enforce_overrides(run.overrides, self._check)(closing_text)
 
 
 class IndexStage(Stage[DataIndex]):
@@ -86,25 +86,25 @@ class IndexStage(Stage[DataIndex]):
 
     role = DATA_ENGINEER
     artifact = DataIndex
-    needs = (Selection,)
+    required_artifacts = (Selection,)
 
-    def briefing(self, run: RunContext) -> Briefing:
-        selection, card = run.made(Selection), run.card
-        proposals = run.inspector.readings.propose(run.request, selection, card)
-        return briefing.index_briefing(
+    def build_briefing(self, run: RunContext) -> Briefing:
+        selection, card = run.get_artifact(Selection), run.card
+        proposals = run.validator.manifests.propose(run.request, selection, card)
+        return briefing.build_index_briefing(
             run.request,
             selection,
             card,
-            run.look,
+            run.preview,
             run.folder.resources,
-            proposals.readings,
+            proposals.proposals,
             proposals.insufficient,
             proposals.unusable,
-            more=TOLD if run.labelling is not None else "",
+            extra_instructions=LABELLING_INSTRUCTIONS if run.labelling is not None else "",
         )
 
-    def check(self, run: RunContext, said: str) -> Verdict:
-        return run.inspector.check_index(run.made(Selection), run.card, said)
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+        return run.validator.check_index(run.get_artifact(Selection), run.card, closing_text)
 
 
 class ModuleStage(Stage[TrainingModule]):
@@ -112,23 +112,28 @@ class ModuleStage(Stage[TrainingModule]):
 
     role = MODULE_ARCHITECT
     artifact = TrainingModule
-    needs = (Selection, DataIndex)
+    required_artifacts = (Selection, DataIndex)
 
-    def briefing(self, run: RunContext) -> Briefing:
-        return briefing.module_briefing(
-            run.made(Selection),
-            run.made(DataIndex),
-            run.state.audit,
+    def build_briefing(self, run: RunContext) -> Briefing:
+        return briefing.build_module_briefing(
+            run.get_artifact(Selection),
+            run.get_artifact(DataIndex),
+            run.state.audit_text,
             _plan_training_minutes(run),
-            device(),
+            describe_device(),
             run.folder.resources,
-            closing(run, self),
-            run.state.audited,
+            collect_closing_remarks(run, self),
+            run.state.audit_summary,
             run.request,
         )
 
-    def check(self, run: RunContext, said: str) -> Verdict:
-        return check_module(run.folder.work, run.made(DataIndex).classes, run.executor.probe, run.made(Selection).task)
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+        return check_module(
+            run.folder.work,
+            run.get_artifact(DataIndex).classes,
+            run.executor.run_probe,
+            run.get_artifact(Selection).task,
+        )
 
 
 class ModelStage(Stage[TrainedModel]):
@@ -136,27 +141,32 @@ class ModelStage(Stage[TrainedModel]):
 
     role = MODEL_TRAINER
     artifact = TrainedModel
-    needs = (Selection, DataIndex, TrainingModule)
+    required_artifacts = (Selection, DataIndex, TrainingModule)
 
-    def briefing(self, run: RunContext) -> Briefing:
-        module = run.made(TrainingModule)
-        minutes = _planned(module.plan.get("minutes")) or run.options.train_minutes
-        return briefing.model_briefing(
-            run.made(Selection), run.made(DataIndex), module, minutes, closing(run, self), run.folder.resources
+    def build_briefing(self, run: RunContext) -> Briefing:
+        module = run.get_artifact(TrainingModule)
+        minutes = _parse_planned_minutes(module.plan.get("minutes")) or run.options.train_minutes
+        return briefing.build_model_briefing(
+            run.get_artifact(Selection),
+            run.get_artifact(DataIndex),
+            module,
+            minutes,
+            collect_closing_remarks(run, self),
+            run.folder.resources,
         )
 
-    def check(self, run: RunContext, said: str) -> Verdict:
-        return run.inspector.check_model(run.made(Selection), run.card)
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+        return run.validator.check_model(run.get_artifact(Selection), run.card)
 
-    def left(self, run: RunContext) -> Verdict | None:
-        return run.inspector.last_model(run.made(Selection), run.card)
+    def salvage(self, run: RunContext) -> CheckResult | None:
+        return run.validator.get_last_model_result(run.get_artifact(Selection), run.card)
 
 
-SHIPPED: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
+BUILTIN_STAGES: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
 """m3b's own, in the order of their work."""
 
 
-def closing(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
+def collect_closing_remarks(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
     """What those who worked before a stage said when they handed over, by title: all from the index on, for the plan of the
     selection is told apart. A single agent has said it itself."""
     if run.options.roles == "single":
@@ -164,19 +174,19 @@ def closing(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
     names = [other_stage.role.name for other_stage in run.stages]
     earlier_stages = run.stages[: names.index(stage.role.name)]
     earlier_roles = [other_stage.role for other_stage in earlier_stages if not isinstance(other_stage, SelectionStage)]
-    remarks = {role.title: " ".join(run.state.closing.get(role.name, [])) for role in earlier_roles}
+    remarks = {role.title: " ".join(run.state.closing_remarks.get(role.name, [])) for role in earlier_roles}
     return {title: text for title, text in remarks.items() if text}
 
 
 def _plan_training_minutes(run: RunContext) -> float:
-    minutes = run.budget.training_minutes(run.options.train_minutes)
+    minutes = run.budget.cap_training_minutes(run.options.train_minutes)
     if minutes < run.options.train_minutes:
         message = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
-        run.emit(StageBegun(message))
+        run.emit(StepStarted(message))
     return minutes
 
 
-def _planned(minutes: Any) -> float:
+def _parse_planned_minutes(minutes: Any) -> float:
     """What plan.json says of the minutes; 0 where that is no time. Scripts write it."""
     is_valid = isinstance(minutes, int | float) and not isinstance(minutes, bool) and 0 < minutes < math.inf
     return float(minutes) if is_valid else 0.0

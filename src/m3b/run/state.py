@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from m3b.agents.artifacts import DataIndex, Selection, from_json, kind_of
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.events import (
-    Audited,
-    Briefed,
-    Called,
-    Checked,
+    ArtifactAccepted,
+    ArtifactChecked,
     Event,
-    HandedOver,
-    Noted,
-    Replied,
-    Returned,
+    IndexAudited,
+    MessageSent,
+    NoteAdded,
+    PromptSent,
+    ReplyReceived,
     RoleEnded,
     RoleStarted,
     RunStarted,
-    Told,
+    ToolCalled,
+    ToolReturned,
 )
 from m3b.messages import Usage
 from m3b.summaries import AuditSummary
@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 @dataclass
-class RoleTally:
+class RoleUsage:
     """What one role has used; `status` is `working`, `done`, or how it failed."""
 
     status: str = "working"
@@ -44,7 +44,7 @@ class RoleTally:
 
 
 @dataclass
-class History:
+class RunState:
     """State of a run as its events tell it.
 
     `artifacts` holds what was handed over last of each kind, as the journal does; `dialogue`, a role, the events from which
@@ -53,54 +53,54 @@ class History:
     """
 
     artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    roles: dict[str, RoleTally] = field(default_factory=dict)
+    role_usage: dict[str, RoleUsage] = field(default_factory=dict)
     dialogue: dict[str, list[Event]] = field(default_factory=dict)
-    closing: dict[str, list[str]] = field(default_factory=dict)
+    closing_remarks: dict[str, list[str]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
-    audit: str = ""
+    audit_text: str = ""
     remark: str = ""
-    seconds: float = 0.0
+    worked_seconds: float = 0.0
     sandboxes: dict[str, str] = field(default_factory=dict)
     """Name of each sandbox that confined scripts -> its level; the last is that of the latest session."""
-    _started: float = 0.0
-    _last: float = 0.0
-    _audited: Audited | None = None
-    _read: dict[str, Any] = field(default_factory=dict)
+    _started_at: float = 0.0
+    _last_event_at: float = 0.0
+    _audit_event: IndexAudited | None = None
+    _parsed_artifacts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def actions(self) -> int:
-        return sum(usage.actions for usage in self.roles.values())
+        return sum(usage.actions for usage in self.role_usage.values())
 
     @property
     def iterations(self) -> int:
-        return sum(usage.iterations for usage in self.roles.values())
+        return sum(usage.iterations for usage in self.role_usage.values())
 
-    def made(self, of: type[A]) -> A | None:
+    def get_artifact(self, artifact_class: type[A]) -> A | None:
         """What was handed over of a class; None where nothing was yet.
 
         Raises:
             WrongUse: the journal has it in a form that this class does not have.
         """
-        kind = kind_of(of)
+        kind = kind_of(artifact_class)
         if kind not in self.artifacts:
             return None
-        if not isinstance(self._read.get(kind), of):
-            self._read[kind] = _read(of, kind, self.artifacts[kind])
-        artifact: A = self._read[kind]
+        if not isinstance(self._parsed_artifacts.get(kind), artifact_class):
+            self._parsed_artifacts[kind] = _parse_artifact(artifact_class, kind, self.artifacts[kind])
+        artifact: A = self._parsed_artifacts[kind]
         return artifact
 
     @property
     def selection(self) -> Selection | None:
-        return self.made(Selection)
+        return self.get_artifact(Selection)
 
     @property
     def index(self) -> DataIndex | None:
-        return self.made(DataIndex)
+        return self.get_artifact(DataIndex)
 
     @property
-    def audited(self) -> AuditSummary:
+    def audit_summary(self) -> AuditSummary:
         """What the audit of the index counted and found last, as data."""
-        audit_event = self._audited
+        audit_event = self._audit_event
         return (
             AuditSummary.model_validate({**audit_event.facts, "findings": audit_event.findings})
             if audit_event
@@ -112,69 +112,69 @@ class History:
             self.sandboxes.pop(name, None)
             self.sandboxes[name] = str(sandbox.get("level", ""))
 
-    def take(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Fold one event in."""
         match event:
             case RunStarted():
                 self._confined_by(event.sandbox)
-                if self._started:  # a resumed run: the time between crash and resume was not worked
-                    self.seconds += max(0.0, self._last - self._started)
-                self._started = event.at
+                if self._started_at:  # a resumed run: the time between crash and resume was not worked
+                    self.worked_seconds += max(0.0, self._last_event_at - self._started_at)
+                self._started_at = event.at
             case RoleStarted():
-                self._of(event).status = "working"
+                self._get_role_usage(event).status = "working"
             case RoleEnded():
-                self._of(event).status = event.status
-            case Called():
-                self._of(event).actions += event.cost
-            case Replied():
+                self._get_role_usage(event).status = event.status
+            case ToolCalled():
+                self._get_role_usage(event).actions += event.cost
+            case ReplyReceived():
                 self._add_usage(event)
-            case Checked(accepted=True):
+            case ArtifactChecked(accepted=True):
                 dialogue_events = self.dialogue.get(event.role, [])
-                if dialogue_events and isinstance(dialogue_events[-1], Replied):
-                    self.closing[event.role] = [
+                if dialogue_events and isinstance(dialogue_events[-1], ReplyReceived):
+                    self.closing_remarks[event.role] = [
                         dialogue_events[-1].text.strip()
                     ]  # a reflection corrects what came before
-            case Audited():
-                self.audit = event.summary
-                self._audited = event
-            case HandedOver():
+            case IndexAudited():
+                self.audit_text = event.summary
+                self._audit_event = event
+            case ArtifactAccepted():
                 self.artifacts[event.artifact] = event.value
-                self._read.pop(event.artifact, None)
+                self._parsed_artifacts.pop(event.artifact, None)
                 self.remark = event.remark or self.remark
-        if isinstance(event, Called | Told | Noted) and event.iteration:
-            self._of(event).iterations = event.iteration
-        if isinstance(event, Briefed | Called | Replied | Returned | Told):
+        if isinstance(event, ToolCalled | MessageSent | NoteAdded) and event.iteration:
+            self._get_role_usage(event).iterations = event.iteration
+        if isinstance(event, PromptSent | ToolCalled | ReplyReceived | ToolReturned | MessageSent):
             self.dialogue.setdefault(event.role, []).append(event)
-        self._last = event.at
+        self._last_event_at = event.at
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> History:
+    def from_events(cls, events: Iterable[Event]) -> RunState:
         """The state after these events, which another process told."""
         state = cls()
         for event in events:
-            state.take(event)
-        state.seconds += max(0.0, state._last - state._started) if state._started else 0.0
-        state._started = 0.0
+            state.apply_event(event)
+        state.worked_seconds += max(0.0, state._last_event_at - state._started_at) if state._started_at else 0.0
+        state._started_at = 0.0
         return state
 
-    def _of(self, event: Event) -> RoleTally:
-        return self.roles.setdefault(event.role, RoleTally())
+    def _get_role_usage(self, event: Event) -> RoleUsage:
+        return self.role_usage.setdefault(event.role, RoleUsage())
 
-    def _add_usage(self, event: Replied) -> None:
+    def _add_usage(self, event: ReplyReceived) -> None:
         self.usage = self.usage + event.usage
-        role_usage = self._of(event)
+        role_usage = self._get_role_usage(event)
         role_usage.input_tokens += event.usage.input_tokens
         role_usage.output_tokens += event.usage.output_tokens
 
-    def roles_json(self) -> dict[str, dict[str, Any]]:
-        return {name: usage.to_json() for name, usage in self.roles.items()}
+    def role_usage_to_json(self) -> dict[str, dict[str, Any]]:
+        return {name: usage.to_json() for name, usage in self.role_usage.items()}
 
 
-def _read(of: type[A], kind: str, value: dict[str, Any]) -> A:
+def _parse_artifact(artifact_class: type[A], kind: str, value: dict[str, Any]) -> A:
     try:
-        return from_json(of, value)
+        return from_json(artifact_class, value)
     except (KeyError, TypeError, ValueError) as error:
-        raise WrongUse(
-            f"The journal holds a {kind!r} that this m3b cannot read as {of.__name__} ({error!r}). Go on with the version "
+        raise UsageError(
+            f"The journal holds a {kind!r} that this m3b cannot read as {artifact_class.__name__} ({error!r}). Go on with the version "
             "that wrote it (`versions` in run.json), or start a new run."
         ) from error

@@ -14,41 +14,41 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from m3b.agents.checks.index import AUDIT
-from m3b.agents.checks.inside import CUT, ToCut
-from m3b.agents.checks.locked import for_training, made_files
+from m3b.agents.checks.index import AUDIT_FILE
+from m3b.agents.checks.inside import SUBSET_JOB, SubsetRequest
+from m3b.agents.checks.locked import list_derived_files, serialize_training_index
 from m3b.data.archives import subset
 from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
 from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
-from m3b.errors import DataError, Failed
+from m3b.errors import DataError, RunFailed
 from m3b.reader import Reader
-from m3b.run.folder import Run
-from m3b.run.leftovers import SCRATCH, WORK_PART
+from m3b.run.folder import RunFolder
+from m3b.run.leftovers import PARTIAL_WORK_FOLDER, SCRATCH_FOLDER
 from m3b.tools import Roots
-from m3b.untrusted import read_bytes, remove_tree, write_whole
-from m3b.writing import rename
+from m3b.untrusted import read_bytes, remove_tree, write_atomic
+from m3b.writing import rename_durably
 
 MakeReader = Callable[[Path, Sequence[Path]], Reader]
 """A reader of a folder and of the raw data that it leads to, which may write to some folders."""
-VIEW = "view"
-ABOUT = "Datapath/about.json"
+VIEW_FOLDER = "view"
+IMAGE_FACTS_FILE = "Datapath/about.json"
 """What training projects may know of the images beside the index."""
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _PARTIAL_VIEW_FOLDER = ".view.part"
-Needed = Callable[[], Wanted]
+FindNeededFiles = Callable[[], Wanted]
 """What training cases need, found when it is first asked for."""
 
 
 def begin_training(
-    run: Run,
-    raw: Mapping[str, Path],
-    chosen: str,
+    run: RunFolder,
+    raw_folders: Mapping[str, Path],
+    dataset_name: str,
     task: str,
     *,
-    link: bool,
-    tick: Tick | None = None,
-    reader: MakeReader | None = None,
-    about: Mapping[str, str] = NOTHING,
+    allow_links: bool,
+    on_progress: Tick | None = None,
+    make_reader: MakeReader | None = None,
+    image_facts: Mapping[str, str] = NO_FACTS,
 ) -> Roots:
     """Take test cases and raw data away from those who train. May be called again, after a crash at any point too.
 
@@ -66,16 +66,18 @@ def begin_training(
         Failed: the view cannot be made.
     """
     index = read_index(run.locked, task)
-    for name, folder in raw.items():
+    for name, folder in raw_folders.items():
         _replace_link(run.locked / "data" / name, folder)
-    find_needed_files: Needed = cache(lambda: wanted_by(index.train, run.locked))
+    find_needed_files: FindNeededFiles = cache(lambda: wanted_by(index.train, run.locked))
     try:
-        _make_training_view(run, find_needed_files, chosen, reader, allow_links=link, on_progress=tick)
-        _restart_work_folder(run, index, find_needed_files, reader, about)
+        _make_training_view(
+            run, find_needed_files, dataset_name, make_reader, allow_links=allow_links, on_progress=on_progress
+        )
+        _restart_work_folder(run, index, find_needed_files, make_reader, image_facts)
     except (DataError, OSError) as error:
-        raise Failed(f"The view of the training cases cannot be made: {error}") from error
+        raise RunFailed(f"The view of the training cases cannot be made: {error}") from error
     _remove_test_files(run, index)
-    views = {name: run.folder / VIEW / name for name in sorted(os.listdir(run.folder / VIEW))}
+    views = {name: run.path / VIEW_FOLDER / name for name in sorted(os.listdir(run.path / VIEW_FOLDER))}
     _link_data_folders(run, views)
     return Roots(
         run.work, {**{f"data/{name}": view_folder for name, view_folder in views.items()}, "resources": run.resources}
@@ -83,20 +85,20 @@ def begin_training(
 
 
 def _make_training_view(
-    run: Run,
-    find_needed_files: Needed,
+    run: RunFolder,
+    find_needed_files: FindNeededFiles,
     dataset_name: str,
     make_reader: MakeReader | None,
     *,
     allow_links: bool,
     on_progress: Tick | None,
 ) -> None:
-    view, partial = run.folder / VIEW, run.folder / _PARTIAL_VIEW_FOLDER
+    view, partial = run.path / VIEW_FOLDER, run.path / _PARTIAL_VIEW_FOLDER
     if view.is_dir():
         return
     remove_tree(partial)
     (partial / dataset_name).mkdir(parents=True)
-    needed_files = _of(find_needed_files(), raw=True)
+    needed_files = _select_by_origin(find_needed_files(), is_raw=True)
     with _open_archive_cutter(needed_files, run.locked, partial, make_reader) as cut_archive:
         make_view(
             needed_files,
@@ -106,7 +108,7 @@ def _make_training_view(
             tick=on_progress,
             cut=cut_archive,
         )
-    rename(partial, view)
+    rename_durably(partial, view)
 
 
 @contextmanager
@@ -118,36 +120,40 @@ def _open_archive_cutter(
         yield subset
         return
     with make_reader(root, (partial,)) as reader:
-        yield lambda source, target, keys: reader.ask(CUT, ToCut(source, target, dict(keys)))
+        yield lambda source, target, keys: reader.run_job(SUBSET_JOB, SubsetRequest(source, target, dict(keys)))
 
 
-def _of(whole: Wanted, *, raw: bool) -> Wanted:
+def _select_by_origin(needed_files: Wanted, *, is_raw: bool) -> Wanted:
     """Of what training cases need, the raw data, or what was made in the run."""
     return Wanted(
-        frozenset(path for path in whole.files if path.startswith("data/") == raw),
-        {path: keys for path, keys in whole.archives.items() if path.startswith("data/") == raw},
+        frozenset(path for path in needed_files.files if path.startswith("data/") == is_raw),
+        {path: keys for path, keys in needed_files.archives.items() if path.startswith("data/") == is_raw},
     )
 
 
 def _restart_work_folder(
-    run: Run, index: Index, find_needed_files: Needed, make_reader: MakeReader | None, image_facts: Mapping[str, str]
+    run: RunFolder,
+    index: Index,
+    find_needed_files: FindNeededFiles,
+    make_reader: MakeReader | None,
+    image_facts: Mapping[str, str],
 ) -> None:
     """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
-    partial, scratch = run.folder / WORK_PART, run.folder / SCRATCH
+    partial, scratch = run.path / PARTIAL_WORK_FOLDER, run.path / SCRATCH_FOLDER
     if not scratch.is_dir():
         remove_tree(partial)
         for folder in ("Datapath", "Logout", "data"):
             (partial / folder).mkdir(parents=True)
-        (partial / TRAIN).write_bytes(for_training(index))
+        (partial / TRAIN).write_bytes(serialize_training_index(index))
         (partial / LABELS).write_bytes((run.locked / LABELS).read_bytes())
-        (partial / ABOUT).write_text(json.dumps(dict(image_facts), ensure_ascii=False), encoding="utf-8")
-        needed_files = _of(find_needed_files(), raw=False)
+        (partial / IMAGE_FACTS_FILE).write_text(json.dumps(dict(image_facts), ensure_ascii=False), encoding="utf-8")
+        needed_files = _select_by_origin(find_needed_files(), is_raw=False)
         with _open_archive_cutter(needed_files, run.locked, partial, make_reader) as cut_archive:
             make_view(needed_files, run.locked, lambda path: partial / path, link=False, cut=cut_archive)
-        rename(run.work, scratch)
+        rename_durably(run.work, scratch)
     if partial.is_dir():
         remove_tree(run.work)
-        rename(partial, run.work)
+        rename_durably(partial, run.work)
 
 
 def _replace_link(link: Path, target: Path) -> None:
@@ -160,7 +166,7 @@ def _replace_link(link: Path, target: Path) -> None:
     link.symlink_to(target, target_is_directory=True)
 
 
-def _link_data_folders(run: Run, targets: Mapping[str, Path]) -> None:
+def _link_data_folders(run: RunFolder, targets: Mapping[str, Path]) -> None:
     data = run.work / "data"
     if data.is_symlink() or not data.is_dir():
         remove_tree(data)
@@ -175,33 +181,33 @@ def _link_data_folders(run: Run, targets: Mapping[str, Path]) -> None:
 # --- for people, afterwards ---------------------------------------------------------------------------------------
 
 
-def end_training(run: Run, raw: Mapping[str, Path], task: str, *, keep_view: bool) -> None:
+def end_training(run: RunFolder, raw_folders: Mapping[str, Path], task: str, *, keep_view: bool) -> None:
     """Put back for people what training did not see: the links to the raw data, the test cases of the index.
 
     Args:
         keep_view: whether the run may be resumed, which needs the view again.
     """
-    if not (run.folder / SCRATCH).is_dir():
+    if not (run.path / SCRATCH_FOLDER).is_dir():
         return
     index = read_index(run.locked, task)
-    _link_data_folders(run, raw)
-    write_whole(run.work, TEST, read_bytes(run.locked, TEST))
-    write_whole(run.work, AUDIT, read_bytes(run.folder, AUDIT))
+    _link_data_folders(run, raw_folders)
+    write_atomic(run.work, TEST, read_bytes(run.locked, TEST))
+    write_atomic(run.work, AUDIT_FILE, read_bytes(run.path, AUDIT_FILE))
     for path in _list_test_only_files(index, run.locked):
-        write_whole(run.work, path, read_bytes(run.locked, path, most=2**40))
+        write_atomic(run.work, path, read_bytes(run.locked, path, max_bytes=2**40))
     if not keep_view:
-        remove_tree(run.folder / VIEW)
+        remove_tree(run.path / VIEW_FOLDER)
 
 
-def _remove_test_files(run: Run, index: Index) -> None:
+def _remove_test_files(run: RunFolder, index: Index) -> None:
     """Undo `end_training` where a run is resumed."""
-    for path in (TEST, AUDIT, *_list_test_only_files(index, run.locked)):
+    for path in (TEST, AUDIT_FILE, *_list_test_only_files(index, run.locked)):
         copied_file = run.work / path
         if not os.path.lexists(copied_file):
             continue
         try:
-            source_folder = run.folder if path == AUDIT else run.locked
-            is_same = read_bytes(run.work, path, most=2**40) == read_bytes(source_folder, path, most=2**40)
+            source_folder = run.path if path == AUDIT_FILE else run.locked
+            is_same = read_bytes(run.work, path, max_bytes=2**40) == read_bytes(source_folder, path, max_bytes=2**40)
         except OSError:
             continue  # not what m3b put there
         if is_same:
@@ -210,7 +216,7 @@ def _remove_test_files(run: Run, index: Index) -> None:
 
 def _list_test_only_files(index: Index, locked: Path) -> list[str]:
     """Whole files that were made for test cases and that no training case has."""
-    if not made_files(index.test):
+    if not list_derived_files(index.test):
         return []
     test_files = wanted_by(index.test, locked).files - wanted_by(index.train, locked).files
     return sorted(path for path in test_files if not path.startswith("data/"))

@@ -18,33 +18,33 @@ from typing import Any, Literal
 from m3b import untrusted
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.integrity import INDEX_FILES
-from m3b.agents.checks.integrity import sha256 as digest_of
-from m3b.agents.checks.locked import digest_made, made_files
+from m3b.agents.checks.integrity import sha256_or_missing as digest_of
+from m3b.agents.checks.locked import digest_derived_files, list_derived_files
 from m3b.data.index import read_index
-from m3b.errors import M3bError, WrongUse
+from m3b.errors import M3bError, UsageError
 from m3b.events import Event, ModelDelivered, RunEnded
-from m3b.journal import JournalError, digest, read_journal
+from m3b.journal import JournalError, digest_line, read_journal
 from m3b.metrics import Scores
-from m3b.models.manifest import FREE, MANIFEST, changes, sha256_of
-from m3b.run.external_sets import measured_again
-from m3b.run.folder import MODEL, Run
-from m3b.run.packaging import PREDICTIONS, measured_scores
-from m3b.run.state import History
+from m3b.models.manifest import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
+from m3b.run.external_sets import recompute_scores
+from m3b.run.folder import MODEL_SCRIPT, RunFolder
+from m3b.run.packaging import TEST_PREDICTIONS_FILE, compute_test_scores
+from m3b.run.state import RunState
 
-State = Literal["same", "changed", "unknown"]
+ComparisonState = Literal["same", "changed", "unknown"]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One thing that was compared; `unknown` where there is nothing to compare it with."""
 
-    what: str
-    state: State
+    subject: str
+    state: ComparisonState
     detail: str = ""
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerificationResult:
     """What a look at a run folder or a model folder found.
 
     Args:
@@ -55,24 +55,24 @@ class Verified:
 
     kind: Literal["run", "model"]
     folder: Path
-    findings: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...]
     fingerprint: str
 
     @property
     def ok(self) -> bool:
-        return all(comparison.state != "changed" for comparison in self.findings)
+        return all(comparison.state != "changed" for comparison in self.comparisons)
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            {"what": comparison.what, "state": comparison.state, "detail": comparison.detail}
-            for comparison in self.findings
+            {"what": comparison.subject, "state": comparison.state, "detail": comparison.detail}
+            for comparison in self.comparisons
         ]
         return {
             "kind": self.kind, "folder": str(self.folder), "ok": self.ok, "fingerprint": self.fingerprint, "findings": rows
         }  # fmt: skip
 
 
-def verify(place: str | Path, expect: str = "") -> Verified:
+def verify(place: str | Path, expected_fingerprint: str = "") -> VerificationResult:
     """Compare a run folder, or a model folder alone, with what its own journal or provenance.json says.
 
     Args:
@@ -83,38 +83,42 @@ def verify(place: str | Path, expect: str = "") -> Verified:
         WrongUse: there is no such run or model.
     """
     folder = Path(place).expanduser()
-    result = _model(folder) if (folder / MODEL).is_file() else _run(Run.open(place))
-    if expect:
-        is_same = len(expect) >= MIN_EXPECTED and result.fingerprint.startswith(expect.lower())
-        detail = f"it is {result.fingerprint}, and not {expect}"
+    result = _verify_model(folder) if (folder / MODEL_SCRIPT).is_file() else _verify_run(RunFolder.open(place))
+    if expected_fingerprint:
+        is_same = len(expected_fingerprint) >= MIN_FINGERPRINT_DIGITS and result.fingerprint.startswith(
+            expected_fingerprint.lower()
+        )
+        detail = f"it is {result.fingerprint}, and not {expected_fingerprint}"
         fingerprint_comparison = Comparison(
             "the fingerprint that was expected", "same" if is_same else "changed", "" if is_same else detail
         )
-        result = Verified(result.kind, result.folder, (*result.findings, fingerprint_comparison), result.fingerprint)
+        result = VerificationResult(
+            result.kind, result.folder, (*result.comparisons, fingerprint_comparison), result.fingerprint
+        )
     return result
 
 
-MIN_EXPECTED = 12
+MIN_FINGERPRINT_DIGITS = 12
 """Hex digits of a fingerprint that have to be given; fewer could be met by trying."""
 
 
 # --- a run ---------------------------------------------------------------------------------------------------------
 
 
-def _run(run: Run) -> Verified:
-    journal_comparison, events = _journal(run.journal_file)
-    state = History.of(events)
+def _verify_run(run: RunFolder) -> VerificationResult:
+    journal_comparison, events = _check_journal(run.journal_file)
+    state = RunState.from_events(events)
     comparisons = [
         journal_comparison,
-        *_record(run, events),
-        *_index(run, state),
-        *_measured(run, state, events),
-        *_delivered(run, events),
+        *_check_record(run, events),
+        *_check_index(run, state),
+        *_check_measured_model(run, state, events),
+        *_check_delivered_model(run, events),
     ]
-    return Verified("run", run.folder, tuple(comparisons), _last(run.journal_file))
+    return VerificationResult("run", run.path, tuple(comparisons), _digest_last_line(run.journal_file))
 
 
-def _journal(file: Path) -> tuple[Comparison, list[Event]]:
+def _check_journal(file: Path) -> tuple[Comparison, list[Event]]:
     subject, events = "the journal", list[Event]()
     if not file.is_file():
         return Comparison(subject, "changed", "journal.jsonl is missing"), events
@@ -133,29 +137,29 @@ def _journal(file: Path) -> tuple[Comparison, list[Event]]:
     return Comparison(subject, "same", f"{len(events)} lines, each bound to the one before"), events
 
 
-def _last(file: Path) -> str:
+def _digest_last_line(file: Path) -> str:
     if not file.is_file():
         return ""
     with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
         last = deque(stream, maxlen=1)
-    return digest(last[0]) if last else ""
+    return digest_line(last[0]) if last else ""
 
 
-def _record(run: Run, events: list[Event]) -> Iterator[Comparison]:
+def _check_record(run: RunFolder, events: list[Event]) -> Iterator[Comparison]:
     """run.json against the journal's last word; paths may be those of where the run lies now."""
     subject, results = "the result in run.json", [event.result for event in events if isinstance(event, RunEnded)]
     if not results:
         yield Comparison(subject, "unknown", "the run has not ended")
         return
     try:
-        record = run.load()
-    except WrongUse as error:
+        record = run.load_record()
+    except UsageError as error:
         yield Comparison(subject, "changed", str(error))
         return
     result = record.get("result")
     differing_keys = sorted(
         key for key, value in results[-1].items()
-        if key not in PLACES and (not isinstance(result, dict) or result.get(key) != value)
+        if key not in PATH_KEYS and (not isinstance(result, dict) or result.get(key) != value)
     )  # fmt: skip
     differing_keys += [
         key
@@ -169,11 +173,11 @@ def _record(run: Run, events: list[Event]) -> Iterator[Comparison]:
     )
 
 
-PLACES = ("run_dir", "model_dir", "report")
+PATH_KEYS = ("run_dir", "model_dir", "report")
 
 
-def _index(run: Run, history: History) -> Iterator[Comparison]:
-    subject, data = "the locked index and test labels", history.index
+def _check_index(run: RunFolder, state: RunState) -> Iterator[Comparison]:
+    subject, data = "the locked index and test labels", state.index
     if data is None:
         return
     problems = [
@@ -181,70 +185,72 @@ def _index(run: Run, history: History) -> Iterator[Comparison]:
     ]
     if not problems and "made" in data.hashes:
         index = read_index(run.locked, data.task)
-        if digest_made(run.locked, made_files(index.records)) != data.hashes["made"]:
+        if digest_derived_files(run.locked, list_derived_files(index.records)) != data.hashes["made"]:
             problems.append("images or masks that were made for cases were changed")
     yield _make_comparison(subject, problems)
 
 
-def _measured(run: Run, history: History, events: list[Event]) -> Iterator[Comparison]:
+def _check_measured_model(run: RunFolder, state: RunState, events: list[Event]) -> Iterator[Comparison]:
     """The model as it was measured, its answers, and the figure once more from these."""
-    model, selection = history.made(TrainedModel), history.selection
-    if model is None or selection is None or history.index is None:
+    model, selection = state.get_artifact(TrainedModel), state.selection
+    if model is None or selection is None or state.index is None:
         return
     if not model.hashes:
         yield Comparison("the model that was measured", "unknown", "early versions kept no hashes of it")
         return
-    yield _make_comparison("the model that was measured", changes(run.measured, model.hashes, free=()))
-    has_changed_predictions = digest_of(run.locked, PREDICTIONS) != model.answers
+    yield _make_comparison("the model that was measured", find_changes(run.measured_model, model.hashes, editable=()))
+    has_changed_predictions = digest_of(run.locked, TEST_PREDICTIONS_FILE) != model.answers
     yield _make_comparison(
-        "its answers on the test cases", [f"{PREDICTIONS} was changed"] if has_changed_predictions else []
+        "its answers on the test cases", [f"{TEST_PREDICTIONS_FILE} was changed"] if has_changed_predictions else []
     )
-    yield from _figures(run, selection, history.index, events)
+    yield from _check_figures(run, selection, state.index, events)
 
 
-def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Comparison]:
+def _check_figures(run: RunFolder, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Comparison]:
     results = [item.result for item in events if isinstance(item, RunEnded) and item.result.get("metrics")]
     if not results:
         return
     subject = "the figures, computed once more"
     try:
-        seed = int(run.load().get("seed", 0))
-        scores = measured_scores(run, selection, seed)
+        seed = int(run.load_record().get("seed", 0))
+        scores = compute_test_scores(run, selection, seed)
     except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
         yield Comparison(subject, "changed", f"they cannot be computed: {error}")
         return
-    yield _compared(subject, scores, results[-1]["metrics"])
+    yield _compare_figures(subject, scores, results[-1]["metrics"])
     for name, item in (results[-1].get("external") or {}).items():
         if not item.get("primary"):
             continue
         subject = f"the figures on the external set {name}, computed once more"
         try:
-            scores = measured_again(run, name, selection, seed)
+            scores = recompute_scores(run, name, selection, seed)
         except (M3bError, OSError, ValueError, KeyError, TypeError) as error:
             yield Comparison(subject, "changed", f"they cannot be computed: {error}")
             continue
-        yield _compared(subject, scores, item["metrics"])
+        yield _compare_figures(subject, scores, item["metrics"])
 
 
-def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
+def _compare_figures(subject: str, scores: Scores, recorded: Mapping[str, Any]) -> Comparison:
     recomputed = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
     differing = [
-        name for name in sorted(told) if name in recomputed and _figure(recomputed[name]) != _figure(told[name])
+        name
+        for name in sorted(recorded)
+        if name in recomputed and _comparable_values(recomputed[name]) != _comparable_values(recorded[name])
     ]
-    user_metrics = [name for name in sorted(told) if name not in recomputed]
+    user_metrics = [name for name in sorted(recorded) if name not in recomputed]
     if user_metrics and not differing:
         return Comparison(
-            what, "unknown", f"{', '.join(user_metrics)}: metrics of the user's own; the others are the same"
+            subject, "unknown", f"{', '.join(user_metrics)}: metrics of the user's own; the others are the same"
         )
-    return _make_comparison(what, [f"{name} differs" for name in differing])
+    return _make_comparison(subject, [f"{name} differs" for name in differing])
 
 
-def _figure(measure: Mapping[str, Any]) -> list[Any]:
+def _comparable_values(measure: Mapping[str, Any]) -> list[Any]:
     """What of a measure rests on the answers; the trivial answer's value rests on images, which stay closed here."""
     return [measure.get(key) for key in ("value", "low", "high", "n")]
 
 
-def _delivered(run: Run, events: list[Event]) -> Iterator[Comparison]:
+def _check_delivered_model(run: RunFolder, events: list[Event]) -> Iterator[Comparison]:
     delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
     if delivered_hashes:
         yield _make_comparison("the model that was delivered", _find_changes(run.model, delivered_hashes[-1]))
@@ -256,10 +262,12 @@ def _find_changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
     """As `changes`, the list itself included, and whatever was added."""
     if not folder.is_dir():
         return [f"{folder.name}/ is missing"]
-    file_hashes = {name: value for name, value in hashes.items() if name != MANIFEST}
-    provenance_file = folder / MANIFEST
-    is_provenance_same = provenance_file.is_file() and sha256_of(provenance_file) == hashes.get(MANIFEST)
-    return ([] if is_provenance_same else [f"{MANIFEST} was changed"]) + changes(folder, file_hashes, free=FREE)
+    file_hashes = {name: value for name, value in hashes.items() if name != PROVENANCE_FILE}
+    provenance_file = folder / PROVENANCE_FILE
+    is_provenance_same = provenance_file.is_file() and sha256_of(provenance_file) == hashes.get(PROVENANCE_FILE)
+    return ([] if is_provenance_same else [f"{PROVENANCE_FILE} was changed"]) + find_changes(
+        folder, file_hashes, editable=USER_EDITABLE_FILES
+    )
 
 
 def _make_comparison(subject: str, problems: list[str]) -> Comparison:
@@ -270,27 +278,27 @@ def _make_comparison(subject: str, problems: list[str]) -> Comparison:
 # --- a model alone -------------------------------------------------------------------------------------------------
 
 
-def _model(folder: Path) -> Verified:
-    provenance_file = folder / MANIFEST
+def _verify_model(folder: Path) -> VerificationResult:
+    provenance_file = folder / PROVENANCE_FILE
     if not provenance_file.is_file():
-        detail = f"there is no {MANIFEST}: nothing says what the files were"
-        return Verified("model", folder, (Comparison("the files", "changed", detail),), "")
-    content = untrusted.read_bytes(folder, MANIFEST)
-    comparisons = [*_files(folder, content), *_beside(folder, content)]
-    return Verified("model", folder, tuple(comparisons), hashlib.sha256(content).hexdigest())
+        detail = f"there is no {PROVENANCE_FILE}: nothing says what the files were"
+        return VerificationResult("model", folder, (Comparison("the files", "changed", detail),), "")
+    content = untrusted.read_bytes(folder, PROVENANCE_FILE)
+    comparisons = [*_check_files(folder, content), *_check_run_journal(folder, content)]
+    return VerificationResult("model", folder, tuple(comparisons), hashlib.sha256(content).hexdigest())
 
 
-def _files(folder: Path, content: bytes) -> Iterator[Comparison]:
-    subject = f"the files, against {MANIFEST}"
-    raw = _json(content)
+def _check_files(folder: Path, content: bytes) -> Iterator[Comparison]:
+    subject = f"the files, against {PROVENANCE_FILE}"
+    raw = _parse_json(content)
     files = raw.get("files") if isinstance(raw, dict) else None
     if not isinstance(files, dict):
-        yield Comparison(subject, "changed", f"{MANIFEST} cannot be read")
+        yield Comparison(subject, "changed", f"{PROVENANCE_FILE} cannot be read")
         return
-    yield _make_comparison(subject, changes(folder, {str(name): str(value) for name, value in files.items()}))
+    yield _make_comparison(subject, find_changes(folder, {str(name): str(value) for name, value in files.items()}))
 
 
-def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
+def _check_run_journal(folder: Path, content: bytes) -> Iterator[Comparison]:
     """Where the run that made it is at hand, its journal says which provenance.json it wrote, and when."""
     subject, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
     if not journal.is_file():
@@ -298,31 +306,31 @@ def _beside(folder: Path, content: bytes) -> Iterator[Comparison]:
             subject, "unknown", "no run lies around this folder: whoever wrote both files and list is not caught"
         )
         return
-    journal_comparison, events = _journal(journal)
+    journal_comparison, events = _check_journal(journal)
     delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
     problems = [journal_comparison.detail] if journal_comparison.state == "changed" else []
-    if delivered_hashes and delivered_hashes[-1].get(MANIFEST) != hashlib.sha256(content).hexdigest():
-        problems.append(f"{MANIFEST} is not the one that the run wrote")
-    raw = _json(content)
+    if delivered_hashes and delivered_hashes[-1].get(PROVENANCE_FILE) != hashlib.sha256(content).hexdigest():
+        problems.append(f"{PROVENANCE_FILE} is not the one that the run wrote")
+    raw = _parse_json(content)
     recorded_position = raw.get("journal") if isinstance(raw, dict) else None
     if (
         isinstance(recorded_position, dict)
         and recorded_position.get("lines")
-        and _head(journal, recorded_position["lines"]) != recorded_position.get("head")
+        and _digest_line(journal, recorded_position["lines"]) != recorded_position.get("head")
     ):
-        problems.append(f"line {recorded_position['lines']} of the journal is not the one that {MANIFEST} names")
+        problems.append(f"line {recorded_position['lines']} of the journal is not the one that {PROVENANCE_FILE} names")
     yield _make_comparison(subject, problems)
 
 
-def _head(file: Path, number: Any) -> str:
+def _digest_line(file: Path, number: Any) -> str:
     with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
         for line_number, line in enumerate(stream, start=1):
             if line_number == number:
-                return digest(line)
+                return digest_line(line)
     return ""
 
 
-def _json(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     parse: Callable[[bytes], Any] = json.loads
     try:
         return parse(content)

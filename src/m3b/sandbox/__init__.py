@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from m3b.sandbox.base import Exit, Limits, Mounts, Probe, Reason, Sandbox
-from m3b.sandbox.choose import MODES, STRENGTH, choose, diagnose
+from m3b.sandbox.base import ExitReason, ExitStatus, Limits, Mounts, Probe, Sandbox
+from m3b.sandbox.choose import SANDBOX_MODES, STRENGTH, choose_sandbox, diagnose_sandboxes
 
 if TYPE_CHECKING:
     from m3b.sandbox.process import Process
 
 __all__ = [
-    "MODES",
+    "SANDBOX_MODES",
     "STRENGTH",
-    "Exit",
+    "ExitStatus",
     "Limits",
     "Mounts",
     "Probe",
     "Process",
-    "Reason",
+    "ExitReason",
     "Sandbox",
-    "choose",
-    "diagnose",
+    "choose_sandbox",
+    "diagnose_sandboxes",
 ]
 
 

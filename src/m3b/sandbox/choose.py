@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from m3b.errors import SandboxError, WrongUse
+from m3b.errors import SandboxError, UsageError
 from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
 
-MODES = ("auto", "bubblewrap", "landlock", "off")
+SANDBOX_MODES = ("auto", "bubblewrap", "landlock", "off")
 STRENGTH = {"off": 0, "landlock": 1, "bubblewrap": 2}
 """Name of a sandbox -> its rank; a larger number confines more."""
 _REMEDY = (
@@ -20,23 +20,23 @@ _OFF = "`--sandbox off` runs the scripts unconfined: only on a machine where not
 _PROBE_TIMEOUT_S = 20.0
 
 
-def choose(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
+def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
     """Return the strongest sandbox that works here, or the one that `mode` names.
 
     `auto` takes bubblewrap, else Landlock from ABI 6 on; `landlock` takes it from ABI 3 on; `off` is returned only
     when asked for. Raises WrongUse for an unknown mode, and SandboxError that says why each candidate refused.
     `otherwise` ends that message: how the caller's user does without a sandbox.
     """
-    if mode not in MODES:
-        raise WrongUse(f"unknown sandbox {mode!r}; choose one of {', '.join(MODES)}")
+    if mode not in SANDBOX_MODES:
+        raise UsageError(f"unknown sandbox {mode!r}; choose one of {', '.join(SANDBOX_MODES)}")
     if sys.platform != "linux":
-        return _elsewhere(mode, otherwise)
+        return _refuse_other_platform(mode, otherwise)
     if mode == "off":
-        from m3b.sandbox.off import Off
+        from m3b.sandbox.off import Unconfined
 
-        return Off()
+        return Unconfined()
     refusals: list[str] = []
-    for sandbox, probe in _candidates(mode, weak=mode == "landlock"):
+    for sandbox, probe in _try_candidates(mode, accept_weak=mode == "landlock"):
         if sandbox is not None and probe.works:
             return sandbox
         refusals.append(f"- {probe.name}: {probe.detail}")
@@ -50,23 +50,23 @@ def strongest_untried() -> Sandbox | None:
     """
     if sys.platform != "linux":
         return None
-    from m3b.sandbox.bubblewrap import Bubblewrap, executables
+    from m3b.sandbox.bubblewrap import Bubblewrap, find_executables
 
-    return next((Bubblewrap(executable) for executable in executables()), None)
+    return next((Bubblewrap(executable) for executable in find_executables()), None)
 
 
-def diagnose() -> list[Probe]:
+def diagnose_sandboxes() -> list[Probe]:
     """Try everything and return what was found, for `m3b doctor`. Never raises SandboxError."""
     if sys.platform != "linux":
         return [Probe("sandbox", False, f"needs Linux, this is {sys.platform}; use a container or a virtual machine")]
     from m3b.sandbox.environment import gpu_nodes
 
-    probes = [probe for _, probe in _candidates("auto", weak=True)]
+    probes = [probe for _, probe in _try_candidates("auto", accept_weak=True)]
     devices = ", ".join(str(p) for p in gpu_nodes()) or "none found; scripts run on the CPU"
     return [*probes, Probe("gpu devices", bool(gpu_nodes()), devices)]
 
 
-def _elsewhere(mode: str, otherwise: str) -> Sandbox:
+def _refuse_other_platform(mode: str, otherwise: str) -> Sandbox:
     instead = "" if otherwise == _OFF else f". {otherwise}"
     raise SandboxError(
         f"scripts run on Linux only (asked for {mode!r}), and this is {sys.platform}: run m3b in a Linux container or "
@@ -74,21 +74,21 @@ def _elsewhere(mode: str, otherwise: str) -> Sandbox:
     )
 
 
-def _candidates(mode: str, weak: bool) -> list[tuple[Sandbox | None, Probe]]:
+def _try_candidates(mode: str, accept_weak: bool) -> list[tuple[Sandbox | None, Probe]]:
     """Return what was tried, in order of strength; after the first that works nothing more is tried unless `weak`."""
     tried: list[tuple[Sandbox | None, Probe]] = []
     if mode in ("auto", "bubblewrap"):
         tried += _try_bubblewraps()
-    if mode in ("auto", "landlock") and (weak or not any(probe.works for _, probe in tried)):
-        tried.append(_try_landlock(weak))
+    if mode in ("auto", "landlock") and (accept_weak or not any(probe.works for _, probe in tried)):
+        tried.append(_try_landlock(accept_weak))
     return tried
 
 
 def _try_bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
-    from m3b.sandbox.bubblewrap import Bubblewrap, executables
+    from m3b.sandbox.bubblewrap import Bubblewrap, find_executables
 
     tried: list[tuple[Sandbox | None, Probe]] = []
-    for executable in executables():
+    for executable in find_executables():
         candidate = Bubblewrap(executable)
         probe = _probe(candidate, f"bubblewrap ({executable})")
         tried.append((candidate, probe))
@@ -99,16 +99,16 @@ def _try_bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
 
 def _try_landlock(accept_weak: bool) -> tuple[Sandbox | None, Probe]:
     from m3b.sandbox.guard import rules, seccomp
-    from m3b.sandbox.landlock import FULL, OLDEST, Landlock
+    from m3b.sandbox.landlock import FULL_PROTECTION_ABI, MIN_ABI, Landlock
 
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         return None, Probe("landlock", False, f"no system call table for {os.uname().machine}")
-    abi, needed = rules.abi(), OLDEST if accept_weak else FULL
+    abi, needed = rules.landlock_abi(), MIN_ABI if accept_weak else FULL_PROTECTION_ABI
     if abi == 0:
         return None, Probe("landlock", False, "the kernel has no Landlock, or a container's filter refuses it")
     if abi < needed:
         reason = f"this kernel has ABI {abi}, and {needed} is needed"
-        hint = " (`--sandbox landlock` accepts it)" if OLDEST <= abi < FULL else ""
+        hint = " (`--sandbox landlock` accepts it)" if MIN_ABI <= abi < FULL_PROTECTION_ABI else ""
         return None, Probe("landlock", False, reason + hint)
     sandbox = Landlock(abi)
     return sandbox, _probe(sandbox, "landlock")

@@ -10,20 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-GROUPS, ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+CGROUP_FILE, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
-def quota(groups: Path = GROUPS, root: Path = ROOT) -> float | None:
+def read_cpu_quota(cgroup_file: Path = CGROUP_FILE, cgroup_root: Path = CGROUP_ROOT) -> float | None:
     """Processors' worth of time that this process may use, of the tightest group that it is in; None without a limit."""
     try:
-        lines = groups.read_text().splitlines()
+        lines = cgroup_file.read_text().splitlines()
     except OSError:
         return None
-    shares = [share for line in lines for folder in _folders(line, root) if (share := _share(folder)) is not None]
+    shares = [
+        share
+        for line in lines
+        for folder in _cgroup_folders(line, cgroup_root)
+        if (share := _read_share(folder)) is not None
+    ]
     return min(shares, default=None)
 
 
-def _folders(line: str, root: Path) -> Iterator[Path]:
+def _cgroup_folders(line: str, root: Path) -> Iterator[Path]:
     """The folders of a line of /proc/self/cgroup that has processors, from the group's own up to the root."""
     number, _, remainder = line.partition(":")
     controllers, _, group_name = remainder.partition(":")
@@ -39,7 +44,7 @@ def _folders(line: str, root: Path) -> Iterator[Path]:
     yield base
 
 
-def _share(folder: Path) -> float | None:
+def _read_share(folder: Path) -> float | None:
     try:
         if (folder / "cpu.max").is_file():
             quota, period = (folder / "cpu.max").read_text().split()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from m3b.errors import SandboxError
 from m3b.sandbox import bundle
-from m3b.sandbox.cpu_quota import quota
+from m3b.sandbox.cpu_quota import read_cpu_quota
 
-SYSTEM = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
-ETC = (
+SYSTEM_FOLDERS = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
+ETC_FILES = (
     "alternatives",
     "fonts",
     "group",
@@ -32,11 +32,11 @@ _GPU_NODES = ("nvidia*", "kfd", "dri", "dxg")
 _DEVICE_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
-def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
+def command_environment(home: str, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a command: a fixed list plus `extra`, never the caller's own."""
-    cpus = str(threads_wanted())
+    cpus = str(count_threads())
     result = {
-        "PATH": f"{Path(own_python()).parent}:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{Path(sandboxed_python()).parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": home,
         "TMPDIR": home,
         "LANG": "C.UTF-8",
@@ -59,19 +59,19 @@ def variables(home: str, extra: Mapping[str, str]) -> dict[str, str]:
     return {**result, **extra}
 
 
-def usable_cpus() -> int:
+def count_usable_cpus() -> int:
     """Return how many processors this process may use: those that it is bound to, or a container's share of them."""
-    affinity, cgroup_quota = len(os.sched_getaffinity(0)), quota()
+    affinity, cgroup_quota = len(os.sched_getaffinity(0)), read_cpu_quota()
     return affinity if cgroup_quota is None else max(1, min(affinity, int(cgroup_quota)))
 
 
-def threads_wanted() -> int:
+def count_threads() -> int:
     """Return how many threads a command is to compute with: one a processor, or fewer where OMP_NUM_THREADS says so."""
     requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return max(1, min(usable_cpus(), int(requested))) if requested.isdecimal() else usable_cpus()
+    return max(1, min(count_usable_cpus(), int(requested))) if requested.isdecimal() else count_usable_cpus()
 
 
-def own_python() -> str:
+def sandboxed_python() -> str:
     """Return this interpreter, by a path whose every folder is there inside of a sandbox too.
 
     Called as `../.venv/bin/python`, Python keeps the folder on the way in its name, which no sandbox mounts.
@@ -107,14 +107,14 @@ def interpreter_folders() -> list[Path]:
     return unique
 
 
-def bootstrap(module: str) -> list[str]:
+def bootstrap_command(module: str) -> list[str]:
     """Return the command line that runs `guard.<module>` in a bare interpreter, which inherits `bundle.descriptor()`."""
-    return [launcher_python(), "-I", "-S", "-c", bundle.start_of(module)]
+    return [launcher_python(), "-I", "-S", "-c", bundle.bootstrap_code(module)]
 
 
 def system_files() -> list[Path]:
     """Return the system's folders and the few files of /etc that programs need, those that exist."""
-    candidates = [Path(p) for p in SYSTEM] + [Path("/etc") / name for name in ETC]
+    candidates = [Path(p) for p in SYSTEM_FOLDERS] + [Path("/etc") / name for name in ETC_FILES]
     return [p for p in candidates if p.exists()]
 
 

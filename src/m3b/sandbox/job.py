@@ -11,15 +11,15 @@ from pathlib import Path
 from m3b.errors import SandboxError
 from m3b.sandbox import bundle
 from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.environment import bootstrap, gpu_nodes, own_python, variables
+from m3b.sandbox.environment import bootstrap_command, command_environment, gpu_nodes, sandboxed_python
 from m3b.sandbox.guard import seccomp as seccomp_filter
-from m3b.sandbox.guard.job import Confinement, LandlockRules, Seccomp, SupervisorJob
+from m3b.sandbox.guard.job import Confinement, LandlockRules, SeccompPolicy, SupervisorJob
 
 _MIB = 1 << 20
 _THREADS_PER_PROCESS = 8
 
 
-def resolve(mounts: Mounts, cwd: Path) -> Mounts:
+def resolve_mounts(mounts: Mounts, cwd: Path) -> Mounts:
     """Return the mounts with absolute paths and all links resolved.
 
     Raises SandboxError for a path that does not exist and for a `cwd` that lies in none of them.
@@ -43,7 +43,7 @@ def resolve(mounts: Mounts, cwd: Path) -> Mounts:
     return replace(mounts, read=resolved["read"], write=resolved["write"], hide=hidden)
 
 
-def make(
+def make_supervisor_job(
     command: Sequence[str],
     *,
     cwd: Path,
@@ -55,7 +55,7 @@ def make(
     outer: Sequence[str] = (),
     unprivileged: bool = True,
     landlock: LandlockRules | None = None,
-    seccomp: Seccomp | None = None,
+    seccomp: SeccompPolicy | None = None,
     keep: Sequence[int] = (),
 ) -> SupervisorJob:
     """Return the job for the supervisor. `home` is the private folder's name inside; mounts are resolved.
@@ -66,9 +66,9 @@ def make(
         raise SandboxError(f"not a command line: {list(command)!r}; give a list of words without NUL bytes")
     threads = limits.processes * _THREADS_PER_PROCESS
     confinement = Confinement(
-        command=[own_python() if command[0] == sys.executable else command[0], *command[1:]],
+        command=[sandboxed_python() if command[0] == sys.executable else command[0], *command[1:]],
         cwd=str(cwd.resolve()),
-        env=variables(home, env),
+        env=command_environment(home, env),
         rlimits=_make_rlimits(limits),
         threads=threads,
         unprivileged=unprivileged,
@@ -77,8 +77,8 @@ def make(
     )
     return SupervisorJob(
         outer=list(outer),
-        launcher=bootstrap("launcher"),
-        guards=bundle.descriptor(),
+        launcher=bootstrap_command("launcher"),
+        guards=bundle.bundle_descriptor(),
         confinement=confinement,
         private=private,
         watched=[str(p) for p in mounts.write if p.is_dir()] + [private],
@@ -92,15 +92,17 @@ def make(
     )
 
 
-def _make_filter(policy: Seccomp | None) -> bytes:
+def _make_filter(policy: SeccompPolicy | None) -> bytes:
     if policy is None:
         return b""
-    return _packed(tuple(policy["families"]), policy["beside_others"], policy["connects"])
+    return _pack_filter(tuple(policy["families"]), policy["beside_others"], policy["connects"])
 
 
 @cache
-def _packed(families: tuple[int, ...], beside_others: bool, connects: bool) -> bytes:
-    return seccomp_filter.packed(Seccomp(families=list(families), beside_others=beside_others, connects=connects))
+def _pack_filter(families: tuple[int, ...], beside_others: bool, connects: bool) -> bytes:
+    return seccomp_filter.pack_filter(
+        SeccompPolicy(families=list(families), beside_others=beside_others, connects=connects)
+    )
 
 
 def _make_rlimits(limits: Limits) -> dict[str, int]:

@@ -12,12 +12,12 @@ from m3b.errors import SandboxError
 from m3b.sandbox import job
 from m3b.sandbox.base import Limits, Mounts
 from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
-from m3b.sandbox.guard.job import LandlockRules, Seccomp
+from m3b.sandbox.guard.job import LandlockRules, SeccompPolicy
 from m3b.sandbox.process import Process
 from m3b.untrusted import TemporaryFolder
 
-OLDEST = 3  # before it, files could be emptied with truncate() whatever the rules say
-FULL = 6  # before it, signals and abstract unix sockets reach processes outside
+MIN_ABI = 3  # before it, files could be emptied with truncate() whatever the rules say
+FULL_PROTECTION_ABI = 6  # before it, signals and abstract unix sockets reach processes outside
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PROTECTION = (
     "landlock (ABI {abi}): only mounted folders, the interpreter and the system's programs can be opened, and no "
@@ -36,7 +36,7 @@ class Landlock:
 
     def __init__(self, abi: int) -> None:
         self.abi = abi
-        self.level = _PROTECTION.format(abi=abi) + (_WEAK_ABI_NOTE if abi < FULL else "")
+        self.level = _PROTECTION.format(abi=abi) + (_WEAK_ABI_NOTE if abi < FULL_PROTECTION_ABI else "")
 
     def start(
         self,
@@ -51,12 +51,12 @@ class Landlock:
     ) -> Process:
         """See `Sandbox.start`. Raises SandboxError also for a read-only or hidden path inside a writable folder."""
         limits = limits or Limits()
-        mounts = job.resolve(mounts, cwd)
+        mounts = job.resolve_mounts(mounts, cwd)
         _refuse_holes(mounts)
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):
             private = str(folder.path)
-            supervisor_job = job.make(
+            supervisor_job = job.make_supervisor_job(
                 command,
                 cwd=cwd,
                 mounts=mounts,
@@ -65,11 +65,11 @@ class Landlock:
                 private=private,
                 keep=keep,
                 home=private,
-                landlock=_rules(mounts, private, limits.alone),
-                seccomp=Seccomp(
-                    families=[] if limits.alone else [int(socket.AF_UNIX)],
+                landlock=_make_rules(mounts, private, limits.isolated),
+                seccomp=SeccompPolicy(
+                    families=[] if limits.isolated else [int(socket.AF_UNIX)],
                     beside_others=True,
-                    connects=not limits.alone,
+                    connects=not limits.isolated,
                 ),
             )
             return Process(supervisor_job, output, folder)
@@ -87,18 +87,18 @@ def _refuse_holes(mounts: Mounts) -> None:
                     )
 
 
-def _rules(mounts: Mounts, private: str, alone: bool) -> LandlockRules:
+def _make_rules(mounts: Mounts, private: str, isolated: bool) -> LandlockRules:
     read = [*system_files(), *interpreter_folders(), Path("/proc"), Path("/sys")]
     read += [p for p in map(Path, ("/bin", "/sbin", "/lib", "/lib64", "/lib32")) if p.is_dir()]
     for path in mounts.read:
-        read += without(path, mounts.hide)
+        read += list_paths_without(path, mounts.hide)
     # Python's locks and the tensors of data loader workers lie there under names that nobody can choose.
-    write = [*mounts.write, Path(private), *([] if alone else [Path("/dev/shm")])]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
+    write = [*mounts.write, Path(private), *([] if isolated else [Path("/dev/shm")])]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
     devices = [*map(Path, _DEVICES), *gpu_nodes()]
     return LandlockRules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
 
 
-def without(path: Path, hidden: Sequence[Path]) -> list[Path]:
+def list_paths_without(path: Path, hidden: Sequence[Path]) -> list[Path]:
     """Return the paths that together are `path` less the hidden ones.
 
     A folder that holds a hidden path cannot be listed any more, and what appears in it later cannot be opened.
@@ -111,5 +111,5 @@ def without(path: Path, hidden: Sequence[Path]) -> list[Path]:
     for name in sorted(os.listdir(path)):
         child = path / name
         if not child.is_symlink():  # a rule would be for what it points at
-            result += without(child, hidden)
+            result += list_paths_without(child, hidden)
     return result

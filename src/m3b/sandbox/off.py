@@ -12,7 +12,7 @@ from m3b.sandbox.process import Process
 from m3b.untrusted import TemporaryFolder
 
 
-class Off:
+class Unconfined:
     """Runs commands as the user, who can read and change everything that the user can."""
 
     name = "off"
@@ -33,11 +33,11 @@ class Off:
         keep: Sequence[int] = (),
     ) -> Process:
         """See `Sandbox.start`; the mounts only say whose growth is watched."""
-        mounts = job.resolve(mounts, cwd)
+        mounts = job.resolve_mounts(mounts, cwd)
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):
             private = str(folder.path)
-            supervisor_job = job.make(
+            supervisor_job = job.make_supervisor_job(
                 command,
                 cwd=cwd,
                 mounts=mounts,

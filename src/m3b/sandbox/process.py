@@ -16,13 +16,13 @@ from typing import Any, cast
 
 from m3b.errors import SandboxError
 from m3b.sandbox import bundle
-from m3b.sandbox.base import Exit, Reason
-from m3b.sandbox.environment import bootstrap
-from m3b.sandbox.guard.cleanup import remove
+from m3b.sandbox.base import ExitReason, ExitStatus
+from m3b.sandbox.environment import bootstrap_command
+from m3b.sandbox.guard.cleanup import remove_private_folder
 from m3b.sandbox.guard.job import SupervisorJob
 from m3b.untrusted import TemporaryFolder
 
-_START_S = 120.0  # the supervisor first counts what the writable folders hold
+_START_TIMEOUT_S = 120.0  # the supervisor first counts what the writable folders hold
 
 
 class Process:
@@ -37,10 +37,10 @@ class Process:
         self.output = output
         self._private = job["private"]
         self._lock = threading.Lock()
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._messages = b""
-        self._exit: Exit | None = None
-        self._failed: str | None = None
+        self._exit: ExitStatus | None = None
+        self._failure: str | None = None
         self._started = False
         control_read, control = os.pipe()
         status, status_write = os.pipe()
@@ -52,7 +52,7 @@ class Process:
             os.close(status_write)
         os.set_blocking(status, False)
         self.pid = self._supervisor.pid
-        self._hand_over(job)
+        self._send_job(job)
 
     def _spawn(
         self, control: int, status: int, private: TemporaryFolder, keep: Sequence[int]
@@ -66,40 +66,40 @@ class Process:
         handles = (control, status, target, *private.handles)
         try:
             process = subprocess.Popen(
-                [*bootstrap("supervisor"), *map(str, handles)],
+                [*bootstrap_command("supervisor"), *map(str, handles)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=target,
                 env={"PATH": "/usr/bin:/bin"},
                 cwd="/",
-                pass_fds=(*handles, *keep, bundle.descriptor()),
+                pass_fds=(*handles, *keep, bundle.bundle_descriptor()),
                 start_new_session=True,  # Ctrl-C in the terminal is the caller's to handle
             )
         finally:
             os.close(target)
-        private.give_away()
+        private.hand_over()
         return process
 
-    def _hand_over(self, job: SupervisorJob) -> None:
+    def _send_job(self, job: SupervisorJob) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
             message = marshal.dumps(dict(job))
             self._control.write(len(message).to_bytes(8, "little") + message)
-        deadline = time.monotonic() + _START_S
-        while not self._started and self._exit is None and self._failed is None:
-            self._listen(deadline - time.monotonic())
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._started and self._exit is None and self._failure is None:
+            self._receive(deadline - time.monotonic())
             if time.monotonic() > deadline:
                 self._supervisor.kill()
-                self._failed = f"nothing happened for {_START_S:.0f} s"
-        if self._failed is None and not self._started and self._exit is not None and self._exit.reason == "lost":
-            self._failed = "the supervisor ended: " + self.output.read_text(errors="replace")[-500:].strip()
-        if self._failed is not None:
+                self._failure = f"nothing happened for {_START_TIMEOUT_S:.0f} s"
+        if self._failure is None and not self._started and self._exit is not None and self._exit.reason == "lost":
+            self._failure = "the supervisor ended: " + self.output.read_text(errors="replace")[-500:].strip()
+        if self._failure is not None:
             self._supervisor.wait()
-            remove(self._private)  # where the supervisor was killed
+            remove_private_folder(self._private)  # where the supervisor was killed
             raise SandboxError(
-                f"the sandbox did not start the command: {self._failed}. `m3b doctor` shows what this machine allows."
+                f"the sandbox did not start the command: {self._failure}. `m3b doctor` shows what this machine allows."
             )
 
-    def _listen(self, timeout_s: float | None) -> None:
+    def _receive(self, timeout_s: float | None) -> None:
         """Wait for the supervisor's next message, at most `timeout_s`, and take in what it said."""
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
@@ -111,41 +111,41 @@ class Process:
             self._messages += data
             *lines, self._messages = self._messages.split(b"\n")
             for line in lines:
-                self._take(json.loads(line))
-            if not data and self._exit is None and self._failed is None:
-                self._finish(Exit(137, "lost", time.monotonic() - self._began))
+                self._handle_message(json.loads(line))
+            if not data and self._exit is None and self._failure is None:
+                self._finish(ExitStatus(137, "lost", time.monotonic() - self._started_at))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle_message(self, message: dict[str, Any]) -> None:
         if "started" in message:
             self._started = True
         elif "failed" in message:
-            self._failed = str(message["failed"])
+            self._failure = str(message["failed"])
         else:
             code, reason, wall_s = message["code"], message["reason"], message["wall_s"]
             self._started = True
-            self._finish(Exit(int(code), cast(Reason, reason), float(wall_s)))
+            self._finish(ExitStatus(int(code), cast(ExitReason, reason), float(wall_s)))
 
-    def _finish(self, end: Exit) -> None:
+    def _finish(self, exit_status: ExitStatus) -> None:
         self._supervisor.wait()
-        if end.reason == "lost":
-            remove(self._private)
-        self._exit = end
+        if exit_status.reason == "lost":
+            remove_private_folder(self._private)
+        self._exit = exit_status
 
-    def poll(self) -> Exit | None:
+    def poll(self) -> ExitStatus | None:
         """Return how the command ended, or None while it runs."""
         return self.wait(0)
 
-    def wait(self, timeout_s: float | None = None) -> Exit | None:
+    def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
         """Wait for the end, at most `timeout_s` seconds; None while the command still runs."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._exit is None:
             remaining_s = None if deadline is None else deadline - time.monotonic()
-            self._listen(remaining_s)
+            self._receive(remaining_s)
             if remaining_s is not None and remaining_s <= 0:
                 break
         return self._exit
 
-    def stop(self) -> Exit:
+    def stop(self) -> ExitStatus:
         """End the command and everything it started; return how it ended (it may have ended by itself)."""
         if self._exit is None:
             with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -154,4 +154,4 @@ class Process:
         if exit_status is None:  # a process that not even SIGKILL ends, in a hung driver for example
             self._supervisor.kill()
             exit_status = self.wait(60)
-        return exit_status or Exit(137, "lost", time.monotonic() - self._began)
+        return exit_status or ExitStatus(137, "lost", time.monotonic() - self._started_at)

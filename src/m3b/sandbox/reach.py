@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BACKENDS = ("bubblewrap", "landlock", "off")
-HEADS = {"bubblewrap": "bubblewrap", "landlock": "Landlock (ABI 6+)", "off": "off"}
+BACKEND_TITLES = {"bubblewrap": "bubblewrap", "landlock": "Landlock (ABI 6+)", "off": "off"}
 
 
 @dataclass(frozen=True)
-class Reach:
+class Threat:
     """One thing that a script could try.
 
     Args:
@@ -18,43 +18,45 @@ class Reach:
         except_for: backend -> what it leaves open of a thing that it stops otherwise.
     """
 
-    what: str
-    open_in: tuple[str, ...] = ()
-    except_for: tuple[tuple[str, str], ...] = ()
+    description: str
+    open_backends: tuple[str, ...] = ()
+    exceptions: tuple[tuple[str, str], ...] = ()
 
     def cell(self, backend: str) -> str:
         """The table's cell."""
-        if backend in self.open_in:
+        if backend in self.open_backends:
             return "no" if backend == "off" else "**no**"
-        exception = dict(self.except_for).get(backend)
+        exception = dict(self.exceptions).get(backend)
         return f"yes, {exception}" if exception else "yes"
 
 
-OFF = ("off",)
-WEAK = ("landlock", "off")
-ROWS = (
-    Reach("reading files of yours, keys, environment", OFF),
-    Reach("writing outside `work/`", OFF),
-    Reach("network", OFF),
-    Reach("other processes: memory, signals, limits, priorities", OFF),
-    Reach("leases, flags and versions of files that it may only read", OFF),
-    Reach("seeing which files and processes exist", WEAK),
-    Reach("as root: how the machine's memory is used, in numbers", WEAK),
-    Reach("unix sockets with a path, for agents' scripts", WEAK, (("bubblewrap", "outside mounted folders"),)),
-    Reach("shared memory of the machine, for agents' scripts", WEAK),
-    Reach("daemons that outlive the command, fork and memory bombs, full disks"),
-    Reach("flaws of the kernel or the GPU driver", BACKENDS),
-    Reach("timing, and how busy the machine is", BACKENDS),
+OFF_ONLY = ("off",)
+WEAK_BACKENDS = ("landlock", "off")
+THREATS = (
+    Threat("reading files of yours, keys, environment", OFF_ONLY),
+    Threat("writing outside `work/`", OFF_ONLY),
+    Threat("network", OFF_ONLY),
+    Threat("other processes: memory, signals, limits, priorities", OFF_ONLY),
+    Threat("leases, flags and versions of files that it may only read", OFF_ONLY),
+    Threat("seeing which files and processes exist", WEAK_BACKENDS),
+    Threat("as root: how the machine's memory is used, in numbers", WEAK_BACKENDS),
+    Threat(
+        "unix sockets with a path, for agents' scripts", WEAK_BACKENDS, (("bubblewrap", "outside mounted folders"),)
+    ),
+    Threat("shared memory of the machine, for agents' scripts", WEAK_BACKENDS),
+    Threat("daemons that outlive the command, fork and memory bombs, full disks"),
+    Threat("flaws of the kernel or the GPU driver", BACKENDS),
+    Threat("timing, and how busy the machine is", BACKENDS),
 )
 
 
-def not_stopped(backend: str) -> list[str]:
+def list_open_threats(backend: str) -> list[str]:
     """What a backend does not stop, in words; of an unknown backend, nothing is said."""
-    return [row.what.replace("`", "") for row in ROWS if backend in row.open_in]
+    return [row.description.replace("`", "") for row in THREATS if backend in row.open_backends]
 
 
-def table() -> str:
+def format_threat_table() -> str:
     """The table of docs/security.md, as Markdown."""
-    lines = [f"| | {' | '.join(HEADS[name] for name in BACKENDS)} |", "|---" * (len(BACKENDS) + 1) + "|"]
-    lines += [f"| {row.what} | {' | '.join(row.cell(name) for name in BACKENDS)} |" for row in ROWS]
+    lines = [f"| | {' | '.join(BACKEND_TITLES[name] for name in BACKENDS)} |", "|---" * (len(BACKENDS) + 1) + "|"]
+    lines += [f"| {row.description} | {' | '.join(row.cell(name) for name in BACKENDS)} |" for row in THREATS]
     return "\n".join(lines)

@@ -23,16 +23,16 @@ __all__ = [
     "Metric",
     "Row",
     "TaskFamily",
-    "asked_task",
-    "default_metric",
-    "families",
-    "family",
+    "find_requested_task",
+    "get_default_metric",
+    "list_families",
+    "get_family",
     "names",
     "register_task",
 ]
 
 
-_OWN = ("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
+_BUILTIN_TASKS = ("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
 
 
 @cache
@@ -42,28 +42,28 @@ def _register_builtin(name: str) -> None:
 
 
 def _register_builtins() -> None:
-    for name in _OWN:
+    for name in _BUILTIN_TASKS:
         _register_builtin(name)
 
 
-def register_task(new: TaskFamily) -> TaskFamily:
+def register_task(task_family: TaskFamily) -> TaskFamily:
     """Make a task family known in this process: to runs, checks, audit, model cards, reports and the command line.
 
     Raises:
         ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
     """
     _register_builtins()
-    new.register()
-    return new
+    task_family.register()
+    return task_family
 
 
-def family(task: str) -> TaskFamily:
+def get_family(task: str) -> TaskFamily:
     """The family of a task.
 
     Raises:
         ValueError: an unknown task.
     """
-    if task in _OWN:
+    if task in _BUILTIN_TASKS:
         _register_builtin(task)
     task_family = FAMILIES.get(task)
     if task_family is None:
@@ -71,12 +71,12 @@ def family(task: str) -> TaskFamily:
     return task_family
 
 
-def families() -> list[TaskFamily]:
+def list_families() -> list[TaskFamily]:
     """All families, m3b's own first."""
-    return [family(name) for name in names()]
+    return [get_family(name) for name in names()]
 
 
-def asked_task(request: str) -> str:
+def find_requested_task(request: str) -> str:
     """The task that a request's words name; empty where they leave it open.
 
     "Detect" alone leaves it open: a model that detects pneumonia may well be a classifier. Of several the family that was
@@ -85,9 +85,9 @@ def asked_task(request: str) -> str:
     from m3b.data.spec.proposals.language import plain
 
     text = plain(request)
-    return next((task_family.name for task_family in reversed(families()) if task_family.names_in(text)), "")
+    return next((task_family.name for task_family in reversed(list_families()) if task_family.is_named_in(text)), "")
 
 
-def default_metric(index: Index) -> str:
+def get_default_metric(index: Index) -> str:
     """The metric that an index is judged by unless somebody asks for another."""
-    return family(index.task).default_metric(index)
+    return get_family(index.task).get_default_metric(index)

@@ -17,7 +17,7 @@ from m3b.data.records import Record
 from m3b.metrics import MetricTable, Scores
 from m3b.metrics.table import add_table, added_metrics
 from m3b.models import Prediction, answers
-from m3b.models.kinds import AnswerKind
+from m3b.models.kinds import AnswerFormat
 from m3b.plugins import Registry
 
 Row = dict[str, Any]
@@ -59,38 +59,38 @@ class TaskFamily(ABC):
     name: str
     records: RecordKind
     audit: IndexAudit = IndexAudit()
-    answers: AnswerKind
+    answers: AnswerFormat
     metrics: MetricTable
     template: str | Path = ""
-    guide: str = ""
-    about: str = ""
+    index_guide: str = ""
+    when_to_choose: str = ""
     aliases: tuple[str, ...] = ()
-    ordered: str = ""
-    asked: str = ""
-    hinted: str = ""
-    needs: tuple[str, ...] = ()
-    kin: tuple[str, ...] = ()
+    order_pattern: str = ""
+    request_pattern: str = ""
+    hint_pattern: str = ""
+    required_targets: tuple[str, ...] = ()
+    related_tasks: tuple[str, ...] = ()
     box_metrics: tuple[str, ...] = ()
     state_metrics: tuple[str, ...] = ()
-    usual_plan: str = (
+    default_plan: str = (
         "Read what the preview shows; take the patient from its column, folder or name; keep an own split."
     )
-    marks_objects: bool = True
-    built: str = "Model of"
-    classes_joined: str = " and "
-    shows_masks: bool = False
-    shows_texts: bool = False
-    probe_batch: int = 0
-    compares_answers: bool = False
-    compares_crops: bool = True
-    compared_cases: int = 24
-    valid_cases: int = 100
+    is_about_objects: bool = True
+    title_prefix: str = "Model of"
+    class_separator: str = " and "
+    show_masks: bool = False
+    show_texts: bool = False
+    probe_batch_size: int = 0
+    can_compare_answers: bool = False
+    can_compare_crops: bool = True
+    max_compared_cases: int = 24
+    max_validation_cases: int = 100
 
-    def names_in(self, text: str) -> bool:
+    def is_named_in(self, text: str) -> bool:
         """Whether a request, in lower case without accents, names this task."""
-        return bool(self.asked and re.search(self.asked, text))
+        return bool(self.request_pattern and re.search(self.request_pattern, text))
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """How many outputs (channels) a network of this plan may have; empty where any number may be right."""
         return ()
 
@@ -98,12 +98,12 @@ class TaskFamily(ABC):
         """How many numbers a case's labels have in a batch; None where that does not matter."""
         return None
 
-    def default_metric(self, index: Index) -> str:
+    def get_default_metric(self, index: Index) -> str:
         """The metric that an index is judged by unless somebody asks for another."""
-        return self.metrics.default
+        return self.metrics.default_metric
 
     @abstractmethod
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """One case.
 
         Args:
@@ -115,11 +115,11 @@ class TaskFamily(ABC):
         """
 
     @abstractmethod
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """JSON values that stand for the best answer that never looks at an image, made from training cases."""
 
     @abstractmethod
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """All metrics of measured cases.
 
         Args:
@@ -129,15 +129,15 @@ class TaskFamily(ABC):
             ValueError: the rows cannot be scored, or there is no such metric.
         """
 
-    def distance(self, row: Row, other: Row) -> float:
+    def answer_distance(self, row: Row, other_row: Row) -> float:
         """How far the answers of two rows of one case are from each other, 0 to 1; asked where `compares_answers`."""
         return 0.0
 
-    def change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
+    def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
         """The mean `distance` of the answers to images and to their copies (`pairs`), 0 to 1; `rows` are those of all cases."""
-        return sum(self.distance(row, copy) for row, copy in pairs) / len(pairs)
+        return sum(self.answer_distance(row, copy) for row, copy in pairs) / len(pairs)
 
-    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """The measured cases as answers get them that never look at an image, for metrics that were added to the task.
 
         Args:
@@ -150,15 +150,17 @@ class TaskFamily(ABC):
         return ()
 
     def score_all(
-        self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0
+        self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0
     ) -> Scores:
         """As `score`, with the metrics that were added to the task (`m3b.Metric`)."""
         user_metrics = added_metrics(self.name)
         if not user_metrics:
-            return self.score(rows, index, primary=primary, trivial=trivial, seed=seed)
-        from .metric import score_with_added
+            return self.score(rows, index, primary=primary, baseline=baseline, seed=seed)
+        from .metric import score_with_user_metrics
 
-        return score_with_added(self, rows, index, primary=primary, trivial=trivial, seed=seed, added=user_metrics)
+        return score_with_user_metrics(
+            self, rows, index, primary=primary, baseline=baseline, seed=seed, user_metrics=user_metrics
+        )
 
     def register(self) -> None:
         """Make the family known to all of m3b.
@@ -172,29 +174,29 @@ class TaskFamily(ABC):
         add_table(self.name, self.metrics)
         kinds.add(self.records)
         audit_kinds.add(self.name, self.audit)
-        answers.add(self.name, self.answers)
+        answers.register_answer_format(self.name, self.answers)
 
 
 FAMILIES: Registry[TaskFamily] = Registry("task family")
 
 
-def to_plain(value: float) -> float | str | None:
+def to_json_number(value: float) -> float | str | None:
     """A figure as strict JSON: NaN is null and infinity is "inf"."""
     if math.isnan(value):
         return None
     return "inf" if math.isinf(value) else value
 
 
-def from_plain(value: float | str | None) -> float:
+def from_json_number(value: float | str | None) -> float:
     """Undoes `to_plain`."""
     return math.nan if value is None else float(value)
 
 
-def named(record: Record) -> Row:
+def make_base_row(record: Record) -> Row:
     """The part of a row that every family has."""
     return {"image": record.key, "patient": record.patient}
 
 
-def spread(records: Sequence[Record], most: int) -> Sequence[Record]:
+def sample_evenly(records: Sequence[Record], max_count: int) -> Sequence[Record]:
     """At most so many records from all over a list that may be sorted."""
-    return records[:: max(1, -(-len(records) // most))]
+    return records[:: max(1, -(-len(records) // max_count))]

@@ -9,12 +9,12 @@ from m3b.data.cards import Card
 from m3b.data.kinds import names
 from m3b.errors import DataError
 from m3b.metrics import canonical_metric
-from m3b.metrics.table import unbounded
+from m3b.metrics.table import is_unbounded
 
-from . import families
+from . import list_families
 
 
-def checked_card(card: Card) -> Card:
+def validate_card(card: Card) -> Card:
     """The card with task and metric as m3b spells them.
 
     Raises:
@@ -25,7 +25,7 @@ def checked_card(card: Card) -> Card:
     card_name, task = f"the data card {card.name!r}", card.task.strip().lower()
     if task and task not in names():
         suggestions = [
-            task_family.name for task_family in families() if task in task_family.aliases
+            task_family.name for task_family in list_families() if task in task_family.aliases
         ] or difflib.get_close_matches(task, names(), 1)
         hint = f" Did you mean {suggestions[0]!r}?" if suggestions else ""
         raise DataError(f"`task` of {card_name} is {card.task!r}; m3b builds models for {', '.join(names())}.{hint}")
@@ -36,6 +36,6 @@ def checked_card(card: Card) -> Card:
         except ValueError as error:
             raise DataError(f"`metric` of {card_name} is {card.metric!r}: {error}.") from error
     bounds = [bound for bound in card.acceptable or () if bound is not None]
-    if metric and not unbounded(metric) and not all(0 <= bound <= 1 for bound in bounds):
+    if metric and not is_unbounded(metric) and not all(0 <= bound <= 1 for bound in bounds):
         raise DataError(f"`acceptable` of {card_name} is {bounds}; {metric} lies between 0 and 1.")
     return replace(card, task=task, metric=metric)

@@ -15,33 +15,33 @@ from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.metrics import Scores
 
-from .base import Row, TaskFamily, spread
+from .base import Row, TaskFamily, sample_evenly
 
-ALTERED = "altered"
-MIN_CASES = 5
+ALTERED_KEY = "altered"
+MIN_COPIES = 5
 """Copies of fewer cases say nothing."""
 
 
 @dataclass(frozen=True)
-class Copy:
+class AlteredCopy:
     """A copy of the image of the case at position `of`, altered in a way of `m3b.data.altering`."""
 
-    of: int
-    way: str
+    record_position: int
+    alteration: str
 
 
-def copies_of(records: Sequence[Record], index: Index, of_task: TaskFamily, base: Path) -> list[Copy]:
+def plan_copies(records: Sequence[Record], index: Index, task_family: TaskFamily, root: Path) -> list[AlteredCopy]:
     """The copies that are to be tried: of test cases from all over the records, whose paths count from `base`."""
-    if not of_task.compares_answers:
+    if not task_family.can_compare_answers:
         return []
     test_keys = {record.key for record in index.test}
     position_by_key = {record.key: number for number, record in enumerate(records)}
-    eligible = [record for record in records if record.key in test_keys and can_alter(record.reference, base)]
-    alterations = WAYS if of_task.compares_crops else (NOISE,)
+    eligible = [record for record in records if record.key in test_keys and can_alter(record.reference, root)]
+    alterations = WAYS if task_family.can_compare_crops else (NOISE,)
     return (
         [
-            Copy(position_by_key[record.key], alteration)
-            for record in spread(eligible, of_task.compared_cases)
+            AlteredCopy(position_by_key[record.key], alteration)
+            for record in sample_evenly(eligible, task_family.max_compared_cases)
             for alteration in alterations
         ]
         if eligible
@@ -49,26 +49,26 @@ def copies_of(records: Sequence[Record], index: Index, of_task: TaskFamily, base
     )
 
 
-def with_copies(
-    rows: Sequence[Row], copies: Sequence[Copy], answers: Sequence[Row], altered: Sequence[bool]
+def attach_copies(
+    rows: Sequence[Row], copies: Sequence[AlteredCopy], copy_rows: Sequence[Row], was_altered: Sequence[bool]
 ) -> list[Row]:
     """Rows that hold those of their copies, as far as these were really altered."""
     copies_by_position: dict[int, dict[str, Row]] = {}
-    for copy, row, is_altered in zip(copies, answers, altered, strict=True):
+    for copy, row, is_altered in zip(copies, copy_rows, was_altered, strict=True):
         if is_altered:
-            copies_by_position.setdefault(copy.of, {})[copy.way] = row
+            copies_by_position.setdefault(copy.record_position, {})[copy.alteration] = row
     return [
-        {**row, ALTERED: copies_by_position[position]} if position in copies_by_position else row
+        {**row, ALTERED_KEY: copies_by_position[position]} if position in copies_by_position else row
         for position, row in enumerate(rows)
     ]
 
 
-def controlled(scores: Scores, rows: Sequence[Row], of_task: TaskFamily) -> Scores:
+def add_lookup_control(scores: Scores, rows: Sequence[Row], task_family: TaskFamily) -> Scores:
     """The scores with `control` among the details, where enough copies were tried: for each way their number `n` and
     `change`, how far the answers to an image and to its copy are from each other, from 0 to 1."""
     control: dict[str, Mapping[str, Any]] = {}
     for alteration in WAYS:
-        pairs = [(row, row[ALTERED][alteration]) for row in rows if alteration in row.get(ALTERED, {})]
-        if len(pairs) >= MIN_CASES:
-            control[alteration] = {"n": len(pairs), "change": round(of_task.change(pairs, rows), 6)}
+        pairs = [(row, row[ALTERED_KEY][alteration]) for row in rows if alteration in row.get(ALTERED_KEY, {})]
+        if len(pairs) >= MIN_COPIES:
+            control[alteration] = {"n": len(pairs), "change": round(task_family.mean_answer_change(pairs, rows), 6)}
     return replace(scores, details={**scores.details, "control": control}) if control else scores

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-KEY = "covariates"
+COVARIATES_KEY = "covariates"
 """Of a blind answer: the rows that the covariates alone give."""
-RIDGE = 1.0
-REACH = 5.0
+RIDGE_PENALTY = 1.0
+MAX_DEVIATIONS = 5.0
 """Deviations that a number is cut to."""
 
 
-def design(training: Sequence[Record], records: Sequence[Record]) -> tuple[Floats, Floats]:
+def build_design_matrices(training: Sequence[Record], records: Sequence[Record]) -> tuple[Floats, Floats]:
     """(N, D) and (M, D): numbers in deviations from the training median and their squares, categories, what is not known."""
     columns: list[tuple[Floats, Floats]] = []
     for name in training[0].covariates:
@@ -44,12 +44,12 @@ def _encode_numbers(training: Sequence[Any], records: Sequence[Any]) -> list[tup
     low, centre, high = np.percentile(known_values, (25, 50, 75))
     scale = float(high - low) / 1.349 or float(known_values.std()) or 1.0
 
-    def placed(values: Sequence[Any]) -> Floats:
+    def standardize(values: Sequence[Any]) -> Floats:
         numbers = np.array([centre if value is None else float(value) for value in values])
-        clipped: Floats = np.clip((numbers - centre) / scale, -REACH, REACH)
+        clipped: Floats = np.clip((numbers - centre) / scale, -MAX_DEVIATIONS, MAX_DEVIATIONS)
         return clipped
 
-    training_column, record_column = placed(training), placed(records)
+    training_column, record_column = standardize(training), standardize(records)
     missing = tuple(np.array([value is None for value in part], dtype=np.float64) for part in (training, records))
     return [
         (training_column, record_column),
@@ -70,14 +70,14 @@ def _encode_categories(training: Sequence[Any], records: Sequence[Any]) -> list[
     return pairs
 
 
-def classified(training: Sequence[Record], records: Sequence[Record], index: Index) -> list[dict[str, Any]] | None:
+def predict_classes(training: Sequence[Record], records: Sequence[Record], index: Index) -> list[dict[str, Any]] | None:
     """What the covariates alone say of each record: `probabilities` of the classes, and `decided` ones; None without covariates.
 
     Of several labels a case each is decided by the cut that is best on the training cases; of grades the middle one is taken.
     """
     if not index.covariates or not training or not records:
         return None
-    training_matrix, record_matrix = design(training, records)
+    training_matrix, record_matrix = build_design_matrices(training, records)
     truth = np.array([[name in record.labels for name in index.classes] for record in training], dtype=np.float64)
     if index.multi_label:
         weights = np.stack([_fit_logistic(training_matrix, column) for column in truth.T], axis=1)
@@ -103,16 +103,16 @@ def classified(training: Sequence[Record], records: Sequence[Record], index: Ind
     ]
 
 
-def estimated(
+def predict_numbers(
     training: Sequence[Record], records: Sequence[Record], index: Index, value: Callable[[Record], float]
 ) -> list[float] | None:
     """The number that the covariates alone give for each record; None without covariates."""
     if not index.covariates or not training or not records:
         return None
-    training_matrix, record_matrix = design(training, records)
+    training_matrix, record_matrix = build_design_matrices(training, records)
     true = np.array([value(record) for record in training])
     center = float(np.median(true))
-    ridge = RIDGE * np.eye(training_matrix.shape[1])
+    ridge = RIDGE_PENALTY * np.eye(training_matrix.shape[1])
     ridge[0, 0] = 0.0
     weights = np.linalg.solve(
         training_matrix.T @ training_matrix + ridge + 1e-9 * np.eye(len(ridge)), training_matrix.T @ (true - center)
@@ -120,9 +120,9 @@ def estimated(
     return [float(prediction) for prediction in np.clip(record_matrix @ weights + center, true.min(), true.max())]
 
 
-def blind_rows(rows: Sequence[Mapping[str, Any]], trivial: Any) -> list[dict[str, Any]]:
+def make_covariate_rows(rows: Sequence[Mapping[str, Any]], baseline: Any) -> list[dict[str, Any]]:
     """Measured cases as the covariates alone answer them; empty where `trivial` has no such answers."""
-    covariate_answers = trivial.get(KEY) if isinstance(trivial, Mapping) else None
+    covariate_answers = baseline.get(COVARIATES_KEY) if isinstance(baseline, Mapping) else None
     return [{**row, **answer} for row, answer in zip(rows, covariate_answers, strict=True)] if covariate_answers else []
 
 
@@ -139,7 +139,7 @@ def _softmax(values: Floats) -> Floats:
 def _fit_logistic(inputs: Floats, truth: Floats) -> Floats:
     """(D,) weights of the class by Newton's method; the first column is the constant, which the ridge leaves alone."""
     weights = np.zeros(inputs.shape[1])
-    ridge = np.full(inputs.shape[1], RIDGE)
+    ridge = np.full(inputs.shape[1], RIDGE_PENALTY)
     ridge[0] = 1e-3
     for _ in range(50):
         p = _sigmoid(inputs @ weights)
@@ -156,7 +156,7 @@ def _fit_multinomial(inputs: Floats, truth: Floats) -> Floats:
     from scipy.optimize import minimize
 
     shape = inputs.shape[1], truth.shape[1]
-    ridge = np.full(shape, RIDGE)
+    ridge = np.full(shape, RIDGE_PENALTY)
     ridge[0] = 1e-3
 
     def loss(flat: Floats) -> tuple[float, Floats]:
@@ -182,13 +182,13 @@ def _find_best_threshold(score: Floats, truth: NDArray[np.bool_]) -> float:
     )
 
 
-def hazarded(
+def predict_log_hazards(
     training: Sequence[Record], records: Sequence[Record], index: Index, time: Floats, event: NDArray[np.bool_]
 ) -> list[float] | None:
     """The log hazard that the covariates alone give for each record (Cox's model with a ridge); None without covariates."""
     if not index.covariates or not training or not records:
         return None
-    training_matrix, record_matrix = (part[:, 1:] for part in design(training, records))
+    training_matrix, record_matrix = (part[:, 1:] for part in build_design_matrices(training, records))
     order = np.argsort(-time, kind="stable")
     sorted_time, sorted_event, values = time[order], event[order], training_matrix[order] - training_matrix.mean(axis=0)
     risk_set_end = (
@@ -201,8 +201,8 @@ def hazarded(
         second = np.cumsum(risk[:, None, None] * values[:, :, None] * values[:, None, :], axis=0)[risk_set_end]
         mean = first / total[:, None]
         covariance = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
-        gradient = (values - mean)[sorted_event].sum(axis=0) - RIDGE * weights
-        step = np.linalg.solve(covariance[sorted_event].sum(axis=0) + RIDGE * np.eye(len(weights)), gradient)
+        gradient = (values - mean)[sorted_event].sum(axis=0) - RIDGE_PENALTY * weights
+        step = np.linalg.solve(covariance[sorted_event].sum(axis=0) + RIDGE_PENALTY * np.eye(len(weights)), gradient)
         weights = weights + step * min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-12))
         if float(np.abs(step).max()) < 1e-8:
             break

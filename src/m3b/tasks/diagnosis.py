@@ -11,14 +11,14 @@ from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
-from m3b.metrics import Case, Scores, score_diagnosis
+from m3b.metrics import ClassificationCase, Scores, score_diagnosis
 from m3b.metrics.vocabulary import DIAGNOSIS
 from m3b.models import Prediction
-from m3b.models.answers import of as answers_of
+from m3b.models.answers import answer_format_of as answers_of
 
-from .agreement import of_probabilities
-from .base import Row, TaskFamily, named
-from .covariates import KEY, blind_rows, classified
+from .agreement import probability_distance
+from .base import Row, TaskFamily, make_base_row
+from .covariates import COVARIATES_KEY, make_covariate_rows, predict_classes
 
 
 class Diagnosis(TaskFamily):
@@ -29,57 +29,59 @@ class Diagnosis(TaskFamily):
     audit = audit_of("diagnosis")
     answers = answers_of("diagnosis")
     metrics = DIAGNOSIS
-    guide = (
+    index_guide = (
         '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
         "labels from 0, the finding to detect last."
     )
-    usual_plan = (
+    default_plan = (
         "Read the labels from the class folders, the table or the archive that the preview shows; take the patient from its "
         "column or folder; keep an own split; leave out what has no image, no label or does not open."
     )
     aliases = ("classification", "classify")
-    ordered = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
-    built = "Classifier of"
-    classes_joined = " or "
-    probe_batch = 8  # more than one label has to be among them
-    compares_answers = True
-    valid_cases = 300
+    order_pattern = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
+    title_prefix = "Classifier of"
+    class_separator = " or "
+    probe_batch_size = 8  # more than one label has to be among them
+    can_compare_answers = True
+    max_validation_cases = 300
 
     def label_width(self, classes: int) -> int | None:
         """A number a class."""
         return classes
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """One logit a class."""
         return (classes,)
 
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """Labels, probabilities, and what the model decides with the thresholds that it was delivered with."""
-        if set(answer.probabilities) != set(index.classes):
+        if set(prediction.probabilities) != set(index.classes):
             raise ModelError(
-                f"predict.py answers for {sorted(answer.probabilities)}; the index has {sorted(index.classes)}. "
+                f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
                 "Export from this plan."
             )
-        truth = {**named(record), "labels": list(record.labels)}
-        return {**truth, "probabilities": dict(answer.probabilities), "decided": list(answer.prediction)}
+        truth = {**make_base_row(record), "labels": list(record.labels)}
+        return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
 
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """What the covariates alone give, where there are any: the score knows what constants get."""
-        covariate_answers = classified(training, records, index)
-        return {KEY: covariate_answers} if covariate_answers else None
+        covariate_answers = predict_classes(training, records, index)
+        return {COVARIATES_KEY: covariate_answers} if covariate_answers else None
 
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """AUROC and the others of `metrics.diagnosis`."""
-        cases, covariate_cases = (_cases(row_list, index) for row_list in (rows, blind_rows(rows, trivial)))
+        cases, covariate_cases = (
+            _make_cases(row_list, index) for row_list in (rows, make_covariate_rows(rows, baseline))
+        )
         return score_diagnosis(
-            cases, index.classes, index.multi_label, primary=primary, seed=seed, blind=covariate_cases
+            cases, index.classes, index.multi_label, primary=primary, seed=seed, baseline_cases=covariate_cases
         )
 
-    def distance(self, row: Row, other: Row) -> float:
+    def answer_distance(self, row: Row, other_row: Row) -> float:
         """The largest difference of a class's probability."""
-        return of_probabilities(row["probabilities"], other["probabilities"])
+        return probability_distance(row["probabilities"], other_row["probabilities"])
 
-    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """Each class as the answer to every image, with the frequencies of the classes as probabilities; and what the covariates
         alone give."""
         class_frequencies = {
@@ -89,13 +91,15 @@ class Diagnosis(TaskFamily):
             [{**row, "probabilities": class_frequencies, "decided": decision} for row in rows]
             for decision in _constant_decisions(index)
         ]
-        covariate_rows = blind_rows(rows, trivial)
+        covariate_rows = make_covariate_rows(rows, baseline)
         return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
-def _cases(rows: Sequence[Row], index: Index) -> list[Case]:
+def _make_cases(rows: Sequence[Row], index: Index) -> list[ClassificationCase]:
     return [
-        Case(row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], _decided(row, index))
+        ClassificationCase(
+            row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], _get_decision(row, index)
+        )
         for row in rows
     ]
 
@@ -106,7 +110,7 @@ def _constant_decisions(index: Index) -> list[list[str]]:
     return [*single_labels, [], list(index.classes)] if index.multi_label else single_labels
 
 
-def _decided(row: Row, index: Index) -> tuple[str, ...] | None:
+def _get_decision(row: Row, index: Index) -> tuple[str, ...] | None:
     """The model's own decision; None where there is none, of rows that an earlier version stored for instance."""
     decision = row.get("decided")
     return tuple(decision) if decision or (decision is not None and index.multi_label) else None

@@ -12,32 +12,33 @@ from m3b.models import Prediction
 
 from .base import Row
 
-UNLIKE, SET = "out_of_distribution", "prediction_set"
+OOD_KEY, PREDICTION_SET_KEY = "out_of_distribution", "prediction_set"
 """Keys of a row."""
 
 
-def with_doubts(row: Row, record: Record, answer: Prediction) -> Row:
+def add_uncertainty(row: Row, record: Record, answer: Prediction) -> Row:
     """A measured case with what the model doubted of it, where it says so."""
     uncertainty: Row = {}
     if answer.out_of_distribution is not None:
-        uncertainty[UNLIKE] = answer.out_of_distribution
+        uncertainty[OOD_KEY] = answer.out_of_distribution
     if answer.prediction_set is not None:
-        uncertainty[SET] = {"classes": list(answer.prediction_set), "level": answer.set_level, "abstains": bool(answer.abstains),
+        uncertainty[PREDICTION_SET_KEY] = {"classes": list(answer.prediction_set), "level": answer.set_level,
+        "abstains": bool(answer.abstains),
                      "labels": list(record.labels)}  # fmt: skip
     return {**row, **uncertainty}
 
 
-def with_doubts_measured(scores: Scores, rows: Sequence[Row]) -> Scores:
+def add_uncertainty_scores(scores: Scores, rows: Sequence[Row]) -> Scores:
     """Scores whose `details` say how many test images were flagged, and how often sets hold the true labels."""
     uncertainty: dict[str, Any] = {}
-    if flags := [bool(row[UNLIKE]) for row in rows if UNLIKE in row]:
-        uncertainty[UNLIKE] = {"flagged": sum(flags), "n": len(flags)}
-    if sets := [row[SET] for row in rows if SET in row]:
-        uncertainty["prediction_sets"] = _covered(sets)
+    if flags := [bool(row[OOD_KEY]) for row in rows if OOD_KEY in row]:
+        uncertainty[OOD_KEY] = {"flagged": sum(flags), "n": len(flags)}
+    if sets := [row[PREDICTION_SET_KEY] for row in rows if PREDICTION_SET_KEY in row]:
+        uncertainty["prediction_sets"] = _measure_prediction_sets(sets)
     return replace(scores, details={**scores.details, **uncertainty}) if uncertainty else scores
 
 
-def _covered(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _measure_prediction_sets(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of one label a case the share of cases whose set holds it; of several the share of all labels."""
     is_covered = [(name in prediction_set["classes"]) for prediction_set in sets for name in prediction_set["labels"]]
     return {

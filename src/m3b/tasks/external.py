@@ -13,7 +13,7 @@ from m3b.errors import DataError
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedCases:
     """Cases that speak of a model's classes.
 
     Args:
@@ -23,10 +23,10 @@ class Fitted:
 
     records: tuple[Record, ...]
     notes: tuple[str, ...] = ()
-    numbers: tuple[tuple[int, int], ...] = ()
+    mask_values: tuple[tuple[int, int], ...] = ()
 
 
-def fitted(records: Sequence[Record], values: Mapping[str, int], index: Index) -> Fitted:
+def fit_to_model_classes(records: Sequence[Record], values: Mapping[str, int], index: Index) -> FittedCases:
     """The records of another set with the class names of a model's own index, those of no such class left out.
 
     Args:
@@ -37,11 +37,11 @@ def fitted(records: Sequence[Record], values: Mapping[str, int], index: Index) -
         DataError: the set cannot measure this model; the message says why.
     """
     _check_same_kind(records, index)
-    model_names = {_folded(name): name for name in index.classes}
+    model_names = {_normalize_name(name): name for name in index.classes}
     name_map = {
-        external_name: model_names[_folded(external_name)]
+        external_name: model_names[_normalize_name(external_name)]
         for external_name in values
-        if _folded(external_name) in model_names
+        if _normalize_name(external_name) in model_names
     }
     is_exclusive = not (index.masked or index.boxed or index.multi_label) and len(index.classes) > 1
     _check_classes_present(index, values, name_map, is_exclusive=is_exclusive)
@@ -59,10 +59,10 @@ def fitted(records: Sequence[Record], values: Mapping[str, int], index: Index) -
     notes += [f"{count:,} cases {reason} are left out." for reason, count in dropped_counts.items()]
     if not remaining:
         raise DataError("None of its cases has a class that the model knows.")
-    return Fitted(tuple(remaining), tuple(notes), _numbers(values, name_map, index))
+    return FittedCases(tuple(remaining), tuple(notes), _pair_mask_values(values, name_map, index))
 
 
-def _folded(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return " ".join(name.replace("_", " ").replace("-", " ").casefold().split())
 
 
@@ -115,10 +115,12 @@ def _rename_classes(record: Record, name_map: Mapping[str, str]) -> Record:
     return replace(record, labels=labels, boxes=boxes, mask=mask)
 
 
-def _numbers(values: Mapping[str, int], named: Mapping[str, str], index: Index) -> tuple[tuple[int, int], ...]:
+def _pair_mask_values(
+    values: Mapping[str, int], name_map: Mapping[str, str], index: Index
+) -> tuple[tuple[int, int], ...]:
     if not index.masked or index.overlapping:
         return ()
-    pairs = tuple((values[source], index.values[target]) for source, target in named.items())
+    pairs = tuple((values[source], index.values[target]) for source, target in name_map.items())
     source_values = {value for value, _ in pairs}
     unmapped_values = (
         set(index.values.values()) - source_values

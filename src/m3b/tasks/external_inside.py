@@ -9,47 +9,49 @@ from pathlib import Path
 
 from m3b.data.index import Index
 from m3b.data.records import Channels, Record
-from m3b.reader import Request
+from m3b.reader import WorkerJob
 
-NUMBERING_S, COMPARING_S = 120.0, 600.0
+MAX_RENUMBER_S, MAX_COMPARE_S = 120.0, 600.0
 
 
 @dataclass(frozen=True)
-class ToRenumber:
+class RenumberRequest:
     """Masks of records whose paths count from `base`, the numbers to change, and the folder for the new files."""
 
     records: list[Record]
-    base: Path
+    root: Path
     folder: Path
-    numbers: list[tuple[int, int]]
+    mask_values: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class ToCompare:
+class CompareRequest:
     """Images that were learnt from, and those of another set; both count from `base`. `seconds` for opening each."""
 
     training: list[Record]
     records: list[Record]
-    base: Path
-    seconds: float = 60.0
+    root: Path
+    max_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
-class Overlap:
+class ImageOverlap:
     """Keys of images that training had too, pixel for pixel; the number that are nearly the same; whether all were opened."""
 
-    same: list[str]
-    near: int
-    whole: bool
+    same_keys: list[str]
+    near_count: int
+    is_complete: bool
 
 
-RENUMBER: Request[ToRenumber, list[str]] = Request(
-    "m3b.tasks.external_inside:renumber", ToRenumber, list[str], NUMBERING_S
+RENUMBER_JOB: WorkerJob[RenumberRequest, list[str]] = WorkerJob(
+    "m3b.tasks.external_inside:renumber_masks", RenumberRequest, list[str], MAX_RENUMBER_S
 )
-COMPARE = Request("m3b.tasks.external_inside:compare", ToCompare, Overlap, COMPARING_S, parallel=True)
+COMPARE_JOB = WorkerJob(
+    "m3b.tasks.external_inside:compare_images", CompareRequest, ImageOverlap, MAX_COMPARE_S, parallel=True
+)
 
 
-def renumber(asked: ToRenumber) -> list[str]:
+def renumber_masks(request: RenumberRequest) -> list[str]:
     """Inside the reader: the new file of each record's mask, by its name in `folder`; empty where nothing is marked.
 
     Raises:
@@ -60,32 +62,32 @@ def renumber(asked: ToRenumber) -> list[str]:
     from m3b.data.reading import read_mask, write_mask
 
     file_names = []
-    for position, record in enumerate(asked.records):
+    for position, record in enumerate(request.records):
         if record.mask is None or isinstance(record.mask, Mapping):
             file_names.append("")
             continue
         path = record.mask if isinstance(record.mask, str) else list(record.mask)
-        mask = read_mask(path, str(asked.base)).array
+        mask = read_mask(path, str(request.root)).array
         renumbered = np.zeros(mask.shape, np.uint16)
-        for source, target in asked.numbers:
+        for source, target in request.mask_values:
             renumbered[mask == source] = target
         reference = path if isinstance(path, str) else path[0]
         file_names.append(
-            Path(write_mask(renumbered, reference, asked.folder / f"{position:05d}", str(asked.base))).name
+            Path(write_mask(renumbered, reference, request.folder / f"{position:05d}", str(request.root))).name
         )
     return file_names
 
 
-def compare(asked: ToCompare) -> Overlap:
+def compare_images(request: CompareRequest) -> ImageOverlap:
     """Inside the reader: which images of another set are copies of what was learnt from."""
     from m3b.data.altered import altered_pairs
     from m3b.data.audit_images import Looks, open_all
     from m3b.data.image_probe import near_pairs
 
-    training_index, external_index = _images(asked.training), _images(asked.records)
+    training_index, external_index = _index_single_images(request.training), _index_single_images(request.records)
     looks: Looks = {}
     for image_index in (training_index, external_index):
-        looks |= open_all(image_index, asked.base, set(), time.monotonic() + asked.seconds, None)
+        looks |= open_all(image_index, request.root, set(), time.monotonic() + request.max_seconds, None)
     training_keys, external_keys = (
         [record.key for record in image_index.train if record.key in looks]
         for image_index in (training_index, external_index)
@@ -96,10 +98,10 @@ def compare(asked: ToCompare) -> Overlap:
     pairs = [pair for pair in near_pairs(looks) if (pair[0] in training_key_set) != (pair[1] in training_key_set)]
     pairs += altered_pairs(looks, training_keys, external_keys)
     near_keys = {key for pair in pairs for key in pair if key not in training_key_set} - set(same_keys)
-    return Overlap(same_keys, len(near_keys), len(looks) == len(training_index.train) + len(external_index.train))
+    return ImageOverlap(same_keys, len(near_keys), len(looks) == len(training_index.train) + len(external_index.train))
 
 
-def _images(records: Sequence[Record]) -> Index:
+def _index_single_images(records: Sequence[Record]) -> Index:
     """The pictures alone: each view of a study by itself."""
     records_by_key: dict[str, Record] = {}
     for record in records:

@@ -12,22 +12,22 @@ from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
-from m3b.metrics import Case, Scores, score_grading
+from m3b.metrics import ClassificationCase, Scores, score_grading
 from m3b.metrics.vocabulary import GRADING
 from m3b.models import Prediction
-from m3b.models.answers import of as answers_of
+from m3b.models.answers import answer_format_of as answers_of
 
-from .agreement import of_probabilities
-from .base import Row, TaskFamily, named
-from .covariates import KEY, blind_rows, classified
+from .agreement import probability_distance
+from .base import Row, TaskFamily, make_base_row
+from .covariates import COVARIATES_KEY, make_covariate_rows, predict_classes
 
-_RANGE = (
+_RANGE_PATTERN = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
 )
-_WORD = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
+_GRADE_WORD_PATTERN = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
 _SCALE_PATTERN = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
 """Scales whose grades are in an order, whether or not the request says how many there are."""
-_GRADE_PATTERN = rf"(?:{_WORD}|{_SCALE_PATTERN}|\b(?:densit(?:y|ies)|ordinal)\b)"
+_GRADE_PATTERN = rf"(?:{_GRADE_WORD_PATTERN}|{_SCALE_PATTERN}|\b(?:densit(?:y|ies)|ordinal)\b)"
 
 
 class Grading(TaskFamily):
@@ -39,62 +39,63 @@ class Grading(TaskFamily):
     answers = answers_of("grading")
     metrics = GRADING
     template = "diagnosis"
-    guide = (
+    index_guide = (
         '{"image_path": "data/x/a.png", "grade": "2", "patient": "p1"}; label_dict.json numbers the grades from 0, the lowest '
         "first."
     )
-    about = (
+    when_to_choose = (
         "one of three or more grades in a fixed order (KL grade 0-4, density a-d), where the request asks for a grade on a "
         "scale; measured by `qwk`. Classes without an order are a diagnosis."
     )
-    usual_plan = (
+    default_plan = (
         "Read the grades from the class folders, the table or the archive that the preview shows, lowest first; take the "
         "patient from its column or folder; keep an own split; leave out what has no image, no grade or does not open."
     )
     aliases = ("ordinal", "ordinal regression", "ordinal classification")
-    asked = (
-        rf"\bordinal\b|quadratic(?:ally)? (?:weighted )?kappa|{_GRADE_PATTERN}[^.;]*{_RANGE}|{_RANGE}[^.;]*{_GRADE_PATTERN}"
-        rf"|{_WORD}[^.;]*{_SCALE_PATTERN}|{_SCALE_PATTERN}[^.;]*{_WORD}"
+    request_pattern = (
+        rf"\bordinal\b|quadratic(?:ally)? (?:weighted "
+        f")?kappa|{_GRADE_PATTERN}[^.;]*{_RANGE_PATTERN}|{_RANGE_PATTERN}[^.;]*{_GRADE_PATTERN}"
+        rf"|{_GRADE_WORD_PATTERN}[^.;]*{_SCALE_PATTERN}|{_SCALE_PATTERN}[^.;]*{_GRADE_WORD_PATTERN}"
     )
-    kin = ("diagnosis",)
-    built = "Grader of"
-    classes_joined = " or "
-    probe_batch = 8
-    compares_answers = True
-    valid_cases = 300
+    related_tasks = ("diagnosis",)
+    title_prefix = "Grader of"
+    class_separator = " or "
+    probe_batch_size = 8
+    can_compare_answers = True
+    max_validation_cases = 300
 
     def label_width(self, classes: int) -> int | None:
         """A number a grade."""
         return classes
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """One logit a grade."""
         return (classes,)
 
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """The true grade, the probabilities, and the grade that the model gives."""
-        if set(answer.probabilities) != set(index.classes):
+        if set(prediction.probabilities) != set(index.classes):
             raise ModelError(
-                f"predict.py answers for {sorted(answer.probabilities)}; the index has {sorted(index.classes)}. "
+                f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
                 "Export from this plan."
             )
-        truth = {**named(record), "labels": list(record.labels)}
-        return {**truth, "probabilities": dict(answer.probabilities), "decided": list(answer.prediction)}
+        truth = {**make_base_row(record), "labels": list(record.labels)}
+        return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
 
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """The median and the commonest grade of the training cases; what the covariates alone give."""
         grades = [index.classes.index(label) for record in training for label in record.labels]
         if not grades:
             return None
         median, commonest = sorted(grades)[(len(grades) - 1) // 2], Counter(grades).most_common(1)[0][0]
-        covariate_answers = classified(training, records, index)
+        covariate_answers = predict_classes(training, records, index)
         constants = {"median": index.classes[median], "commonest": index.classes[commonest]}
-        return {**constants, **({KEY: covariate_answers} if covariate_answers else {})}
+        return {**constants, **({COVARIATES_KEY: covariate_answers} if covariate_answers else {})}
 
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """Quadratic weighted kappa and the others of `metrics.grading`."""
-        constant_grades = _same(trivial)
-        cases, covariate_cases = (_cases(row_list) for row_list in (rows, blind_rows(rows, trivial)))
+        constant_grades = _constant_answers_of(baseline)
+        cases, covariate_cases = (_make_cases(row_list) for row_list in (rows, make_covariate_rows(rows, baseline)))
         distinct_grades, details = (
             list(dict.fromkeys(constant_grades.values())),
             {"image_blind": constant_grades} if constant_grades else {},
@@ -103,36 +104,41 @@ class Grading(TaskFamily):
             cases,
             index.classes,
             primary=primary,
-            blind=distinct_grades,
-            beside=covariate_cases,
+            constant_grades=distinct_grades,
+            covariates_only=covariate_cases,
             seed=seed,
             details=details,
         )
 
-    def distance(self, row: Row, other: Row) -> float:
+    def answer_distance(self, row: Row, other_row: Row) -> float:
         """The largest difference of a grade's probability."""
-        return of_probabilities(row["probabilities"], other["probabilities"])
+        return probability_distance(row["probabilities"], other_row["probabilities"])
 
-    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the commonest grade of the training cases as the answer to every image."""
         one_hot = {
             name: {other_name: float(other_name == name) for other_name in index.classes} for name in index.classes
         }
-        grades, covariate_rows = dict.fromkeys(_same(trivial).values()), blind_rows(rows, trivial)
+        grades, covariate_rows = (
+            dict.fromkeys(_constant_answers_of(baseline).values()),
+            make_covariate_rows(rows, baseline),
+        )
         constant_rows = [
             [{**row, "probabilities": one_hot[grade], "decided": [grade]} for row in rows] for grade in grades
         ]
         return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
-def _same(trivial: Any) -> dict[str, str]:
+def _constant_answers_of(baseline: Any) -> dict[str, str]:
     """The answers that are the same for every image."""
-    return {name: grade for name, grade in (trivial or {}).items() if name != KEY}
+    return {name: grade for name, grade in (baseline or {}).items() if name != COVARIATES_KEY}
 
 
-def _cases(rows: Sequence[Row]) -> list[Case]:
+def _make_cases(rows: Sequence[Row]) -> list[ClassificationCase]:
     return [
-        Case(row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], tuple(row["decided"]))
+        ClassificationCase(
+            row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], tuple(row["decided"])
+        )
         for row in rows
     ]
 

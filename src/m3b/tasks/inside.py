@@ -13,29 +13,29 @@ from typing import Any
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.models import Prediction
-from m3b.models.staging import Staged
-from m3b.plugins import installed
-from m3b.reader import Reader, Request
-from m3b.tasks import Row, family
-from m3b.tasks.doubts import with_doubts
+from m3b.models.staging import StagedCases
+from m3b.plugins import is_installed
+from m3b.reader import Reader, WorkerJob
+from m3b.tasks import Row, get_family
+from m3b.tasks.doubts import add_uncertainty
 
-STAGING_S = 600.0
-MEASURING_S = 600.0
+MAX_STAGING_S = 600.0
+MAX_MEASURING_S = 600.0
 
 
 @dataclass(frozen=True)
-class ToStage:
+class StageImagesRequest:
     """Images, and where they shall lie; as `m3b.models.stage_cases`."""
 
     images: list[str | list[str] | dict[str, str]]
     folder: Path
-    confined: bool
-    base: Path
-    link_from: int
+    is_confined: bool
+    root: Path
+    link_from_bytes: int
 
 
 @dataclass(frozen=True)
-class ToAlter:
+class AlterFilesRequest:
     """Staged files by their path below `folder`, and the way in which each is to be altered."""
 
     folder: Path
@@ -43,68 +43,83 @@ class ToAlter:
 
 
 @dataclass(frozen=True)
-class ToMeasure:
+class MeasureCasesRequest:
     """Answers to records of an index whose paths count from `base`."""
 
     records: list[Record]
-    answers: list[Prediction]
+    predictions: list[Prediction]
     index: Index
-    base: Path
+    root: Path
 
 
 @dataclass(frozen=True)
-class ToGuess:
+class BaselineRequest:
     """Records of an index that may be learnt from, and those that a blind answer is wanted for."""
 
     training: list[Record]
     records: list[Record]
     index: Index
-    base: Path
+    root: Path
 
 
-STAGE = Request("m3b.tasks.inside:stage", ToStage, Staged, STAGING_S)
-ALTER: Request[ToAlter, list[bool]] = Request("m3b.tasks.inside:alter", ToAlter, list[bool], STAGING_S)
-MEASURE: Request[ToMeasure, list[Row]] = Request("m3b.tasks.inside:measure", ToMeasure, list[Row], MEASURING_S)
-GUESS: Request[ToGuess, Any] = Request("m3b.tasks.inside:guess", ToGuess, Any, MEASURING_S)
+STAGE_IMAGES_JOB = WorkerJob("m3b.tasks.inside:stage_images", StageImagesRequest, StagedCases, MAX_STAGING_S)
+ALTER_FILES_JOB: WorkerJob[AlterFilesRequest, list[bool]] = WorkerJob(
+    "m3b.tasks.inside:alter_files", AlterFilesRequest, list[bool], MAX_STAGING_S
+)
+MEASURE_CASES_JOB: WorkerJob[MeasureCasesRequest, list[Row]] = WorkerJob(
+    "m3b.tasks.inside:measure_cases", MeasureCasesRequest, list[Row], MAX_MEASURING_S
+)
+BASELINE_JOB: WorkerJob[BaselineRequest, Any] = WorkerJob(
+    "m3b.tasks.inside:compute_baseline", BaselineRequest, Any, MAX_MEASURING_S
+)
 
 
-def stage(asked: ToStage) -> Staged:
+def stage_images(request: StageImagesRequest) -> StagedCases:
     """Inside the reader. Raises ModelError."""
     from m3b.models import stage_cases
 
     return stage_cases(
-        asked.images, asked.folder, asked.confined, base=asked.base, later=True, link_from=asked.link_from
+        request.images,
+        request.folder,
+        request.is_confined,
+        base=request.root,
+        defer_links=True,
+        min_link_bytes=request.link_from_bytes,
     )
 
 
-def alter(asked: ToAlter) -> list[bool]:
+def alter_files(request: AlterFilesRequest) -> list[bool]:
     """Inside the reader: which files were altered."""
     from m3b.data import altering
 
-    return [altering.alter(asked.folder / path, way) for path, way in asked.files]
+    return [altering.alter(request.folder / path, way) for path, way in request.files]
 
 
-def measure(asked: ToMeasure) -> list[Row]:
+def measure_cases(request: MeasureCasesRequest) -> list[Row]:
     """Inside the reader. Raises ModelError, DataError."""
-    return _measure(asked.records, asked.answers, asked.index, asked.base)
+    return _measure_cases_here(request.records, request.predictions, request.index, request.root)
 
 
-def guess(asked: ToGuess) -> Any:
+def compute_baseline(request: BaselineRequest) -> Any:
     """Inside the reader. Raises ModelError, DataError."""
-    return family(asked.index.task).trivial(asked.training, asked.records, asked.index, asked.base)
+    return get_family(request.index.task).predict_baseline(
+        request.training, request.records, request.index, request.root
+    )
 
 
-def _measure(records: Sequence[Record], answers: Sequence[Prediction], index: Index, base: Path) -> list[Row]:
-    task_family = family(index.task)
-    pairs = zip(records, answers, strict=True)
+def _measure_cases_here(
+    records: Sequence[Record], predictions: Sequence[Prediction], index: Index, root: Path
+) -> list[Row]:
+    task_family = get_family(index.task)
+    pairs = zip(records, predictions, strict=True)
     return [
-        with_doubts(task_family.measure(record, prediction, index, base), record, prediction)
+        add_uncertainty(task_family.measure(record, prediction, index, root), record, prediction)
         for record, prediction in pairs
     ]
 
 
-def measured(
-    records: Sequence[Record], answers: Sequence[Prediction], index: Index, base: Path, reader: Reader
+def measure_in_reader(
+    records: Sequence[Record], predictions: Sequence[Prediction], index: Index, root: Path, reader: Reader
 ) -> list[Row]:
     """One row a case, the masks opened by the reader, which must see `base` and the answers' files.
 
@@ -112,13 +127,15 @@ def measured(
         ModelError: an answer that cannot be that of its image.
         DataError: a file that cannot be opened.
     """
-    if not installed(family(index.task)):
-        return _measure(records, answers, index, base)
-    return reader.ask(MEASURE, ToMeasure(list(records), list(answers), index, base))
+    if not is_installed(get_family(index.task)):
+        return _measure_cases_here(records, predictions, index, root)
+    return reader.run_job(MEASURE_CASES_JOB, MeasureCasesRequest(list(records), list(predictions), index, root))
 
 
-def guessed(training: Sequence[Record], records: Sequence[Record], index: Index, base: Path, reader: Reader) -> Any:
+def compute_baseline_in_reader(
+    training: Sequence[Record], records: Sequence[Record], index: Index, root: Path, reader: Reader
+) -> Any:
     """What `TaskFamily.trivial` gives, the masks opened by the reader, which must see `base`. Raises as `measured`."""
-    if not installed(family(index.task)):
-        return family(index.task).trivial(training, records, index, base)
-    return reader.ask(GUESS, ToGuess(list(training), list(records), index, base))
+    if not is_installed(get_family(index.task)):
+        return get_family(index.task).predict_baseline(training, records, index, root)
+    return reader.run_job(BASELINE_JOB, BaselineRequest(list(training), list(records), index, root))

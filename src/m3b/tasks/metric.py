@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .base import Row, TaskFamily
 
-DRAWS = 1000
+BOOTSTRAP_DRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Metric:
 
     name: str
     task: str
-    of: Callable[[Sequence[Row]], float]
+    compute: Callable[[Sequence[Row]], float]
     lower_is_better: bool = False
-    unbounded: bool = False
+    is_unbounded: bool = False
     aliases: tuple[str, ...] = ()
 
     def register(self) -> None:
@@ -50,28 +50,28 @@ class Metric:
             ValueError: there is no such task, m3b has a metric of this name, or another task has one that is better
                 the other way round.
         """
-        add_metric(self.task, self.name, AddedMetric(self.lower_is_better, self.unbounded, self.aliases, self))
+        add_metric(self.task, self.name, AddedMetric(self.lower_is_better, self.is_unbounded, self.aliases, self))
 
 
-def score_with_added(
-    of_task: TaskFamily,
+def score_with_user_metrics(
+    task_family: TaskFamily,
     rows: Sequence[Row],
     index: Index,
     *,
     primary: str,
-    trivial: object = None,
+    baseline: object = None,
     seed: int = 0,
-    added: Sequence[Metric],
-    draws: int = DRAWS,
+    user_metrics: Sequence[Metric],
+    draws: int = BOOTSTRAP_DRAWS,
 ) -> Scores:
     """What `TaskFamily.score` gives, with the added metrics among the others."""
-    name = canonical_metric(primary, of_task.name)
-    is_user_metric = name not in of_task.metrics.names
-    builtin_metric = of_task.default_metric(index) if is_user_metric else name
-    scores = of_task.score(rows, index, primary=builtin_metric, trivial=trivial, seed=seed)
-    baseline_rows = of_task.blind(rows, index, trivial)
+    name = canonical_metric(primary, task_family.name)
+    is_user_metric = name not in task_family.metrics.names
+    builtin_metric = task_family.get_default_metric(index) if is_user_metric else name
+    scores = task_family.score(rows, index, primary=builtin_metric, baseline=baseline, seed=seed)
+    baseline_rows = task_family.make_baseline_rows(rows, index, baseline)
     user_measures = {
-        metric.name: measure_metric(metric, rows, baseline_rows, seed=seed, draws=draws) for metric in added
+        metric.name: measure_metric(metric, rows, baseline_rows, seed=seed, draws=draws) for metric in user_metrics
     }
     metrics = {**scores.metrics, **user_measures}
     return replace(scores, primary=metrics[name], metrics=metrics)
@@ -80,10 +80,10 @@ def score_with_added(
 def measure_metric(
     metric: Metric,
     rows: Sequence[Row],
-    blind: Sequence[Sequence[Row]] = (),
+    baseline_rows: Sequence[Sequence[Row]] = (),
     *,
     seed: int = 0,
-    draws: int = DRAWS,
+    draws: int = BOOTSTRAP_DRAWS,
 ) -> Measure:
     """The metric on all cases, with a 95 % interval over patients, compared with the best of some image-blind answers.
 
@@ -95,25 +95,29 @@ def measure_metric(
     """
     import numpy as np
 
-    from m3b.metrics.bootstrap import gain_at_edge, interval, paired, spread
+    from m3b.metrics.bootstrap import bootstrap_interval, gain_at_edge, has_spread, paired_interval
     from m3b.metrics.edges import edges_of, largest_unseen_share
 
     bootstrap = _PatientBootstrap(rows, draws, seed)
-    value, samples = float(metric.of(rows)), bootstrap.of(metric, rows)
-    values = [float(metric.of(item)) for item in blind]
+    value, samples = float(metric.compute(rows)), bootstrap.sample_metric(metric, rows)
+    values = [float(metric.compute(item)) for item in baseline_rows]
     defined = [k for k, item in enumerate(values) if not np.isnan(item)]
     best_position = (min if metric.lower_is_better else max)(defined, key=values.__getitem__) if defined else None
     baseline = None if best_position is None else values[best_position]
-    perfect = 0.0 if metric.lower_is_better else None if metric.unbounded else 1.0
-    loss = largest_unseen_share(bootstrap.patients)
-    edges = edges_of(loss, perfect, baseline, share=not metric.unbounded, lower_is_better=metric.lower_is_better)
-    low, high = interval(value, samples, bootstrap.patients, edges)
+    perfect = 0.0 if metric.lower_is_better else None if metric.is_unbounded else 1.0
+    loss = largest_unseen_share(bootstrap.patient_count)
+    edges = edges_of(loss, perfect, baseline, share=not metric.is_unbounded, lower_is_better=metric.lower_is_better)
+    low, high = bootstrap_interval(value, samples, bootstrap.patient_count, edges)
     if best_position is None:
-        return Measure(metric.name, value, low, high, len(rows), patients=bootstrap.patients)
-    baseline_samples = bootstrap.of(metric, blind[best_position])
-    gain = paired(samples, baseline_samples, bootstrap.patients, metric.lower_is_better) if spread(samples) else None
+        return Measure(metric.name, value, low, high, len(rows), patients=bootstrap.patient_count)
+    baseline_samples = bootstrap.sample_metric(metric, baseline_rows[best_position])
+    gain = (
+        paired_interval(samples, baseline_samples, bootstrap.patient_count, metric.lower_is_better)
+        if has_spread(samples)
+        else None
+    )
     gain = gain_at_edge(gain, (low, high), next((edge for edge in edges if edge.value == perfect), None), baseline)
-    return Measure(metric.name, value, low, high, len(rows), baseline, gain, bootstrap.patients)
+    return Measure(metric.name, value, low, high, len(rows), baseline, gain, bootstrap.patient_count)
 
 
 class _PatientBootstrap:
@@ -125,14 +129,14 @@ class _PatientBootstrap:
         names = list(dict.fromkeys(row["patient"] for row in rows))
         if not names:
             raise ValueError("no cases to score: the list of predictions is empty")
-        self.patients = len(names)
+        self.patient_count = len(names)
         cases = [[n for n, row in enumerate(rows) if row["patient"] == name] for name in names]
         rng = np.random.default_rng(seed)
-        patient_draws = rng.integers(0, self.patients, size=(draws, self.patients))
-        self._cases = [[case for patient in draw for case in cases[patient]] for draw in patient_draws.tolist()]
+        patient_draws = rng.integers(0, self.patient_count, size=(draws, self.patient_count))
+        self._drawn_cases = [[case for patient in draw for case in cases[patient]] for draw in patient_draws.tolist()]
 
-    def of(self, metric: Metric, rows: Sequence[Row]) -> Floats:
+    def sample_metric(self, metric: Metric, rows: Sequence[Row]) -> Floats:
         """(draws,) values."""
         import numpy as np
 
-        return np.array([metric.of([rows[case] for case in draw]) for draw in self._cases], dtype=np.float64)
+        return np.array([metric.compute([rows[case] for case in draw]) for draw in self._drawn_cases], dtype=np.float64)

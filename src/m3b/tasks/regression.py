@@ -14,17 +14,19 @@ from m3b.data.kinds import of as records_of
 from m3b.data.kinds.regression import value_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
-from m3b.metrics import NumberCase, Scores, score_regression
+from m3b.metrics import RegressionCase, Scores, score_regression
 from m3b.metrics.vocabulary import REGRESSION
 from m3b.models import Prediction
-from m3b.models.answers import of as answers_of
+from m3b.models.answers import answer_format_of as answers_of
 
-from .agreement import of_numbers
-from .base import Row, TaskFamily, named
-from .covariates import KEY, blind_rows, estimated
+from .agreement import number_distance
+from .base import Row, TaskFamily, make_base_row
+from .covariates import COVARIATES_KEY, make_covariate_rows, predict_numbers
 
-_VERB = r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"
-_UNIT = (
+_VERB_PATTERN = (
+    r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"
+)
+_UNIT_PATTERN = (
     r"\b(?:in|as)\s+(?:an?\s+)?(?:months?|years?|weeks?|days?|mm|cm|ml|kg|g|millimet\w+|centimet\w+|millilit\w+|percent\w*|"
     r"hounsfield|monate\w*|jahre\w*)\b|\b(?:in|as)\s+(?:an?\s+)?%"
 )
@@ -32,7 +34,7 @@ _QUANTITY_PATTERN = (
     r"\b(?:bone age|skeletal age|(?:brain|gestational|patient'?s?'?|biological|chronological) age|age of the (?:patient|child|fetus)|"
     r"ejection fraction|head circumference|knochenalter|ejektionsfraktion|body mass index|bmi|bone mineral density)\b"
 )
-_CLASSES = (
+_CLASSES_PATTERN = (
     r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|\btell\w*\b[^.;]*\b(?:from|apart)\b|"
     r"\bdistinguish|\bsegment|\bdetect"
 )
@@ -47,90 +49,92 @@ class Regression(TaskFamily):
     answers = answers_of("regression")
     metrics = REGRESSION
     template = "diagnosis"
-    guide = (
+    index_guide = (
         '{"image_path": "data/x/a.png", "value": 131.5, "patient": "p1"}; label_dict.json names the quantity with its unit: '
         '{"bone age (months)": 0}.'
     )
-    about = (
+    when_to_choose = (
         "a number in a unit for each image (bone age, ejection fraction, head circumference); measured by `mae`. `classes` is "
         "empty. The plan says which column, in which unit, and which numbers stand for unknown."
     )
-    usual_plan = (
+    default_plan = (
         "Read the number from the column of the table that names it, in its own unit; take the patient from its column or "
         "folder; keep an own split; leave out what has no image, no number or does not open."
     )
     aliases = ("continuous", "value", "number", "estimation")
-    asked = rf"\bregress(?:ion|or)\b|{_VERB}[^.;]*(?:{_UNIT}|{_QUANTITY_PATTERN})|\bhow old\b"
-    kin = ("diagnosis",)
-    marks_objects = False
-    built = "Estimator of"
-    probe_batch = 8
-    compares_answers = True
-    valid_cases = 300
+    request_pattern = rf"\bregress(?:ion|or)\b|{_VERB_PATTERN}[^.;]*(?:{_UNIT_PATTERN}|{_QUANTITY_PATTERN})|\bhow old\b"
+    related_tasks = ("diagnosis",)
+    is_about_objects = False
+    title_prefix = "Estimator of"
+    probe_batch_size = 8
+    can_compare_answers = True
+    max_validation_cases = 300
 
-    def names_in(self, text: str) -> bool:
+    def is_named_in(self, text: str) -> bool:
         """Numbers that are cut into classes are a diagnosis."""
-        return bool(re.search(self.asked, text)) and not re.search(_CLASSES, text)
+        return bool(re.search(self.request_pattern, text)) and not re.search(_CLASSES_PATTERN, text)
 
     def label_width(self, classes: int) -> int | None:
         """The number."""
         return 1
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """The number alone."""
         return (1,)
 
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """The true number, the predicted one, and its interval."""
-        if "value" not in answer.extra:
+        if "value" not in prediction.extra:
             raise ModelError("predict.py answers without a `value`. Export from this plan.")
-        interval = answer.extra.get("interval")
-        row = {**named(record), "true": value_of(record), "predicted": answer.extra["value"]}
-        return {**row, "interval": interval, "level": answer.extra.get("interval_level")} if interval else row
+        interval = prediction.extra.get("interval")
+        row = {**make_base_row(record), "true": value_of(record), "predicted": prediction.extra["value"]}
+        return {**row, "interval": interval, "level": prediction.extra.get("interval_level")} if interval else row
 
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """The median and the mean of the training cases; what the covariates alone give."""
         values = [value_of(record) for record in training]
-        covariate_values = estimated(training, records, index, value_of)
-        covariate_answers = {KEY: [{"predicted": value} for value in covariate_values]} if covariate_values else {}
+        covariate_values = predict_numbers(training, records, index, value_of)
+        covariate_answers = (
+            {COVARIATES_KEY: [{"predicted": value} for value in covariate_values]} if covariate_values else {}
+        )
         return {"median": median(values), "mean": fmean(values), **covariate_answers} if values else None
 
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """Mean absolute error and the others of `metrics.regression`."""
         cases = [
-            NumberCase(row["image"], row["patient"], row["true"], row["predicted"], tuple(span) if span else None)
+            RegressionCase(row["image"], row["patient"], row["true"], row["predicted"], tuple(span) if span else None)
             for row in rows
             for span in [row.get("interval")]
         ]
         level = next((row["level"] for row in rows if row.get("level")), None)
-        covariate_values = [row["predicted"] for row in blind_rows(rows, trivial)]
+        covariate_values = [row["predicted"] for row in make_covariate_rows(rows, baseline)]
         return score_regression(
             cases,
             index.classes[0],
             primary=primary,
-            blind=_same(trivial),
-            beside=covariate_values,
+            constant_values=_constant_answers_of(baseline),
+            covariates_only=covariate_values,
             level=level,
             seed=seed,
         )
 
-    def change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
+    def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
         """The mean difference of the predicted numbers, in mean distances of the true ones from their median."""
         predictions = [(row["predicted"], copy["predicted"]) for row, copy in pairs]
-        return of_numbers(predictions, [row["true"] for row in rows])
+        return number_distance(predictions, [row["true"] for row in rows])
 
-    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """The median and the mean of the training cases as the answer to every image."""
         constant_rows, covariate_rows = (
-            [[{**row, "predicted": value} for row in rows] for value in _same(trivial)],
-            blind_rows(rows, trivial),
+            [[{**row, "predicted": value} for row in rows] for value in _constant_answers_of(baseline)],
+            make_covariate_rows(rows, baseline),
         )
         return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
-def _same(trivial: Any) -> list[float]:
+def _constant_answers_of(baseline: Any) -> list[float]:
     """The answers that are the same for every image."""
-    return [value for name, value in (trivial or {}).items() if name != KEY]
+    return [value for name, value in (baseline or {}).items() if name != COVARIATES_KEY]
 
 
 FAMILY = Regression()

@@ -12,17 +12,17 @@ from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
-from m3b.metrics import Findings, ReportCase, Scores, best_constants, image_use, score_reports
-from m3b.metrics.observations import synonyms, usual_observations
+from m3b.metrics import Findings, ReportCase, Scores, best_constant_reports, measure_image_use, score_reports
+from m3b.metrics.observations import finding_synonyms, frequent_observations
 from m3b.metrics.vocabulary import REPORT
 from m3b.models import Prediction
-from m3b.models.answers import of as answers_of
+from m3b.models.answers import answer_format_of as answers_of
 
-from .agreement import of_texts
-from .base import Row, TaskFamily, named
+from .agreement import text_distance
+from .base import Row, TaskFamily, make_base_row
 
 
-class Reporting(TaskFamily):
+class ReportGeneration(TaskFamily):
     """See `TaskFamily`."""
 
     name = "report"
@@ -30,11 +30,11 @@ class Reporting(TaskFamily):
     audit = audit_of("report")
     answers = answers_of("report")
     metrics = REPORT
-    guide = (
+    index_guide = (
         '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
         ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.'
     )
-    asked = (
+    request_pattern = (
         r"(?:writ|generat|draft|produc|compos|schreib|verfass|erstell|gener|redig|redact|escrib)\w*\W+(?:\w+\W+){0,8}?"
         r"(?:report|bericht|befundbericht|befund|informe|comptes?[- ]rendu|radiologist.s text)"
         r"|report (?:generation|writing)|(?:生成|撰写|写)\S{0,6}报告"
@@ -43,51 +43,55 @@ class Reporting(TaskFamily):
         r"\w*\W+(?:\w+\W+){0,4}?"
         r"(?:findings|impressions?|conclusions?|captions?|descriptions?|befunde?|hallazgos|conclusiones)"
     )
-    needs = ("texts",)
-    usual_plan = (
+    required_targets = ("texts",)
+    default_plan = (
         "Read findings and impression from the table or the files that the preview shows; put the views of a study "
         "together; take the patient from its column or the name; keep an own split; leave out what has no text."
     )
     aliases = ("report generation", "reports", "captioning")
-    ordered = (
+    order_pattern = (
         r"(?:writes?|generates?|drafts?|schreibe?|erstelle?|verfasse?|redige|redacta|escribe)\s+"
         r"(?!(?:\w+\W+){0,4}?(?:evaluation|training|performance|summary|pdf|html|test)\b)(?:\w+\W+){0,4}?"
         r"(?:reports?|befundberichte?|berichte?|informes?|comptes?[- ]rendus?)\b"
         r"(?!\s+(?:(?:of|on|about|with)\s+)(?:\w+\s+){0,2}(?:result|performance|accuracy|metric|training|model))"
     )
-    marks_objects = False
-    built = "Report writer"
-    shows_texts = True
-    compares_answers = True
-    valid_cases = 150
+    is_about_objects = False
+    title_prefix = "Report writer"
+    show_texts = True
+    can_compare_answers = True
+    max_validation_cases = 150
 
-    def names_in(self, text: str) -> bool:
+    def is_named_in(self, text: str) -> bool:
         """As others; labels that were taken from reports are none."""
         extracted_labels = re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", text)
-        return extracted_labels is None and super().names_in(text)
+        return extracted_labels is None and super().is_named_in(text)
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Any: they are words of a vocabulary."""
         return ()
 
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """Both texts."""
         reference = record.report.text if record.report else ""
-        return {**named(record), "reference": reference, "prediction": answer.text}
+        return {**make_base_row(record), "reference": reference, "prediction": prediction.text}
 
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """The training reports that do best as the one answer to everything."""
         texts = [record.report.text for record in training if record.report and record.report.text]
-        return list(best_constants(texts)) if texts else []
+        return list(best_constant_reports(texts)) if texts else []
 
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """Word metrics, label F1 of the findings that the index or enough reports name; in `details` what the model writes for
         other images."""
         cases = [ReportCase(row["image"], row["patient"], row["reference"], row["prediction"]) for row in rows]
-        finding_phrases = phrases(index.classes) or usual_observations([case.reference for case in cases])
-        scores = score_reports(cases, finding_phrases or None, primary=primary, trivial=tuple(trivial or ()), seed=seed)
+        finding_phrases = build_finding_phrases(index.classes) or frequent_observations(
+            [case.reference for case in cases]
+        )
+        scores = score_reports(
+            cases, finding_phrases or None, primary=primary, baseline_reports=tuple(baseline or ()), seed=seed
+        )
         try:
-            image_use_result = image_use(
+            image_use_result = measure_image_use(
                 cases, finding_phrases or None, metric="label_f1" if finding_phrases else primary, seed=seed
             )
         except ValueError:
@@ -96,32 +100,32 @@ class Reporting(TaskFamily):
         control = {
             "metric": image_use_result.metric,
             "own_image": image_use_result.value,
-            "other_image": image_use_result.shuffled,
+            "other_image": image_use_result.shuffled_value,
             "gain": gain,
-            "chance": image_use_result.chance,
+            "chance": image_use_result.p_value,
         }
         return replace(scores, details={**scores.details, "image_use": control})
 
-    def distance(self, row: Row, other: Row) -> float:
+    def answer_distance(self, row: Row, other_row: Row) -> float:
         """Words of either text that the other has not."""
-        return of_texts(row["prediction"] or "", other["prediction"] or "")
+        return text_distance(row["prediction"] or "", other_row["prediction"] or "")
 
-    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """One training report for every image, as often as there are some that do well."""
-        return [[{**row, "prediction": text} for row in rows] for text in trivial or ()]
+        return [[{**row, "prediction": text} for row in rows] for text in baseline or ()]
 
 
-def phrases(classes: Sequence[str]) -> Findings:
+def build_finding_phrases(classes: Sequence[str]) -> Findings:
     """Finding -> what states it: its own name, each part of a name such as `Effusion/Pleural_Thickening`, and for the usual
     observations on chest images what else reports call them."""
     phrases_by_finding: dict[str, tuple[str, ...]] = {}
     for name in classes:
         parts = [part for part in re.split(r"[/|]", name.replace("_", " ")) if re.search(r"\w", part)]
         own_phrases = (" ".join(re.findall(r"\w+", part)) for part in parts)
-        synonym_phrases = (phrase for part in parts for phrase in synonyms(part))
+        synonym_phrases = (phrase for part in parts for phrase in finding_synonyms(part))
         if parts:
             phrases_by_finding[name] = tuple(dict.fromkeys((*own_phrases, *synonym_phrases)))
     return phrases_by_finding
 
 
-FAMILY = Reporting()
+FAMILY = ReportGeneration()

@@ -14,18 +14,18 @@ from m3b.metrics import Scores
 
 from .base import Row, TaskFamily
 
-FEWEST = 5
+MIN_PATIENTS = 5
 """Patients below which nothing is said of a group."""
-MOST = 12
+MAX_GROUPS = 12
 """Groups of one attribute that are looked at, those with most cases first."""
-PARTS = 3
+NUMBER_RANGES = 3
 """Groups of about one size that numbers are divided into."""
-_NUMBER = re.compile(r"\s*(-?\d+(?:[.,]\d+)?)\s*(?:[YyMmWwDd]|years?|yrs?)?\s*")
+_NUMBER_PATTERN = re.compile(r"\s*(-?\d+(?:[.,]\d+)?)\s*(?:[YyMmWwDd]|years?|yrs?)?\s*")
 """A number, as DICOM writes an age too: `045Y`."""
 
 
-def by_subgroup(
-    family: TaskFamily, rows: Sequence[Row], index: Index, *, primary: str, seed: int = 0
+def score_by_subgroup(
+    task_family: TaskFamily, rows: Sequence[Row], index: Index, *, primary: str, seed: int = 0
 ) -> dict[str, list[dict[str, Any]]]:
     """The primary metric of each group of measured test cases.
 
@@ -37,23 +37,23 @@ def by_subgroup(
     row_attributes = [attributes_by_key.get(row["image"], {}) for row in rows]
     subgroups = {}
     for name in dict.fromkeys(name for attributes in row_attributes for name in attributes):
-        groups = divided([attributes.get(name, "") for attributes in row_attributes])
+        groups = split_into_groups([attributes.get(name, "") for attributes in row_attributes])
         if len(groups) > 1:
             subgroups[name] = [
-                _measured(family, group, [rows[position] for position in positions], index, primary, seed)
+                _score_group(task_family, group, [rows[position] for position in positions], index, primary, seed)
                 for group, positions in groups.items()
             ]
     return subgroups
 
 
-def _measured(
-    family: TaskFamily, group: str, rows: Sequence[Row], index: Index, primary: str, seed: int
+def _score_group(
+    task_family: TaskFamily, group: str, rows: Sequence[Row], index: Index, primary: str, seed: int
 ) -> dict[str, Any]:
     patients = len({row["patient"] for row in rows})
     measure = None
-    if patients >= FEWEST:
+    if patients >= MIN_PATIENTS:
         try:
-            scores = family.score(rows, index, primary=primary, seed=seed)
+            scores = task_family.score(rows, index, primary=primary, seed=seed)
         except ValueError:  # the metric cannot be measured on these alone: one class, for instance
             scores = None
         if scores is not None and not np.isnan(scores.primary.value):
@@ -61,38 +61,38 @@ def _measured(
     return {"group": group, "n": len(rows), "patients": patients, "measure": measure}
 
 
-def divided(values: Sequence[str]) -> dict[str, list[int]]:
+def split_into_groups(values: Sequence[str]) -> dict[str, list[int]]:
     """Group -> places of its values; numbers become ranges, texts are told apart without case; empty ones have no group."""
     known_values = {position: value.strip() for position, value in enumerate(values) if value.strip()}
     numbers = {
         position: float(match[1].replace(",", "."))
         for position, value in known_values.items()
-        if (match := _NUMBER.fullmatch(value))
+        if (match := _NUMBER_PATTERN.fullmatch(value))
     }
-    if len(numbers) == len(known_values) and len(set(numbers.values())) > 2 * PARTS:
-        return _ranges(numbers)
+    if len(numbers) == len(known_values) and len(set(numbers.values())) > 2 * NUMBER_RANGES:
+        return _split_numbers(numbers)
     groups: dict[str, list[int]] = {}
     spelling: dict[str, str] = {}
     for position, value in known_values.items():
         groups.setdefault(spelling.setdefault(value.casefold(), value), []).append(position)
-    return dict(sorted(groups.items(), key=lambda group: -len(group[1]))[:MOST])
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1]))[:MAX_GROUPS])
 
 
-def _ranges(numbers: Mapping[int, float]) -> dict[str, list[int]]:
+def _split_numbers(numbers: Mapping[int, float]) -> dict[str, list[int]]:
     """Three of about one size; equal numbers stay together."""
-    boundaries = np.quantile(list(numbers.values()), np.arange(1, PARTS) / PARTS, method="lower")
-    parts: list[list[int]] = [[] for _ in range(PARTS)]
+    boundaries = np.quantile(list(numbers.values()), np.arange(1, NUMBER_RANGES) / NUMBER_RANGES, method="lower")
+    parts: list[list[int]] = [[] for _ in range(NUMBER_RANGES)]
     for position, value in numbers.items():
         parts[int(np.searchsorted(boundaries, value))].append(position)
-    return {_named([numbers[position] for position in part]): part for part in parts if part}
+    return {_format_range([numbers[position] for position in part]): part for part in parts if part}
 
 
-def _named(values: Sequence[float]) -> str:
+def _format_range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def apart(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def describe_group_differences(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Sentences on groups whose intervals do not meet: the model is better for one than for another."""
     sentences = []
     for name, attribute_groups in groups.items():
@@ -113,7 +113,9 @@ def apart(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     return sentences
 
 
-def with_subgroups(scores: Scores, family: TaskFamily, rows: Sequence[Row], index: Index, *, seed: int = 0) -> Scores:
+def add_subgroups(
+    scores: Scores, task_family: TaskFamily, rows: Sequence[Row], index: Index, *, seed: int = 0
+) -> Scores:
     """Scores whose `details` have `subgroups`, where the index says of what kind its cases are."""
-    groups = by_subgroup(family, rows, index, primary=scores.primary.name, seed=seed)
+    groups = score_by_subgroup(task_family, rows, index, primary=scores.primary.name, seed=seed)
     return replace(scores, details={**scores.details, "subgroups": groups}) if groups else scores

@@ -18,13 +18,17 @@ from m3b.errors import ModelError
 from m3b.metrics import Scores, SurvivalCase, score_survival
 from m3b.metrics.vocabulary import SURVIVAL
 from m3b.models import Prediction
-from m3b.models.answers import of as answers_of
+from m3b.models.answers import answer_format_of as answers_of
 
-from .base import Row, TaskFamily, named
-from .covariates import KEY, blind_rows, hazarded
+from .base import Row, TaskFamily, make_base_row
+from .covariates import COVARIATES_KEY, make_covariate_rows, predict_log_hazards
 
-POPULATION = "population"
-_CLASSES = r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|\bsurvivors?\b|\bwithin (?:\w+ )?(?:days|months|years)\b"
+POPULATION_KEY = "population"
+
+CLASSES_PATTERN = (
+    r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|"
+    r"\bsurvivors?\b|\bwithin (?:\w+ )?(?:days|months|years)\b"
+)
 
 
 class Survival(TaskFamily):
@@ -36,64 +40,66 @@ class Survival(TaskFamily):
     answers = answers_of("survival")
     metrics = SURVIVAL
     template = "diagnosis"
-    guide = (
+    index_guide = (
         '{"image_path": "data/x/a.nii.gz", "time": 14.5, "event": true, "patient": "p1"} (event false: censored at that time); '
         'label_dict.json names the time with its unit: {"overall survival (months)": 0}.'
     )
-    about = (
+    when_to_choose = (
         "how long until an event (death, relapse, progression) comes, where some were followed without one (survival, time to event, "
         "prognosis); measured by `c_index`. `classes` is empty. The plan says which columns hold the time and the event. Whether "
         "somebody survives a fixed time is a diagnosis."
     )
-    usual_plan = (
+    default_plan = (
         "Read the time and the event from their columns of the table, with the values that mean that it came; take the patient from "
         "its column or folder; keep an own split; leave out what has no image, no time or does not open."
     )
     aliases = ("time to event", "time-to-event", "prognosis", "survival analysis", "cox")
-    asked = (
+    request_pattern = (
         r"\bsurvival\b|\bsurvives?\b|\btime[- ]to[- ](?:event|death|relapse|recurrence|progression)|\bprognos(?:is|tic)\b|"
         r"\bhazards?\b|\bcox\b|\buberleben\w*|\bsurvie\b|\bsupervivencia\b"
     )
-    needs = ("times",)
-    kin = ("diagnosis", "regression")
-    marks_objects = False
-    built = "Survival model of"
-    probe_batch = 8
-    compares_answers = True
-    valid_cases = 300
+    required_targets = ("times",)
+    related_tasks = ("diagnosis", "regression")
+    is_about_objects = False
+    title_prefix = "Survival model of"
+    probe_batch_size = 8
+    can_compare_answers = True
+    max_validation_cases = 300
 
-    def names_in(self, text: str) -> bool:
+    def is_named_in(self, text: str) -> bool:
         """Survivors of a fixed time are classes of a diagnosis."""
-        return bool(re.search(self.asked, text)) and not re.search(_CLASSES, text)
+        return bool(re.search(self.request_pattern, text)) and not re.search(_CLASSES_PATTERN, text)
 
     def label_width(self, classes: int) -> int | None:
         """The time, and whether the event came."""
         return 2
 
-    def outputs(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """The hazard of each interval."""
         edges = plan.get("edges")
         return (len(edges),) if isinstance(edges, list) and edges else ()
 
-    def measure(self, record: Record, answer: Prediction, index: Index, base: Path) -> Row:
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
         """What happened, the risk, and the survival curve."""
-        if "risk" not in answer.extra:
+        if "risk" not in prediction.extra:
             raise ModelError("predict.py answers without a `risk`. Export from this plan.")
-        truth = {**named(record), TIME: time_of(record), EVENT: had_event(record)}
-        return {**truth, "risk": answer.extra["risk"], "curve": answer.extra["survival"]}
+        truth = {**make_base_row(record), TIME: time_of(record), EVENT: had_event(record)}
+        return {**truth, "risk": prediction.extra["risk"], "curve": prediction.extra["survival"]}
 
-    def trivial(self, training: Sequence[Record], records: Sequence[Record], index: Index, base: Path) -> Any:
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """The survival curve of the training cases (Kaplan and Meier); what the covariates alone give."""
         from m3b.metrics.survival import kaplan_meier
 
         times, events = np.array([time_of(item) for item in training]), np.array([had_event(item) for item in training])
         if not len(times) or not events.any():
             return None
-        covariate_hazards = hazarded(training, records, index, times, events)
-        covariate_answers = {KEY: [{"risk": risk} for risk in covariate_hazards]} if covariate_hazards else {}
-        return {POPULATION: [list(item) for item in kaplan_meier(times, events)], **covariate_answers}
+        covariate_hazards = predict_log_hazards(training, records, index, times, events)
+        covariate_answers = (
+            {COVARIATES_KEY: [{"risk": risk} for risk in covariate_hazards]} if covariate_hazards else {}
+        )
+        return {POPULATION_KEY: [list(item) for item in kaplan_meier(times, events)], **covariate_answers}
 
-    def score(self, rows: Sequence[Row], index: Index, *, primary: str, trivial: Any = None, seed: int = 0) -> Scores:
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """Harrell's C-index and the integrated Brier score."""
         cases = [
             SurvivalCase(
@@ -101,22 +107,27 @@ class Survival(TaskFamily):
             )
             for row in rows
         ]
-        population = [(t, p) for t, p in (trivial or {}).get(POPULATION, ())]
-        covariate_risks = [row["risk"] for row in blind_rows(rows, trivial)]
+        population = [(t, p) for t, p in (baseline or {}).get(POPULATION_KEY, ())]
+        covariate_risks = [row["risk"] for row in make_covariate_rows(rows, baseline)]
         return score_survival(
-            cases, index.classes[0], primary=primary, population=population, beside=covariate_risks, seed=seed
+            cases,
+            index.classes[0],
+            primary=primary,
+            population_curve=population,
+            covariates_only_risks=covariate_risks,
+            seed=seed,
         )
 
-    def distance(self, row: Row, other: Row) -> float:
+    def answer_distance(self, row: Row, other_row: Row) -> float:
         """The largest difference of the chance that the event has not come until some time."""
-        return max((abs(a[1] - b[1]) for a, b in zip(row["curve"], other["curve"], strict=False)), default=0.0)
+        return max((abs(a[1] - b[1]) for a, b in zip(row["curve"], other_row["curve"], strict=False)), default=0.0)
 
-    def blind(self, rows: Sequence[Row], index: Index, trivial: Any = None) -> Sequence[Sequence[Row]]:
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """The survival curve of the training cases for everybody, and what the covariates alone give."""
-        if not trivial:
+        if not baseline:
             return ()
-        constant_rows = [[{**row, "risk": 0.0, "curve": trivial[POPULATION]} for row in rows]]
-        covariate_rows = blind_rows(rows, trivial)
+        constant_rows = [[{**row, "risk": 0.0, "curve": baseline[POPULATION_KEY]} for row in rows]]
+        covariate_rows = make_covariate_rows(rows, baseline)
         return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from m3b.teaching.chats import ChatRecord, read_chats
 from m3b.teaching.experts import Expert
-from m3b.teaching.reward import Played, Reward, Scored
+from m3b.teaching.reward import EpisodeOutcome, RewardBreakdown, RewardWeights
 
-__all__ = ["ChatRecord", "Expert", "Played", "Reward", "Scored", "read_chats"]
+__all__ = ["ChatRecord", "Expert", "EpisodeOutcome", "RewardWeights", "RewardBreakdown", "read_chats"]

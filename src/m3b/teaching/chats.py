@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.messages import Message, ToolSpec
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -38,7 +38,7 @@ class ChatRecord:
     reward: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def line(self, folder: Path) -> str:
+    def to_line(self, folder: Path) -> str:
         """The line for a file in `folder`, its line break included."""
         images = [os.path.relpath(image, folder).replace(os.sep, "/") for image in self.images]
         record = {"id": self.id, "messages": self.messages, "tools": self.tools, "images": images, "reward": self.reward,
@@ -46,7 +46,7 @@ class ChatRecord:
         return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def message_json(message: Message, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+def message_to_chat(message: Message, tool_names: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A turn in the chat form; of a picture its place is told, not its bytes.
 
     Args:
@@ -58,7 +58,7 @@ def message_json(message: Message, names: Mapping[str, str] | None = None) -> di
         content += [{"type": "image"} for _ in message.images]
     turn: dict[str, Any] = {"role": message.role, "content": content}
     if message.role == "tool":
-        turn["name"] = (names or {}).get(message.call_id, "")
+        turn["name"] = (tool_names or {}).get(message.call_id, "")
     if message.calls:
         turn["tool_calls"] = [
             {"type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in message.calls
@@ -66,13 +66,13 @@ def message_json(message: Message, names: Mapping[str, str] | None = None) -> di
     return turn
 
 
-def messages_json(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
+def messages_to_chat(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
     """A whole conversation in the chat form."""
     tool_names = {call.id: call.name for message in messages for call in message.calls}
-    return tuple(message_json(message, tool_names) for message in messages)
+    return tuple(message_to_chat(message, tool_names) for message in messages)
 
 
-def tool_json(tool: ToolSpec) -> dict[str, Any]:
+def tool_to_chat(tool: ToolSpec) -> dict[str, Any]:
     """A tool's schema in the form of chat templates."""
     return {
         "type": "function",
@@ -80,39 +80,39 @@ def tool_json(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def chats_file(place: str | Path) -> Path:
+def find_chats_file(path: str | Path) -> Path:
     """The file of a data set: itself, or `train.jsonl` in its folder.
 
     Raises:
         WrongUse: there is none.
     """
-    expanded = Path(place).expanduser()
+    expanded = Path(path).expanduser()
     file = expanded / "train.jsonl" if expanded.is_dir() else expanded
     if not file.is_file():
-        raise WrongUse(
+        raise UsageError(
             f"There are no trajectories at {expanded}. `m3b interactive trajectories` makes them from masks, "
             "`m3b trajectories` from runs."
         )
     return file
 
 
-def read_chats(place: str | Path) -> Iterator[ChatRecord]:
+def read_chats(path: str | Path) -> Iterator[ChatRecord]:
     """The conversations of a file, or of `train.jsonl` in a folder.
 
     Raises:
         WrongUse: there is none; a line is no conversation, or names a picture that is not there: it says which.
     """
-    file = chats_file(place)
+    file = find_chats_file(path)
     with file.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):
             try:
-                yield chat_of(json.loads(line), file.parent)
+                yield chat_from_json(json.loads(line), file.parent)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-                raise WrongUse(f"{file}, line {number}, is no conversation to train on: {reason}.") from error
+                raise UsageError(f"{file}, line {number}, is no conversation to train on: {reason}.") from error
 
 
-def chat_of(raw: Any, folder: Path) -> ChatRecord:
+def chat_from_json(raw: Any, folder: Path) -> ChatRecord:
     """A conversation from its JSON object.
 
     Raises:
@@ -133,12 +133,12 @@ def chat_of(raw: Any, folder: Path) -> ChatRecord:
         raise ValueError("its last turn is not the assistant's")
     if image_count != len(images):
         raise ValueError(f"{image_count} turns show a picture, and {len(images)} files are named")
-    files = tuple(_within(folder, str(image)) for image in images)
+    files = tuple(_resolve_image(folder, str(image)) for image in images)
     return ChatRecord(str(raw.get("id", "")), tuple(messages), tuple(raw.get("tools") or ()), files,
                 float(raw.get("reward") or 0), raw.get("facts") or {})  # fmt: skip
 
 
-def _within(folder: Path, name: str) -> Path:
+def _resolve_image(folder: Path, name: str) -> Path:
     """A picture's file, which lies below the folder of its conversations."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts:

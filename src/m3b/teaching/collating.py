@@ -8,22 +8,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 from m3b.teaching.chats import ChatRecord
-from m3b.teaching.students import NEEDED, Student
+from m3b.teaching.students import MISSING_PACKAGES, Student
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """The label of a token that is not learnt."""
 
 
-def row(chat: ChatRecord) -> dict[str, Any]:
+def to_row(chat: ChatRecord) -> dict[str, Any]:
     """A conversation as a row of a data set. The conversation is one text, because a table would give every call the
     arguments of all others, as empty ones."""
     conversation = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}
     return {"chat": json.dumps(conversation), "images": [str(image) for image in chat.images]}
 
 
-def filled(messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, blocks: bool) -> list[dict[str, Any]]:
+def insert_images(
+    messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, blocks: bool
+) -> list[dict[str, Any]]:
     """Messages with the images in their places.
 
     Args:
@@ -45,7 +47,7 @@ def filled(messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, bloc
     return filled_messages
 
 
-def marked_template(processor: Any) -> str | None:
+def get_training_template(processor: Any) -> str | None:
     """The template to train with: None for the model's own where it marks the assistant's words, else TRL's copy that does.
 
     Raises:
@@ -58,9 +60,9 @@ def marked_template(processor: Any) -> str | None:
 
         template: str | None = get_training_chat_template(processor)
     except ImportError as error:
-        raise WrongUse(NEEDED) from error
+        raise UsageError(MISSING_PACKAGES) from error
     except ValueError as error:
-        raise WrongUse(
+        raise UsageError(
             "The model's chat template does not mark the assistant's words, and TRL knows no copy of it that does. Put "
             "{% generation %} ... {% endgeneration %} around them in its chat_template.jinja."
         ) from error
@@ -77,7 +79,7 @@ class Collator:
 
     def __init__(self, student: Student, max_length: int | None = None) -> None:
         self.student, self.max_length = student, max_length
-        self.template = marked_template(student.processor)
+        self.template = get_training_template(student.processor)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """`input_ids`, `attention_mask`, `labels` (batch, tokens), and what the images need.
@@ -86,7 +88,7 @@ class Collator:
             DataError: a conversation is longer than allowed, or has no word of the assistant's.
         """
         chats = [json.loads(table_row["chat"]) for table_row in rows]
-        batch = self._seen(chats, rows) if self.student.sees else self._read(chats)
+        batch = self._render_with_images(chats, rows) if self.student.takes_images else self._render_text(chats)
         mask = batch.pop("assistant_masks")
         if self.max_length is not None and batch["input_ids"].shape[1] > self.max_length:
             raise DataError(
@@ -101,17 +103,19 @@ class Collator:
             if chat["learn"] is not None:
                 _mask_turns(table_row, chat["learn"])
         labels = batch["input_ids"].clone()
-        labels[(batch["attention_mask"] == 0) | (mask == 0)] = IGNORED
+        labels[(batch["attention_mask"] == 0) | (mask == 0)] = IGNORE_INDEX
         return {**batch, "labels": labels}
 
-    def _seen(self, chats: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _render_with_images(
+        self, chats: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
         tools = chats[0]["tools"]
         if any(chat["tools"] != tools for chat in chats):
             raise DataError(
                 "Conversations with pictures have to offer the same tools. Train on one data set at a time."
             )
         messages = [
-            filled(chat["messages"], [_opened(file) for file in table_row["images"]], blocks=True)
+            insert_images(chat["messages"], [_open_image(file) for file in table_row["images"]], blocks=True)
             for chat, table_row in zip(chats, rows, strict=True)
         ]
         encoded = self.student.processor.apply_chat_template(
@@ -121,7 +125,7 @@ class Collator:
         )  # fmt: skip
         return _to_tensors(encoded)
 
-    def _read(self, chats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _render_text(self, chats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         import torch
 
         tokenizer = self.student.processor
@@ -172,7 +176,7 @@ def _to_tensors(encoded: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if torch.is_tensor(value) else torch.tensor(value) for name, value in encoded.items()}
 
 
-def _opened(file: str) -> Any:
+def _open_image(file: str) -> Any:
     from PIL import Image
 
     with Image.open(Path(file)) as image:

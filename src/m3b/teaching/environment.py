@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from m3b.interactive.agent import MAX_TURNS, SYSTEM, EpisodeRequest, opening, task
+from m3b.interactive.agent import MAX_TURNS, SYSTEM_PROMPT, EpisodeRequest, describe_task, make_opening_messages
 from m3b.interactive.episode import Episode
-from m3b.interactive.pictures import USUAL, Look
+from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, MaskProposal, Segmenter
+from m3b.interactive.segmenter import ByteImage, MaskProposal, Segmenter
 from m3b.interactive.targets import Target
 from m3b.interactive.toolbox import TOOLS, PromptTools
-from m3b.messages import Picture, ToolCall
-from m3b.teaching.reward import Played, Reward, Scored
+from m3b.messages import ImageContent, ToolCall
+from m3b.teaching.reward import EpisodeOutcome, RewardBreakdown, RewardWeights
 
 Blocks = list[dict[str, Any]]
-OVER = "The episode is over: nothing can be called any more."
+EPISODE_OVER = "The episode is over: nothing can be called any more."
 
 
 class SharedSegmenter:
@@ -36,7 +36,7 @@ class SharedSegmenter:
         """A segmenter for one episode."""
         return BorrowedSegmenter(self)
 
-    def hold(self, borrower: BorrowedSegmenter) -> Segmenter:
+    def acquire(self, borrower: BorrowedSegmenter) -> Segmenter:
         """The segmenter with the image of `borrower` set."""
         image, held_image = borrower.image, self._holder.image if self._holder is not None else None
         if image is not None and held_image is not image:
@@ -50,23 +50,23 @@ class BorrowedSegmenter:
 
     def __init__(self, shared: SharedSegmenter) -> None:
         self.shared = shared
-        self.image: Bytes | None = None
+        self.image: ByteImage | None = None
 
     @property
     def name(self) -> str:
         return self.shared.segmenter.name
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         self.image = image
 
     def predict(
         self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
     ) -> MaskProposal:
-        return self.shared.hold(self).predict(boxes, points, previous)
+        return self.shared.acquire(self).predict(boxes, points, previous)
 
 
 @dataclass(frozen=True)
-class PlayedOn:
+class EpisodeSetup:
     """What episodes are played on.
 
     Args:
@@ -77,19 +77,19 @@ class PlayedOn:
     targets: Sequence[Target]
     segmenter: SharedSegmenter
     max_turns: int = MAX_TURNS
-    look: Look = USUAL
-    reward: Reward = field(default_factory=Reward)
+    style: PictureStyle = DEFAULT_STYLE
+    reward: RewardWeights = field(default_factory=RewardWeights)
 
-    def asked(self, target: Target) -> EpisodeRequest:
+    def make_request(self, target: Target) -> EpisodeRequest:
         """What the agent is asked for a target."""
-        return EpisodeRequest(target.name, self.max_turns, look=self.look)
+        return EpisodeRequest(target.name, self.max_turns, style=self.style)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, Any]]:
         """The rows to train on: what the agent is told first, without its picture, and the target's number."""
         table_rows = []
         for number, target in enumerate(self.targets):
-            text = task(target.image.shape[:2], self.asked(target))
-            prompt = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+            text = describe_task(target.image.shape[:2], self.make_request(target))
+            prompt = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": text}]
             table_rows.append({"prompt": prompt, "number": number})
         return table_rows
 
@@ -102,22 +102,22 @@ class PromptingEnvironment:
         stage: what is played on.
     """
 
-    def __init__(self, stage: PlayedOn) -> None:
-        self._stage = stage
+    def __init__(self, setup: EpisodeSetup) -> None:
+        self._setup = setup
         self._target: Target | None = None
 
     def reset(self, number: int, **row: Any) -> Blocks:
         """Begin an episode on the target of this number; returns the picture that goes into the first turn."""
-        setup = self._stage
+        setup = self._setup
         self._target = target = setup.targets[number]
         self._episode = Episode(setup.segmenter.borrow(), target.image)
-        self._tools = PromptTools(self._episode, setup.max_turns, setup.look)
-        self._last, self._faults, self._calls = "", 0, 0
-        pictures = opening(self._episode, setup.asked(target))[-1].images
-        return [_block(picture) for picture in pictures]
+        self._tools = PromptTools(self._episode, setup.max_turns, setup.style)
+        self._last_call, self._fault_count, self._call_count = "", 0, 0
+        pictures = make_opening_messages(self._episode, setup.make_request(target))[-1].images
+        return [_to_block(picture) for picture in pictures]
 
     # Whatever a model gives as arguments is taken, so that m3b's own tools see its faults and answer them; the schemas that
-    # it is told are theirs as well (`m3b.teaching.experts.specs`).
+    # it is told are theirs as well (`m3b.teaching.experts.get_tool_specs`).
 
     def add_box(self, **arguments: Any) -> Blocks:
         """Draw a box."""
@@ -137,45 +137,45 @@ class PromptingEnvironment:
 
     def _call(self, name: str, arguments: dict[str, Any]) -> Blocks:
         """Run a call as the agent's own loop does; a fault is told, and counted."""
-        self._calls += 1
-        self._last = name
-        if self._episode.stopped:
-            self._faults += 1
-            return [{"type": "text", "text": OVER}]
-        result = self._tools.call(ToolCall(f"call_{self._calls}", name, arguments), tuple(TOOLS))
-        self._faults += result.is_error
+        self._call_count += 1
+        self._last_call = name
+        if self._episode.is_stopped:
+            self._fault_count += 1
+            return [{"type": "text", "text": EPISODE_OVER}]
+        result = self._tools.call(ToolCall(f"call_{self._call_count}", name, arguments), tuple(TOOLS))
+        self._fault_count += result.is_error
         if result.is_error:
-            self._last = ""
-        return [{"type": "text", "text": result.text}, *(_block(picture) for picture in result.images)]
+            self._last_call = ""
+        return [{"type": "text", "text": result.text}, *(_to_block(picture) for picture in result.images)]
 
-    def _scored(self) -> Scored:
+    def _score(self) -> RewardBreakdown:
         """The reward of the episode as it stands."""
         assert self._target is not None
-        outcome = Played.of(
+        outcome = EpisodeOutcome.from_episode(
             self._episode,
             self._target.truth,
-            stopped=self._last == "stop" and self._episode.stopped,
-            faults=self._faults,
+            stopped=self._last_call == "stop" and self._episode.is_stopped,
+            faults=self._fault_count,
         )
-        return self._stage.reward.score(outcome)
+        return self._setup.reward.score(outcome)
 
 
-def rewards(weights: Reward) -> tuple[list[Callable[..., list[float]]], list[float]]:
+def make_reward_functions(weights: RewardWeights) -> tuple[list[Callable[..., list[float]]], list[float]]:
     """The reward as functions of TRL and their weights: form, result and faults, each shown in the log by itself."""
 
     def form(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
-        return [environment._scored().form for environment in environments]
+        return [environment._score().form for environment in environments]
 
     def result(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
-        return [environment._scored().result for environment in environments]
+        return [environment._score().result for environment in environments]
 
     def faults(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
-        return [-float(environment._faults) for environment in environments]
+        return [-float(environment._fault_count) for environment in environments]
 
     return [form, result, faults], [weights.form, weights.result, weights.fault]
 
 
-def _block(picture: Picture) -> dict[str, Any]:
+def _to_block(picture: ImageContent) -> dict[str, Any]:
     """A picture as a block of a turn, opened."""
     from PIL import Image
 

@@ -13,23 +13,23 @@ from typing import Any, Literal
 import numpy as np
 from scipy import ndimage
 
-from m3b.errors import WrongUse
-from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, opening
-from m3b.interactive.clicks import next_click, true_box
+from m3b.errors import UsageError
+from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, make_opening_messages
+from m3b.interactive.clicks import find_next_click, make_true_box
 from m3b.interactive.episode import Episode
-from m3b.interactive.pictures import USUAL, Look
+from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle
 from m3b.interactive.prompts import GRID, BoxPrompt, Point, Prompt, box_from_grid, point_from_grid, to_grid
 from m3b.interactive.segmenter import Mask, Segmenter
-from m3b.interactive.simulated import shaken
-from m3b.interactive.targets import Target, overlap
+from m3b.interactive.simulated import add_click_noise
+from m3b.interactive.targets import Target, compute_overlap
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.messages import Message, ToolCall, ToolSpec
-from m3b.teaching.reward import Played, Reward, Scored
-from m3b.tools.schema import spec_of
+from m3b.teaching.reward import EpisodeOutcome, RewardBreakdown, RewardWeights
+from m3b.tools.schema import make_tool_spec
 
-Way = Literal["hybrid", "points"]
-WAYS: tuple[Way, ...] = ("hybrid", "points")
-CLOSING = "Done."
+PromptMode = Literal["hybrid", "points"]
+PROMPT_MODES: tuple[PromptMode, ...] = ("hybrid", "points")
+CLOSING_MESSAGE = "Done."
 """What the expert says after its stop, where nothing is called any more."""
 
 
@@ -52,7 +52,7 @@ class Expert:
         WrongUse: a setting is out of range.
     """
 
-    ways: tuple[Way, ...] = WAYS
+    ways: tuple[PromptMode, ...] = PROMPT_MODES
     max_turns: int = MAX_TURNS
     min_gain: float = 0.015
     retries: int = 5
@@ -61,18 +61,20 @@ class Expert:
     jitter: float = 0.08
     tremor: float = 2.0
     seed: int = 0
-    look: Look = USUAL
+    look: PictureStyle = DEFAULT_STYLE
 
     def __post_init__(self) -> None:
-        if not self.ways or not set(self.ways) <= set(WAYS):
-            raise WrongUse(f"The expert's ways are {', '.join(WAYS)}; {', '.join(self.ways) or 'none'} was given.")
+        if not self.ways or not set(self.ways) <= set(PROMPT_MODES):
+            raise UsageError(
+                f"The expert's ways are {', '.join(PROMPT_MODES)}; {', '.join(self.ways) or 'none'} was given."
+            )
         if self.max_turns < 1 or self.retries < 0:
-            raise WrongUse("max_turns must be at least 1, and retries at least 0.")
+            raise UsageError("max_turns must be at least 1, and retries at least 0.")
         for name in ("min_gain", "min_iou", "enough", "jitter"):
             if not 0 <= getattr(self, name) <= 1:
-                raise WrongUse(f"{name} is {getattr(self, name)}; a share from 0 to 1 is needed.")
+                raise UsageError(f"{name} is {getattr(self, name)}; a share from 0 to 1 is needed.")
         if self.tremor < 0:
-            raise WrongUse(f"tremor is {self.tremor}; pixels from 0 on are needed.")
+            raise UsageError(f"tremor is {self.tremor}; pixels from 0 on are needed.")
 
 
 @dataclass(frozen=True)
@@ -87,31 +89,36 @@ class Demonstration:
 
     messages: tuple[Message, ...]
     iou: tuple[float, ...]
-    scored: Scored
+    score: RewardBreakdown
     reason: str = ""
 
 
 def demonstrate(
-    target: Target, segmenter: Segmenter, expert: Expert, way: Way, rng: np.random.Generator, reward: Reward
+    target: Target,
+    segmenter: Segmenter,
+    expert: Expert,
+    mode: PromptMode,
+    rng: np.random.Generator,
+    reward: RewardWeights,
 ) -> Demonstration:
     """Prompt towards the truth, step by step."""
     episode = Episode(segmenter, target.image)
     tools = PromptTools(episode, expert.max_turns, expert.look)
-    request = EpisodeRequest(target.name, expert.max_turns, look=expert.look)
-    messages = opening(episode, request)
+    request = EpisodeRequest(target.name, expert.max_turns, style=expert.look)
+    messages = make_opening_messages(episode, request)
     iou: list[float] = []
     while len(iou) < expert.max_turns and (not iou or iou[-1] < expert.enough):
-        step = _step(episode, target.truth, expert, way == "hybrid" and not iou, rng, iou[-1] if iou else 0.0)
+        step = _find_step(episode, target.truth, expert, mode == "hybrid" and not iou, rng, iou[-1] if iou else 0.0)
         if step is None:
             break
-        _say(messages, tools, step)
+        _make_call(messages, tools, step)
         current = episode.current
         assert current is not None
-        iou.append(overlap(current.mask, target.truth)[1])
+        iou.append(compute_overlap(current.mask, target.truth)[1])
     if iou:
-        _say(messages, tools, ("stop", {"keep": len(iou)}))
-    messages.append(Message("assistant", CLOSING))
-    score = reward.score(Played.of(episode, target.truth, stopped=bool(iou)))
+        _make_call(messages, tools, ("stop", {"keep": len(iou)}))
+    messages.append(Message("assistant", CLOSING_MESSAGE))
+    score = reward.score(EpisodeOutcome.from_episode(episode, target.truth, stopped=bool(iou)))
     reason = ""
     if not iou:
         reason = "no first prompt gained anything"
@@ -120,12 +127,12 @@ def demonstrate(
     return Demonstration(tuple(messages), tuple(iou), score, reason)
 
 
-def specs() -> tuple[ToolSpec, ...]:
+def get_tool_specs() -> tuple[ToolSpec, ...]:
     """The tools that the agent is told of."""
-    return tuple(spec_of(tool) for tool in TOOLS.values())
+    return tuple(make_tool_spec(tool) for tool in TOOLS.values())
 
 
-def _say(messages: list[Message], tools: PromptTools, step: tuple[str, dict[str, Any]]) -> None:
+def _make_call(messages: list[Message], tools: PromptTools, step: tuple[str, dict[str, Any]]) -> None:
     """Make a call as the agent does, and write both down."""
     call = ToolCall(f"call_{len(messages)}", *step)
     result = tools.call(call, tuple(TOOLS))
@@ -135,30 +142,30 @@ def _say(messages: list[Message], tools: PromptTools, step: tuple[str, dict[str,
     messages.append(Message("tool", result.text, call_id=call.id, images=result.images))
 
 
-def _step(
-    episode: Episode, truth: Mask, expert: Expert, box: bool, rng: np.random.Generator, stands: float
+def _find_step(
+    episode: Episode, truth: Mask, expert: Expert, with_box: bool, rng: np.random.Generator, current_iou: float
 ) -> tuple[str, dict[str, Any]] | None:
     """The next call that gains enough; None where no try does."""
     current = episode.current.mask if episode.current else None
     for attempt in range(expert.retries + 1):
         prompt: Prompt | None
-        if box:
-            prompt = true_box(truth, expert.jitter, rng)
+        if with_box:
+            prompt = make_true_box(truth, expert.jitter, rng)
         elif attempt == 0:
-            prompt = next_click(current, truth, episode.points)
-            prompt = shaken(prompt, truth, expert.tremor, rng) if prompt is not None else None
+            prompt = find_next_click(current, truth, episode.points)
+            prompt = add_click_noise(prompt, truth, expert.tremor, rng) if prompt is not None else None
         else:
-            prompt = _elsewhere(current, truth, rng)
+            prompt = _sample_error_point(current, truth, rng)
         if prompt is None:
             return None
-        grid_call, grid_prompt = _call(prompt, episode.shape)
-        gain = overlap(episode.foresee(grid_prompt).mask, truth)[1] - stands
+        grid_call, grid_prompt = _to_grid_call(prompt, episode.shape)
+        gain = compute_overlap(episode.preview(grid_prompt).mask, truth)[1] - current_iou
         if gain > expert.min_gain:
             return grid_call
     return None
 
 
-def _call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict[str, Any]], Prompt]:
+def _to_grid_call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict[str, Any]], Prompt]:
     """A prompt as a call on the grid, and the prompt that the tool makes of it again."""
     rows, columns = shape
     if isinstance(prompt, BoxPrompt):
@@ -171,9 +178,9 @@ def _call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict[str, An
     )
 
 
-def _elsewhere(found: Mask | None, truth: Mask, rng: np.random.Generator) -> Point | None:
+def _sample_error_point(mask: Mask | None, truth: Mask, rng: np.random.Generator) -> Point | None:
     """Another place in any region of error, deeper ones sooner; None where there is no error."""
-    error = truth.copy() if found is None else truth ^ found
+    error = truth.copy() if mask is None else truth ^ mask
     depth = ndimage.distance_transform_edt(np.pad(error, 1))[1:-1, 1:-1]
     total = depth.sum()
     if not total:

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from m3b.agents.conversation import Conversation
-from m3b.agents.roles import SINGLE, STAGES
-from m3b.errors import DataError, WrongUse
-from m3b.events import Called, Checked, Event, Replied, Returned, RoleStarted, Told
-from m3b.llm.tokens import of_request
+from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT
+from m3b.errors import DataError, UsageError
+from m3b.events import ArtifactChecked, Event, MessageSent, ReplyReceived, RoleStarted, ToolCalled, ToolReturned
+from m3b.llm.tokens import estimate_request_tokens
 from m3b.messages import Message, ToolSpec
-from m3b.run.folder import Run
-from m3b.teaching.chats import ChatRecord, messages_json, tool_json
+from m3b.run.folder import RunFolder
+from m3b.teaching.chats import ChatRecord, messages_to_chat, tool_to_chat
 from m3b.tools.base import TOOLS
-from m3b.tools.schema import spec_of
-from m3b.writing import replace_text
+from m3b.tools.schema import make_tool_spec
+from m3b.writing import write_text_atomically
 
-COMPLETED = "completed"
-ROLES = {role.name: role for role in (*STAGES, SINGLE)}
+COMPLETED_STATUS = "completed"
+ROLE_BY_NAME = {role.name: role for role in (*BUILTIN_ROLES, SINGLE_AGENT)}
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class ChecksReward:
         for weight_field in fields(self):
             weight = getattr(self, weight_field.name)
             if not math.isfinite(weight) or weight < 0:
-                raise WrongUse(f"The weight {weight_field.name} is {weight}; a number from 0 on is needed.")
+                raise UsageError(f"The weight {weight_field.name} is {weight}; a number from 0 on is needed.")
 
-    def of(self, verdicts: Sequence[Checked], faults: int) -> float:
+    def compute(self, checks: Sequence[ArtifactChecked], faults: int) -> float:
         """The reward of a role's work.
 
         Args:
             verdicts: in their order; the last accepted one counts.
         """
-        accepted = [check for check in verdicts if check.accepted]
+        accepted = [check for check in checks if check.accepted]
         if not accepted:
             return 0.0
-        rejections = sum(not check.accepted for check in verdicts)
+        rejections = sum(not check.accepted for check in checks)
         cost = self.rejection * rejections + self.warning * len(accepted[-1].warnings) + self.fault * faults
         return max(0.0, self.accepted - cost)
 
@@ -81,42 +81,42 @@ class RoleTrajectories:
     """
 
     role: str
-    every: bool = False
+    include_incomplete: bool = False
     max_tokens: int | None = None
     reward: ChecksReward = field(default_factory=ChecksReward)
-    left_out: Counter[str] = field(default_factory=Counter)
+    exclusions: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            raise WrongUse(f"There is no role {self.role!r}. Roles: {', '.join(ROLES)}.")
+        if self.role not in ROLE_BY_NAME:
+            raise UsageError(f"There is no role {self.role!r}. Roles: {', '.join(ROLE_BY_NAME)}.")
 
-    def of(self, runs: Iterable[Run]) -> list[ChatRecord]:
+    def collect(self, runs: Iterable[RunFolder]) -> list[ChatRecord]:
         """A trajectory of each run that has one."""
         chats = []
         for run in runs:
             try:
-                chat = self._of(run)
-            except WrongUse as error:
-                self.left_out[f"cannot be read: {error}"] += 1
+                chat = self._read_run(run)
+            except UsageError as error:
+                self.exclusions[f"cannot be read: {error}"] += 1
                 continue
             if isinstance(chat, ChatRecord):
                 chats.append(chat)
             else:
-                self.left_out[chat] += 1
+                self.exclusions[chat] += 1
         return chats
 
-    def _of(self, run: Run) -> ChatRecord | str:
+    def _read_run(self, run: RunFolder) -> ChatRecord | str:
         """The trajectory, or why there is none."""
-        record = run.load()
+        record = run.load_record()
         status = str(record.get("status", "?"))
         if status == "working":
             return "not ended"
-        if status != COMPLETED and not self.every:
+        if status != COMPLETED_STATUS and not self.include_incomplete:
             return f"ended as {status}"
-        events = [event for event in run.events() if event.role == self.role]
-        tools = tuple(spec_of(TOOLS[name]) for name in TOOLS if name in ROLES[self.role].tools)
-        foreign_tools = {event.name for event in events if isinstance(event, Called)} - set(TOOLS)
-        messages = _whole(Conversation.restore(events).messages)
+        events = [event for event in run.read_events() if event.role == self.role]
+        tools = tuple(make_tool_spec(TOOLS[name]) for name in TOOLS if name in ROLE_BY_NAME[self.role].tools)
+        foreign_tools = {event.name for event in events if isinstance(event, ToolCalled)} - set(TOOLS)
+        messages = _cut_unanswered(Conversation.from_events(events).messages)
         if not any(message.role == "assistant" for message in messages):
             return f"no {self.role} at work"
         if foreign_tools:
@@ -125,19 +125,19 @@ class RoleTrajectories:
 
     def _make_chat(
         self,
-        run: Run,
+        run: RunFolder,
         record: dict[str, Any],
         events: Sequence[Event],
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
     ) -> ChatRecord | str:
-        size = of_request(messages, tools)
+        size = estimate_request_tokens(messages, tools)
         if self.max_tokens is not None and size > self.max_tokens:
             return f"longer than {self.max_tokens:,} tokens"
-        checks = [event for event in events if isinstance(event, Checked)]
-        results = [event for event in events if isinstance(event, Returned)]
+        checks = [event for event in events if isinstance(event, ArtifactChecked)]
+        results = [event for event in events if isinstance(event, ToolReturned)]
         faults = sum(event.is_error for event in results)
-        learn = learnt(events)[: sum(message.role == "assistant" for message in messages)]
+        learn = find_learnt_replies(events)[: sum(message.role == "assistant" for message in messages)]
         facts = {
             "run": run.id, "role": self.role, "status": str(record.get("status")), "request": str(record.get("request", "")),
             "llm": next((event.llm for event in events if isinstance(event, RoleStarted)), ""),
@@ -146,24 +146,28 @@ class RoleTrajectories:
             ],
             "calls": len(results), "failed_calls": faults, "tokens": size, "learn": learn,
         }  # fmt: skip
-        reward = round(self.reward.of(checks, faults), 6)
-        tool_schemas = tuple(tool_json(tool) for tool in tools)
-        return ChatRecord(f"{run.id}/{self.role}", messages_json(messages), tool_schemas, (), reward, facts)
+        reward = round(self.reward.compute(checks, faults), 6)
+        tool_schemas = tuple(tool_to_chat(tool) for tool in tools)
+        return ChatRecord(f"{run.id}/{self.role}", messages_to_chat(messages), tool_schemas, (), reward, facts)
 
 
-def learnt(events: Sequence[Event]) -> list[bool]:
+def find_learnt_replies(events: Sequence[Event]) -> list[bool]:
     """For each reply whether it is an example: not where a call of it failed, a check rejected it, or m3b could not use it."""
     examples: list[bool] = []
     for event in events:
         match event:
-            case Replied():
+            case ReplyReceived():
                 examples.append(True)
-            case Returned(is_error=True) | Checked(accepted=False) | Told(reason="unusable" | "circle") if examples:
+            case (
+                ToolReturned(is_error=True)
+                | ArtifactChecked(accepted=False)
+                | MessageSent(reason="unusable" | "circle")
+            ) if examples:
                 examples[-1] = False
     return examples
 
 
-def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) -> dict[str, Any]:
+def write_role_trajectories(chats: Sequence[ChatRecord], source: RoleTrajectories, out: Path) -> dict[str, Any]:
     """Write trajectories to `train.jsonl` in a folder, with `summary.json` beside it.
 
     Args:
@@ -176,13 +180,13 @@ def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) 
         WrongUse: the folder holds something, or cannot be written.
         DataError: there is no trajectory; the message says why.
     """
-    reasons = dict(found.left_out.most_common())
+    reasons = dict(source.exclusions.most_common())
     if not chats:
         reasons_text = "; ".join(f"{reason} ({count})" for reason, count in reasons.items()) or "there is no run"
-        raise DataError(f"No run has a trajectory of the role {found.role}: {reasons_text}.")
+        raise DataError(f"No run has a trajectory of the role {source.role}: {reasons_text}.")
     rewards = [chat.reward for chat in chats]
     summary = {
-        "role": found.role, "trajectories": len(chats), "left_out": reasons, "weights": asdict(found.reward),
+        "role": source.role, "trajectories": len(chats), "left_out": reasons, "weights": asdict(source.reward),
         "mean_reward": round(sum(rewards) / len(rewards), 6),
         "accepted_at_once": sum(
             bool(chat.facts["verdicts"]) and chat.facts["verdicts"][0]["accepted"] for chat in chats
@@ -193,16 +197,16 @@ def write_role(chats: Sequence[ChatRecord], found: RoleTrajectories, out: Path) 
     }  # fmt: skip
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise WrongUse(f"{out} exists and is not an empty folder. Name another one.")
+            raise UsageError(f"{out} exists and is not an empty folder. Name another one.")
         out.mkdir(parents=True, exist_ok=True)
-        replace_text(out / "train.jsonl", "".join(chat.line(out) for chat in chats), private=True)
-        replace_text(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
+        write_text_atomically(out / "train.jsonl", "".join(chat.to_line(out) for chat in chats), is_private=True)
+        write_text_atomically(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     except OSError as error:
-        raise WrongUse(f"{out} cannot be written: {error}.") from error
+        raise UsageError(f"{out} cannot be written: {error}.") from error
     return summary
 
 
-def _whole(messages: Sequence[Message]) -> list[Message]:
+def _cut_unanswered(messages: Sequence[Message]) -> list[Message]:
     """Up to the assistant's last turn that calls nothing more: what comes after was never answered."""
     kept_messages = list(messages)
     while kept_messages and (kept_messages[-1].role != "assistant" or kept_messages[-1].calls):

@@ -6,31 +6,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from m3b.events import Called, Event, Returned
+from m3b.events import Event, ToolCalled, ToolReturned
 from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, run_episode
 from m3b.interactive.episode import Episode
-from m3b.interactive.figures import mean_over
+from m3b.interactive.figures import mean_with_interval
 from m3b.interactive.journal import EpisodeFolder
-from m3b.interactive.pictures import USUAL, Look
+from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle
 from m3b.interactive.segmenter import Segmenter
 from m3b.interactive.targets import Target
 from m3b.llm import LLM
-from m3b.teaching.reward import Played, Reward, Scored
+from m3b.teaching.reward import EpisodeOutcome, RewardBreakdown, RewardWeights
 
 
 @dataclass(frozen=True)
-class Earned:
+class EpisodeScore:
     """What one episode came to."""
 
     patient: str
     calls: tuple[str, ...]
-    played: Played
-    scored: Scored
+    outcome: EpisodeOutcome
+    score: RewardBreakdown
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it prompted, called nothing wrong, and ended by a stop or with its last turn."""
-        return self.scored.form == 1 and not self.played.faults
+        return self.score.form == 1 and not self.outcome.faults
 
 
 class _EventRecorder(EpisodeFolder):
@@ -44,37 +44,37 @@ class _EventRecorder(EpisodeFolder):
         self.events.append(event)
 
 
-def play(
+def play_episodes(
     targets: Sequence[Target],
     segmenter: Segmenter,
     llm: LLM,
     *,
     max_turns: int = MAX_TURNS,
-    look: Look = USUAL,
-    reward: Reward | None = None,
-    tick: Callable[[int], None] = lambda done: None,
-) -> list[Earned]:
+    style: PictureStyle = DEFAULT_STYLE,
+    reward: RewardWeights | None = None,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> list[EpisodeScore]:
     """Let a model prompt for every target, as `m3b.interactive.segment` does, and score what it did.
 
     Args:
         tick: told how many are done.
     """
-    weights, scores = reward or Reward(), []
+    weights, scores = reward or RewardWeights(), []
     for number, target in enumerate(targets, 1):
         episode, recorder = Episode(segmenter, target.image), _EventRecorder()
-        result = run_episode(episode, EpisodeRequest(target.name, max_turns, look=look), llm, record=recorder)
-        calls = tuple(event.name for event in recorder.events if isinstance(event, Called))
-        answers = [event for event in recorder.events if isinstance(event, Returned)]
+        result = run_episode(episode, EpisodeRequest(target.name, max_turns, style=style), llm, episode_folder=recorder)
+        calls = tuple(event.name for event in recorder.events if isinstance(event, ToolCalled))
+        answers = [event for event in recorder.events if isinstance(event, ToolReturned)]
         faults = sum(event.is_error for event in answers)
         stopped = bool(calls) and calls[-1] == "stop" and not answers[-1].is_error
         stopped = stopped or result.status == "turns_used"  # the loop ends there, and nothing more can be called
-        outcome = Played.of(episode, target.truth, stopped=stopped, faults=faults)
-        scores.append(Earned(target.patient, calls, outcome, weights.score(outcome)))
-        tick(number)
+        outcome = EpisodeOutcome.from_episode(episode, target.truth, stopped=stopped, faults=faults)
+        scores.append(EpisodeScore(target.patient, calls, outcome, weights.score(outcome)))
+        on_progress(number)
     return scores
 
 
-def rise(before: Sequence[Earned], after: Sequence[Earned]) -> dict[str, Any]:
+def compare_scores(before: Sequence[EpisodeScore], after: Sequence[EpisodeScore]) -> dict[str, Any]:
     """How much more was earned afterwards on the same targets, with 95 % intervals over patients.
 
     Returns:
@@ -83,10 +83,12 @@ def rise(before: Sequence[Earned], after: Sequence[Earned]) -> dict[str, Any]:
     patients = [episode.patient for episode in before]
     if patients != [episode.patient for episode in after]:
         raise ValueError("the episodes before and after are not of the same targets")
-    first, last = ([episode.scored.total for episode in episodes] for episodes in (before, after))
+    first, last = ([episode.score.total for episode in episodes] for episodes in (before, after))
     return {
-        "before": mean_over(first, patients),
-        "after": mean_over(last, patients),
-        "rise": mean_over([later - earlier for earlier, later in zip(first, last, strict=True)], patients),
-        "valid": [sum(episode.valid for episode in episodes) / max(len(episodes), 1) for episodes in (before, after)],
+        "before": mean_with_interval(first, patients),
+        "after": mean_with_interval(last, patients),
+        "rise": mean_with_interval([later - earlier for earlier, later in zip(first, last, strict=True)], patients),
+        "valid": [
+            sum(episode.is_valid for episode in episodes) / max(len(episodes), 1) for episodes in (before, after)
+        ],
     }

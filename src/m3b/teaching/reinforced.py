@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 from m3b.interactive.agent import MAX_TURNS
-from m3b.interactive.pictures import USUAL, Look
+from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle
 from m3b.interactive.segmenter import Segmenter
 from m3b.interactive.targets import Target
-from m3b.teaching.chats import tool_json
-from m3b.teaching.environment import PlayedOn, PromptingEnvironment, SharedSegmenter, rewards
-from m3b.teaching.experts import specs
-from m3b.teaching.reward import Reward
-from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
-from m3b.teaching.supervised import Taught, Tell, _numbers, _trainable
-from m3b.teaching.watching import finite, within
+from m3b.teaching.chats import tool_to_chat
+from m3b.teaching.environment import EpisodeSetup, PromptingEnvironment, SharedSegmenter, make_reward_functions
+from m3b.teaching.experts import get_tool_specs
+from m3b.teaching.reward import RewardWeights
+from m3b.teaching.students import MISSING_PACKAGES, LoraSettings, Student, make_new_folder, open_student, save_student
+from m3b.teaching.supervised import OnMessage, TrainingResult, describe_trainable, select_numbers
+from m3b.teaching.watching import check_finite, make_time_limit
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ class ReinforcedRecipe:
     seed: int = 0
     bf16: bool | None = None
     vllm: bool = False
-    look: Look = USUAL
-    reward: Reward = field(default_factory=Reward)
-    adapters: Adapters = field(default_factory=Adapters)
+    look: PictureStyle = DEFAULT_STYLE
+    reward: RewardWeights = field(default_factory=RewardWeights)
+    adapters: LoraSettings = field(default_factory=LoraSettings)
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.targets < 1 or self.max_turns < 1 or self.max_tokens < 1:
-            raise WrongUse("steps, targets, max_turns and max_tokens must be at least 1.")
+            raise UsageError("steps, targets, max_turns and max_tokens must be at least 1.")
         if self.rollouts < 2:
-            raise WrongUse(f"{self.rollouts} rollouts cannot be compared with each other; at least 2 are needed.")
+            raise UsageError(f"{self.rollouts} rollouts cannot be compared with each other; at least 2 are needed.")
         if not self.lr > 0 or self.beta < 0 or not self.temperature > 0:
-            raise WrongUse("lr and temperature must be above 0, and beta at least 0.")
+            raise UsageError("lr and temperature must be above 0, and beta at least 0.")
 
 
 def teach_reinforced(
@@ -74,8 +74,8 @@ def teach_reinforced(
     out: str | Path,
     recipe: ReinforcedRecipe | None = None,
     *,
-    tell: Tell = lambda text: None,
-) -> Taught:
+    on_message: OnMessage = lambda text: None,
+) -> TrainingResult:
     """Let a model play episodes and raise the odds of those that earn more than the others of the same target.
 
     Several GPUs: `accelerate launch -m m3b teach reinforced ...`.
@@ -91,23 +91,23 @@ def teach_reinforced(
     recipe = recipe or ReinforcedRecipe()
     if not targets:
         raise DataError("There is no target to play on.")
-    folder = new_folder(out)
+    folder = make_new_folder(out)
     student = open_student(model, images=True)
-    setup = PlayedOn(targets, SharedSegmenter(segmenter), recipe.max_turns, recipe.look, recipe.reward)
-    trainer = _trainer(student, setup, folder, recipe)
-    tell(f"{len(targets)} targets; {recipe.rollouts} episodes of each; {_trainable(trainer.model)}")
+    setup = EpisodeSetup(targets, SharedSegmenter(segmenter), recipe.max_turns, recipe.look, recipe.reward)
+    trainer = _make_reinforced_trainer(student, setup, folder, recipe)
+    on_message(f"{len(targets)} targets; {recipe.rollouts} episodes of each; {describe_trainable(trainer.model)}")
     trainer.train()
-    curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
-    finite(curve, recipe.lr)
+    curve = tuple(select_numbers(entry) for entry in trainer.state.log_history)
+    check_finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
         record = {"stage": "reinforced", "model": str(model), "targets": len(targets), "recipe": asdict(recipe),
                 "curve": curve}  # fmt: skip
         save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, folder, record)
     trainer.accelerator.wait_for_everyone()
-    return Taught(folder, curve)
+    return TrainingResult(folder, curve)
 
 
-def _trainer(student: Student, stage: PlayedOn, place: Path, recipe: ReinforcedRecipe) -> Any:
+def _make_reinforced_trainer(student: Student, setup: EpisodeSetup, folder: Path, recipe: ReinforcedRecipe) -> Any:
     os.environ.setdefault(
         "TRL_EXPERIMENTAL_SILENCE", "1"
     )  # that environments are new is known, and pinned by the extra
@@ -116,31 +116,31 @@ def _trainer(student: Student, stage: PlayedOn, place: Path, recipe: ReinforcedR
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer
     except ImportError as error:
-        raise WrongUse(NEEDED) from error
-    functions, weights = rewards(recipe.reward)
+        raise UsageError(MISSING_PACKAGES) from error
+    functions, weights = make_reward_functions(recipe.reward)
     bf16 = recipe.bf16 if recipe.bf16 is not None else torch.cuda.is_available()
     settings = GRPOConfig(
-        output_dir=str(place / "training"), max_steps=recipe.steps, learning_rate=recipe.lr,
+        output_dir=str(folder / "training"), max_steps=recipe.steps, learning_rate=recipe.lr,
         per_device_train_batch_size=recipe.rollouts * recipe.targets, num_generations=recipe.rollouts,
         gradient_accumulation_steps=1, beta=recipe.beta, temperature=recipe.temperature,
         max_completion_length=recipe.max_tokens, max_tool_calling_iterations=recipe.max_turns + 2,
         reward_weights=weights, logging_steps=1, save_strategy="no", report_to="none", seed=recipe.seed, bf16=bf16,
         gradient_checkpointing=torch.cuda.is_available(), lr_scheduler_type="constant_with_warmup", warmup_steps=recipe.warm_up,
-        generation_kwargs={"suppress_tokens": student.unsaid} if student.unsaid else None,
+        generation_kwargs={"suppress_tokens": student.suppressed_tokens} if student.suppressed_tokens else None,
         remove_unused_columns=False, disable_tqdm=True, logging_nan_inf_filter=False,
         use_vllm=recipe.vllm, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
     trainer = GRPOTrainer(
-        model=student.model, args=settings, train_dataset=Dataset.from_list(stage.rows()),
-        processing_class=student.processor, reward_funcs=functions, peft_config=recipe.adapters.config(),
-        callbacks=within(recipe.minutes),
-        environment_factory=lambda: PromptingEnvironment(stage),
+        model=student.model, args=settings, train_dataset=Dataset.from_list(setup.to_rows()),
+        processing_class=student.processor, reward_funcs=functions, peft_config=recipe.adapters.to_peft_config(),
+        callbacks=make_time_limit(recipe.minutes),
+        environment_factory=lambda: PromptingEnvironment(setup),
     )  # fmt: skip
-    offer(trainer)
+    set_tool_schemas(trainer)
     return trainer
 
 
-def offer(trainer: Any) -> None:
+def set_tool_schemas(trainer: Any) -> None:
     """Tell the model of the tools as at work and in stage one: by m3b's own schemas, not by those that TRL reads from the
     environment's methods.
 
@@ -149,5 +149,5 @@ def offer(trainer: Any) -> None:
     """
     env_tools = getattr(trainer, "_env_tools", None)
     if not isinstance(env_tools, dict) or list(env_tools) != [None]:
-        raise WrongUse("This version of TRL keeps the tools of environments elsewhere. Install trl 1.16.")
-    trainer._env_tools = {None: [tool_json(tool) for tool in specs()]}
+        raise UsageError("This version of TRL keeps the tools of environments elsewhere. Install trl 1.16.")
+    trainer._env_tools = {None: [tool_to_chat(tool) for tool in get_tool_specs()]}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.episode import Episode
 from m3b.interactive.segmenter import Mask
-from m3b.interactive.targets import overlap
+from m3b.interactive.targets import compute_overlap
 
 
 @dataclass(frozen=True)
-class Played:
+class EpisodeOutcome:
     """An episode as far as its reward needs it.
 
     Args:
@@ -34,20 +34,20 @@ class Played:
     faults: int = 0
 
     @classmethod
-    def of(cls, episode: Episode, truth: Mask, *, stopped: bool, faults: int = 0) -> Played:
+    def from_episode(cls, episode: Episode, truth: Mask, *, stopped: bool, faults: int = 0) -> EpisodeOutcome:
         """What an episode came to.
 
         Args:
             truth: (H, W) bool, not empty.
         """
-        overlaps = [overlap(turn.mask, truth) for turn in episode.turns if turn.prompt is not None]
-        best_turn = None if episode.absent else episode.best
-        delivered = (0.0, 0.0) if best_turn is None else overlap(best_turn.mask, truth)
+        overlaps = [compute_overlap(turn.mask, truth) for turn in episode.turns if turn.prompt is not None]
+        best_turn = None if episode.is_absent else episode.best
+        delivered = (0.0, 0.0) if best_turn is None else compute_overlap(best_turn.mask, truth)
         return cls(tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps), delivered, stopped, faults)
 
 
 @dataclass(frozen=True)
-class Scored:
+class RewardBreakdown:
     """A reward and what it is made of; each part is before its weight in the sum.
 
     Args:
@@ -70,7 +70,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Reward:
+class RewardWeights:
     """The weights. Those of gain, overshoot and turns count in episodes of several masks only.
 
     Args:
@@ -99,25 +99,25 @@ class Reward:
         for weight_field in fields(self):
             weight = getattr(self, weight_field.name)
             if not math.isfinite(weight) or weight < 0:
-                raise WrongUse(f"The reward's weight {weight_field.name} is {weight}; a number from 0 on is needed.")
+                raise UsageError(f"The reward's weight {weight_field.name} is {weight}; a number from 0 on is needed.")
         if not self.form + self.result > 0 or not self.dice + self.iou > 0:
-            raise WrongUse("The reward would always be 0: give form or result, and dice or iou, a weight above 0.")
+            raise UsageError("The reward would always be 0: give form or result, and dice or iou, a weight above 0.")
 
-    def score(self, played: Played) -> Scored:
+    def score(self, outcome: EpisodeOutcome) -> RewardBreakdown:
         """The reward of an episode: at most `form + result` where dice + iou is 1."""
-        form = self.form_of(played)
-        quality = self.dice * played.delivered[0] + self.iou * played.delivered[1]
-        turns = len(played.iou)
-        gain = sum(max(0.0, later - earlier) for earlier, later in zip(played.iou, played.iou[1:], strict=False))
-        overshoot = max(0.0, max(played.iou, default=0.0) - played.delivered[1])
+        form = self.compute_form(outcome)
+        quality = self.dice * outcome.delivered[0] + self.iou * outcome.delivered[1]
+        turns = len(outcome.iou)
+        gain = sum(max(0.0, later - earlier) for earlier, later in zip(outcome.iou, outcome.iou[1:], strict=False))
+        overshoot = max(0.0, max(outcome.iou, default=0.0) - outcome.delivered[1])
         weighted_quality = quality
         if turns > 1:
             weighted_quality += self.gain * gain - self.overshoot * overshoot - self.turn * turns
         result = min(max(weighted_quality, 0.0), 1.0)
-        total = self.form * form + self.result * result - self.fault * played.faults
-        return Scored(form, quality, gain, overshoot, turns, result, total)
+        total = self.form * form + self.result * result - self.fault * outcome.faults
+        return RewardBreakdown(form, quality, gain, overshoot, turns, result, total)
 
     @staticmethod
-    def form_of(played: Played) -> float:
+    def compute_form(outcome: EpisodeOutcome) -> float:
         """1 for an episode that prompts and whose last call is a stop, 0.5 for one of the two, 0 for neither."""
-        return 0.5 * bool(played.iou) + 0.5 * played.stopped
+        return 0.5 * bool(outcome.iou) + 0.5 * outcome.stopped

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 from m3b.teaching.chats import ChatRecord
-from m3b.teaching.collating import Collator, row
-from m3b.teaching.students import NEEDED, Adapters, Student, new_folder, open_student, save_student
-from m3b.teaching.watching import finite, within
+from m3b.teaching.collating import Collator, to_row
+from m3b.teaching.students import MISSING_PACKAGES, LoraSettings, Student, make_new_folder, open_student, save_student
+from m3b.teaching.watching import check_finite, make_time_limit
 
-Tell = Callable[[str], None]
+OnMessage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class SupervisedRecipe:
     minutes: float | None = None
     seed: int = 0
     bf16: bool | None = None
-    adapters: Adapters = field(default_factory=Adapters)
+    adapters: LoraSettings = field(default_factory=LoraSettings)
 
     def __post_init__(self) -> None:
         if not self.epochs > 0 or self.steps < 0:
-            raise WrongUse("epochs must be above 0 and steps at least 0.")
+            raise UsageError("epochs must be above 0 and steps at least 0.")
         if self.batch < 1 or self.accumulate < 1 or not self.lr > 0:
-            raise WrongUse("batch and accumulate must be at least 1, and lr above 0.")
+            raise UsageError("batch and accumulate must be at least 1, and lr above 0.")
 
 
 @dataclass(frozen=True)
-class Taught:
+class TrainingResult:
     """What a stage left.
 
     Args:
@@ -72,8 +72,8 @@ def teach_supervised(
     recipe: SupervisedRecipe | None = None,
     *,
     validation: Sequence[ChatRecord] = (),
-    tell: Tell = lambda text: None,
-) -> Taught:
+    on_message: OnMessage = lambda text: None,
+) -> TrainingResult:
     """Train a model on conversations and write it as a folder of its own.
 
     Several GPUs: `accelerate launch -m m3b teach supervised ...`.
@@ -89,26 +89,26 @@ def teach_supervised(
     recipe = recipe or SupervisedRecipe()
     if not chats:
         raise DataError("There is no conversation to train on.")
-    folder = new_folder(out)
+    folder = make_new_folder(out)
     student = open_student(model, images=any(chat.images for chat in chats))
-    trainer = _trainer(student, chats, validation, folder, recipe)
-    tell(f"{len(chats)} conversations; {_trainable(trainer.model)}")
+    trainer = _make_supervised_trainer(student, chats, validation, folder, recipe)
+    on_message(f"{len(chats)} conversations; {describe_trainable(trainer.model)}")
     trainer.train()
-    curve = tuple(_numbers(entry) for entry in trainer.state.log_history)
-    finite(curve, recipe.lr)
+    curve = tuple(select_numbers(entry) for entry in trainer.state.log_history)
+    check_finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
         record = {"stage": "supervised", "model": str(model), "conversations": len(chats), "recipe": asdict(recipe),
                 "curve": curve}  # fmt: skip
         save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, folder, record)
     trainer.accelerator.wait_for_everyone()
-    return Taught(folder, curve)
+    return TrainingResult(folder, curve)
 
 
-def _trainer(
+def _make_supervised_trainer(
     student: Student,
     chats: Sequence[ChatRecord],
     validation: Sequence[ChatRecord],
-    place: Path,
+    folder: Path,
     recipe: SupervisedRecipe,
 ) -> Any:
     try:
@@ -116,10 +116,10 @@ def _trainer(
         from datasets import Dataset
         from trl import SFTConfig, SFTTrainer
     except ImportError as error:
-        raise WrongUse(NEEDED) from error
+        raise UsageError(MISSING_PACKAGES) from error
     bf16 = recipe.bf16 if recipe.bf16 is not None else torch.cuda.is_available()
     settings = SFTConfig(
-        output_dir=str(place / "training"), num_train_epochs=recipe.epochs, max_steps=recipe.steps or -1,
+        output_dir=str(folder / "training"), num_train_epochs=recipe.epochs, max_steps=recipe.steps or -1,
         per_device_train_batch_size=recipe.batch, per_device_eval_batch_size=recipe.batch,
         gradient_accumulation_steps=recipe.accumulate, learning_rate=recipe.lr, warmup_steps=recipe.warm_up,
         weight_decay=recipe.weight_decay, lr_scheduler_type="cosine", logging_steps=1, save_strategy="no",
@@ -128,24 +128,24 @@ def _trainer(
         disable_tqdm=True, logging_nan_inf_filter=False,
         dataset_kwargs={"skip_prepare_dataset": True}, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
-    data = Dataset.from_list([row(chat) for chat in chats])
-    validation_data = Dataset.from_list([row(chat) for chat in validation]) if validation else None
-    if not student.sees:
+    data = Dataset.from_list([to_row(chat) for chat in chats])
+    validation_data = Dataset.from_list([to_row(chat) for chat in validation]) if validation else None
+    if not student.takes_images:
         data, validation_data = (
             dataset.remove_columns("images") if dataset is not None else None for dataset in (data, validation_data)
         )
     return SFTTrainer(
         model=student.model, args=settings, train_dataset=data, eval_dataset=validation_data, processing_class=student.processor,
-        data_collator=Collator(student, recipe.max_length), peft_config=recipe.adapters.config(),
-        callbacks=within(recipe.minutes),
+        data_collator=Collator(student, recipe.max_length), peft_config=recipe.adapters.to_peft_config(),
+        callbacks=make_time_limit(recipe.minutes),
     )  # fmt: skip
 
 
-def _trainable(model: Any) -> str:
+def describe_trainable(model: Any) -> str:
     parts = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     trained_count = sum(size for size, is_trained in parts if is_trained)
     return f"{trained_count:,} of {sum(size for size, _ in parts):,} parameters are trained"
 
 
-def _numbers(entry: dict[str, Any]) -> dict[str, float]:
+def select_numbers(entry: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in entry.items() if isinstance(value, int | float)}

@@ -19,25 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from m3b.errors import DataError, WrongUse
+from m3b.errors import DataError, UsageError
 from m3b.interactive.segmenter import Segmenter
 from m3b.interactive.targets import Target
-from m3b.jsonlines import cut_torn, objects
-from m3b.teaching.chats import ChatRecord, messages_json, tool_json
-from m3b.teaching.experts import Demonstration, Expert, Way, demonstrate, specs
-from m3b.teaching.reward import Reward
-from m3b.teaching.summaries import sheet, summed
-from m3b.writing import replace_text
+from m3b.jsonlines import iter_objects, truncate_torn_line
+from m3b.teaching.chats import ChatRecord, messages_to_chat, tool_to_chat
+from m3b.teaching.experts import Demonstration, Expert, PromptMode, demonstrate, get_tool_specs
+from m3b.teaching.reward import RewardWeights
+from m3b.teaching.summaries import make_contact_sheet, summarize_progress
+from m3b.writing import write_text_atomically
 
-TRAIN, VALIDATION, PROGRESS, SETTINGS, SUMMARY = (
+TRAIN_FILE, VALIDATION_FILE, PROGRESS_FILE, SETTINGS_FILE, SUMMARY_FILE = (
     "train.jsonl", "validation.jsonl", "progress.jsonl", "settings.json", "summary.json",
 )  # fmt: skip
-SHOWN = 10
-KEPT = "kept"
+MAX_PICTURES = 10
+KEPT_OUTCOME = "kept"
 
 
 @dataclass(frozen=True)
-class Made:
+class TrajectoryResult:
     """What `make` left.
 
     Args:
@@ -48,7 +48,7 @@ class Made:
     summary: dict[str, Any]
 
 
-class Collection:
+class TrajectoryFolder:
     """The folder of trajectories that are being made.
 
     Args:
@@ -61,62 +61,62 @@ class Collection:
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder = folder
-        file = folder / SETTINGS
+        file = folder / SETTINGS_FILE
         settings = json.loads(json.dumps(settings))
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not file.is_file())):
-                raise WrongUse(f"{folder} holds something else than trajectories. Name a new folder.")
+                raise UsageError(f"{folder} holds something else than trajectories. Name a new folder.")
             (folder / "images").mkdir(parents=True, exist_ok=True)
             os.chmod(folder, 0o700)  # pictures of patients
         except OSError as error:
-            raise WrongUse(f"The folder {folder} cannot be made: {error}.") from error
+            raise UsageError(f"The folder {folder} cannot be made: {error}.") from error
         if file.is_file():
-            differences = _differing(file, settings)
+            differences = _list_differences(file, settings)
             if differences:
-                raise WrongUse(
+                raise UsageError(
                     f"The trajectories in {folder} were begun with other settings ({'; '.join(differences)}). Use the same "
                     "ones to go on, or name a new folder."
                 )
         else:
-            replace_text(file, json.dumps(settings, indent=1))
-        for name in (TRAIN, VALIDATION, PROGRESS):
+            write_text_atomically(file, json.dumps(settings, indent=1))
+        for name in (TRAIN_FILE, VALIDATION_FILE, PROGRESS_FILE):
             if (folder / name).is_file():
-                cut_torn(folder / name)
-        lines = list(objects(folder / PROGRESS))
-        self.cases = frozenset(str(line["case"]) for line in lines if line.get("finished"))
+                truncate_torn_line(folder / name)
+        lines = list(iter_objects(folder / PROGRESS_FILE))
+        self.done_cases = frozenset(str(line["case"]) for line in lines if line.get("finished"))
         """Cases that are done with: they are not opened again."""
-        self.done = {str(line["id"]) for line in lines if "id" in line}
-        for name in (TRAIN, VALIDATION):
-            self.done |= {str(line["id"]) for line in objects(folder / name)}
+        self.done_ids = {str(line["id"]) for line in lines if "id" in line}
+        for name in (TRAIN_FILE, VALIDATION_FILE):
+            self.done_ids |= {str(line["id"]) for line in iter_objects(folder / name)}
 
     def write(self, chat: ChatRecord, images: tuple[bytes, ...], validation: bool) -> None:
         """Write a trajectory down, its pictures first."""
         for file, content in zip(chat.images, images, strict=True):
             file.write_bytes(content)
-        self._append(VALIDATION if validation else TRAIN, chat.line(self.folder))
+        self._append(VALIDATION_FILE if validation else TRAIN_FILE, chat.to_line(self.folder))
 
-    def note(self, **facts: Any) -> None:
+    def record_progress(self, **facts: Any) -> None:
         """Write down what became of a target, or that a case is finished."""
-        self._append(PROGRESS, json.dumps(facts, ensure_ascii=False) + "\n")
+        self._append(PROGRESS_FILE, json.dumps(facts, ensure_ascii=False) + "\n")
 
     def _append(self, name: str, line: str) -> None:
         try:
             with (self.folder / name).open("a", encoding="utf-8") as stream:
                 stream.write(line)
         except OSError as error:
-            raise WrongUse(f"{self.folder / name} cannot be written: {error.strerror}.") from error
+            raise UsageError(f"{self.folder / name} cannot be written: {error.strerror}.") from error
 
 
-def make(
+def make_trajectories(
     targets: Iterable[Target],
     segmenter: Segmenter,
-    collection: Collection,
+    collection: TrajectoryFolder,
     expert: Expert,
     *,
-    reward: Reward | None = None,
+    reward: RewardWeights | None = None,
     held_out: float = 0.1,
-    tick: Callable[[int, int], None] = lambda kept, tried: None,
-) -> Made:
+    on_progress: Callable[[int, int], None] = lambda kept, tried: None,
+) -> TrajectoryResult:
     """Let the expert prompt every target that is not done yet, in each of its ways.
 
     Args:
@@ -129,42 +129,46 @@ def make(
         DataError: there was no target, or nothing could be kept; the message says why.
     """
     if not 0 <= held_out < 1:
-        raise WrongUse(f"held_out is {held_out}; a share from 0 to below 1 is needed.")
-    reward, case, kept_count, tried_count = reward or Reward(), None, 0, 0
+        raise UsageError(f"held_out is {held_out}; a share from 0 to below 1 is needed.")
+    reward, case, kept_count, tried_count = reward or RewardWeights(), None, 0, 0
     for target in targets:
         if case is not None and target.case != case:
-            collection.note(case=case, finished=True)
+            collection.record_progress(case=case, finished=True)
         case = target.case
         for mode in expert.ways:
-            trajectory_id = _name(target, mode)
-            if trajectory_id in collection.done:
+            trajectory_id = _make_id(target, mode)
+            if trajectory_id in collection.done_ids:
                 continue
-            rng = np.random.default_rng(_number(f"{expert.seed}/{trajectory_id}"))
+            rng = np.random.default_rng(_hash_to_int(f"{expert.seed}/{trajectory_id}"))
             demonstration = demonstrate(target, segmenter, expert, mode, rng, reward)
             if not demonstration.reason:
-                _keep(collection, target, mode, demonstration, _share(target.patient) < held_out)
-            collection.note(id=trajectory_id, case=target.case, target=target.name, way=mode, outcome=demonstration.reason or KEPT,
+                _write_trajectory(collection, target, mode, demonstration, _hash_to_share(target.patient) < held_out)
+            collection.record_progress(id=trajectory_id, case=target.case, target=target.name, way=mode,
+            outcome=demonstration.reason or KEPT_OUTCOME,
                             iou=[round(value, 4) for value in demonstration.iou])  # fmt: skip
-            collection.done.add(trajectory_id)
+            collection.done_ids.add(trajectory_id)
             kept_count, tried_count = kept_count + (not demonstration.reason), tried_count + 1
-            tick(kept_count, tried_count)
+            on_progress(kept_count, tried_count)
     if case is not None:
-        collection.note(case=case, finished=True)
-    return finish(collection)
+        collection.record_progress(case=case, finished=True)
+    return finish_trajectories(collection)
 
 
-def finish(collection: Collection) -> Made:
+def finish_trajectories(collection: TrajectoryFolder) -> TrajectoryResult:
     """Sum up what there is and draw ten of the trajectories.
 
     Raises:
         DataError: nothing was kept.
     """
     folder = collection.folder
-    lines = [line for line in objects(folder / PROGRESS) if "id" in line]
-    lines_by_file = {name: list(objects(folder / name)) for name in (TRAIN, VALIDATION)}
-    summary = summed(lines, KEPT) | {"train": len(lines_by_file[TRAIN]), "validation": len(lines_by_file[VALIDATION])}
-    replace_text(folder / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False))
-    if not lines_by_file[TRAIN] and not lines_by_file[VALIDATION]:
+    lines = [line for line in iter_objects(folder / PROGRESS_FILE) if "id" in line]
+    lines_by_file = {name: list(iter_objects(folder / name)) for name in (TRAIN_FILE, VALIDATION_FILE)}
+    summary = summarize_progress(lines, KEPT_OUTCOME) | {
+        "train": len(lines_by_file[TRAIN_FILE]),
+        "validation": len(lines_by_file[VALIDATION_FILE]),
+    }
+    write_text_atomically(folder / SUMMARY_FILE, json.dumps(summary, indent=1, ensure_ascii=False))
+    if not lines_by_file[TRAIN_FILE] and not lines_by_file[VALIDATION_FILE]:
         reasons = "; ".join(f"{reason} ({count})" for reason, count in summary["left_out"].items())
         raise DataError(
             f"No trajectory was kept: {reasons or 'there is no target'}. Lower min_iou or min_gain, or use a segmenter "
@@ -172,11 +176,11 @@ def finish(collection: Collection) -> Made:
         )
     (folder / "pictures").mkdir(exist_ok=True)
     ordered_lines = sorted(
-        (line for lines in lines_by_file.values() for line in lines), key=lambda line: _number(str(line["id"]))
+        (line for lines in lines_by_file.values() for line in lines), key=lambda line: _hash_to_int(str(line["id"]))
     )
-    for number, line in enumerate(ordered_lines[:SHOWN], 1):
-        sheet([folder / name for name in line["images"]]).save(folder / "pictures" / f"{number:02d}.png")
-    return Made(folder, summary)
+    for number, line in enumerate(ordered_lines[:MAX_PICTURES], 1):
+        make_contact_sheet([folder / name for name in line["images"]]).save(folder / "pictures" / f"{number:02d}.png")
+    return TrajectoryResult(folder, summary)
 
 
 def settings_of(index: str | Path, segmenter: str, expert: Expert, held_out: float) -> dict[str, Any]:
@@ -184,37 +188,46 @@ def settings_of(index: str | Path, segmenter: str, expert: Expert, held_out: flo
     return {"index": str(index), "segmenter": segmenter, "held_out": held_out, "expert": asdict(expert)}
 
 
-def _keep(collection: Collection, target: Target, way: Way, found: Demonstration, validation: bool) -> None:
-    trajectory_id = _name(target, way)
+def _write_trajectory(
+    collection: TrajectoryFolder, target: Target, mode: PromptMode, demonstration: Demonstration, validation: bool
+) -> None:
+    trajectory_id = _make_id(target, mode)
     stem = hashlib.sha256(trajectory_id.encode()).hexdigest()[:16]
-    pictures = [picture.data for message in found.messages for picture in message.images]
+    pictures = [picture.data for message in demonstration.messages for picture in message.images]
     files = tuple(collection.folder / "images" / f"{stem}_{number}.png" for number in range(len(pictures)))
     facts = {"case": target.case, "patient": target.patient, "target": target.name, "slice": target.slice_index,
-             "way": way, "iou": [round(value, 4) for value in found.iou]}  # fmt: skip
-    tools = tuple(tool_json(tool) for tool in specs())
-    chat = ChatRecord(trajectory_id, messages_json(found.messages), tools, files, round(found.scored.total, 6), facts)
+             "way": mode, "iou": [round(value, 4) for value in demonstration.iou]}  # fmt: skip
+    tools = tuple(tool_to_chat(tool) for tool in get_tool_specs())
+    chat = ChatRecord(
+        trajectory_id,
+        messages_to_chat(demonstration.messages),
+        tools,
+        files,
+        round(demonstration.score.total, 6),
+        facts,
+    )
     collection.write(chat, tuple(pictures), validation)
 
 
-def _name(target: Target, way: Way) -> str:
+def _make_id(target: Target, mode: PromptMode) -> str:
     slice_text = "" if target.slice_index is None else f"#{target.slice_index}"
-    return f"{target.case}{slice_text}/{target.name}/{way}"
+    return f"{target.case}{slice_text}/{target.name}/{mode}"
 
 
-def _number(text: str) -> int:
+def _hash_to_int(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def _share(patient: str) -> float:
-    return _number(f"patient/{patient}") / 2**64
+def _hash_to_share(patient: str) -> float:
+    return _hash_to_int(f"patient/{patient}") / 2**64
 
 
-def _differing(file: Path, settings: dict[str, Any]) -> list[str]:
+def _list_differences(file: Path, settings: dict[str, Any]) -> list[str]:
     try:
         previous = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise WrongUse(f"{file} cannot be read: {error}.") from error
-    flat = [_flat(previous), _flat(settings)]
+        raise UsageError(f"{file} cannot be read: {error}.") from error
+    flat = [_flatten(previous), _flatten(settings)]
     return [
         f"{name} was {flat[0].get(name)}, is {flat[1].get(name)}"
         for name in sorted(flat[0].keys() | flat[1].keys())
@@ -222,7 +235,7 @@ def _differing(file: Path, settings: dict[str, Any]) -> list[str]:
     ]
 
 
-def _flat(settings: Any, above: str = "") -> dict[str, Any]:
+def _flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(settings, dict):
-        return {above: settings}
-    return {name: value for key, inner in settings.items() for name, value in _flat(inner, str(key)).items()}
+        return {prefix: settings}
+    return {name: value for key, inner in settings.items() for name, value in _flatten(inner, str(key)).items()}

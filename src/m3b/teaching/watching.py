@@ -9,7 +9,7 @@ from typing import Any
 from m3b.errors import DataError
 
 
-def within(minutes: float | None) -> list[Any]:
+def make_time_limit(minutes: float | None) -> list[Any]:
     """What ends a training after so many minutes, for the trainer's list of callbacks; nothing for None."""
     if minutes is None:
         return []
@@ -26,7 +26,7 @@ def within(minutes: float | None) -> list[Any]:
     return [_TimeLimit()]
 
 
-def finite(curve: Sequence[Mapping[str, float]], lr: float) -> None:
+def check_finite(curve: Sequence[Mapping[str, float]], lr: float) -> None:
     """Raises where a training has diverged.
 
     Raises:

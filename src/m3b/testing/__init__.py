@@ -6,39 +6,39 @@
 - `m3b.testing.conformance` holds a provider to what every provider of m3b does.
 """
 
-from m3b.llm.recording import Departed, Recorder, Replay
+from m3b.llm.recording import RecordingLLM, RecordingMismatch, ReplayLLM
 
 from .scripted import (
-    Scripted,
+    ScriptedModel,
     ScriptExhausted,
-    both,
-    broken_json,
     call,
-    cut,
-    fault,
-    nonsense,
-    overflow,
-    refusal,
+    combine_calls,
+    llm_error,
+    malformed_call,
+    nonsense_reply,
+    overflow_error,
+    refusal_reply,
     say,
-    transient,
+    transient_error,
+    truncated_reply,
     unknown_tool,
 )
 
 __all__ = [
-    "Departed",
-    "Recorder",
-    "Replay",
+    "RecordingMismatch",
+    "RecordingLLM",
+    "ReplayLLM",
     "ScriptExhausted",
-    "Scripted",
-    "both",
-    "broken_json",
+    "ScriptedModel",
+    "combine_calls",
+    "malformed_call",
     "call",
-    "cut",
-    "fault",
-    "nonsense",
-    "overflow",
-    "refusal",
+    "truncated_reply",
+    "llm_error",
+    "nonsense_reply",
+    "overflow_error",
+    "refusal_reply",
     "say",
-    "transient",
+    "transient_error",
     "unknown_tool",
 ]

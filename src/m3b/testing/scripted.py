@@ -9,9 +9,9 @@ from typing import Any
 
 from m3b.errors import ContextOverflow, LLMError, Transient
 from m3b.llm import tokens
-from m3b.llm.base import Cancelled, Facts, OnWait
+from m3b.llm.base import IsCancelled, ModelFacts, OnWait
 from m3b.llm.calls import parse_arguments
-from m3b.llm.conversation import check
+from m3b.llm.conversation import validate_conversation
 from m3b.llm.retry import Retry
 from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
@@ -25,7 +25,7 @@ class ScriptExhausted(AssertionError):
     """The agent asked once more than the test wrote answers for."""
 
 
-class Scripted:
+class ScriptedModel:
     """Answers with `steps`, one after the other.
 
     Args:
@@ -45,26 +45,26 @@ class Scripted:
         steps: Iterable[Step] = (),
         *,
         name: str = "scripted",
-        facts: Facts | None = None,
+        facts: ModelFacts | None = None,
         repeat: bool = False,
         strict: bool = True,
         enforce_window: bool = False,
     ) -> None:
         self.name = name
-        self.facts = facts or Facts(price_in=0.0, price_out=0.0)
-        self.seen: list[tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = []
+        self.facts = facts or ModelFacts(price_in=0.0, price_out=0.0)
+        self.requests: list[tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = []
         self.waits: list[tuple[str, float]] = []
         self._steps = list(steps)
-        self._given = 0
+        self._played_steps = 0
         self._repeat = repeat
         self._strict = strict
         self._enforce_window = enforce_window
         self._retry = Retry(sleep=lambda seconds: None, random=lambda: 1.0)
 
     @property
-    def left(self) -> int:
+    def remaining_steps(self) -> int:
         """How many steps are still to come."""
-        return len(self._steps) - self._given
+        return len(self._steps) - self._played_steps
 
     def ask(
         self,
@@ -72,7 +72,7 @@ class Scripted:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Reply:
         """The next step, as a reply with estimated usage where the step gives none.
 
@@ -86,40 +86,41 @@ class Scripted:
             if on_wait is not None:
                 on_wait(reason, seconds)
 
-        self.seen.append((tuple(messages), tuple(tools)))
-        self._refuse(messages, tools)
-        reply = self._retry.run(lambda: self._answer(messages, tools), wait, cancelled)
+        self.requests.append((tuple(messages), tuple(tools)))
+        self._check_request(messages, tools)
+        reply = self._retry.run(lambda: self._play_step(messages, tools), wait, cancelled)
         if reply.usage == Usage():
-            sent = tokens.of_request(messages, tools)
-            reply = replace(reply, usage=self.facts.usage(sent, 0, tokens.of_reply(reply)))
+            sent = tokens.estimate_request_tokens(messages, tools)
+            reply = replace(reply, usage=self.facts.compute_usage(sent, 0, tokens.estimate_reply_tokens(reply)))
         return replace(reply, model=reply.model or self.name)
 
-    def _refuse(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+    def _check_request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         if self._strict:
-            check(messages)
-        sent = tokens.of_request(messages, tools)
+            validate_conversation(messages)
+        sent = tokens.estimate_request_tokens(messages, tools)
         if self._enforce_window and sent + self.facts.max_output > self.facts.window:
             raise ContextOverflow(
                 f"About {sent} tokens of input and {self.facts.max_output} of output do not fit the window of"
                 f" {self.facts.window}. Shorten the conversation."
             )
 
-    def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
-        if self.left <= 0 and not (self._repeat and self._steps):
+    def _play_step(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+        if self.remaining_steps <= 0 and not (self._repeat and self._steps):
             last = messages[-1] if messages else Message("user")
             raise ScriptExhausted(
-                f"{self.name}: the script's {len(self._steps)} steps are used up, and request {len(self.seen)} came."
+                f"{self.name}: the script's {len(self._steps)} steps are used up, and request {len(self.requests)} came."
                 f" Its last message is from {last.role!r}: {last.text[:300]!r}. Add a step, or repeat=True."
             )
-        step: Any = self._steps[min(self._given, len(self._steps) - 1)]
-        self._given += 1
+        step: Any = self._steps[min(self._played_steps, len(self._steps) - 1)]
+        self._played_steps += 1
         if callable(step) and not isinstance(step, BaseException):
             step = step(messages, tools)
         if isinstance(step, BaseException):
             raise step
-        reply = as_reply(step, f"step {self._given} of {self.name}")
+        reply = as_reply(step, f"step {self._played_steps} of {self.name}")
         calls = tuple(
-            replace(call, id=call.id or f"call_{self._given}_{place}") for place, call in enumerate(reply.calls, 1)
+            replace(call, id=call.id or f"call_{self._played_steps}_{place}")
+            for place, call in enumerate(reply.calls, 1)
         )
         return replace(reply, calls=calls, stop="tools" if calls and reply.stop == "end" else reply.stop)
 
@@ -137,13 +138,13 @@ def call(name: str, /, **arguments: Any) -> Reply:
     return Reply(calls=(ToolCall("", name, arguments),), stop="tools")
 
 
-def both(*replies: Reply, text: str = "") -> Reply:
+def combine_calls(*replies: Reply, text: str = "") -> Reply:
     """Several `call(...)` in one turn, with text before them."""
     calls = tuple(tool_call for reply in replies for tool_call in reply.calls)
     return Reply(text or " ".join(reply.text for reply in replies if reply.text), calls, stop="tools")
 
 
-def nonsense() -> Reply:
+def nonsense_reply() -> Reply:
     """Text that is no answer to anything."""
     return Reply("Colourless green tensors sleep furiously. </tool> {{ ]] \x00\ufffd")
 
@@ -153,38 +154,38 @@ def unknown_tool(name: str = "launch_rocket") -> Reply:
     return call(name, target="moon")
 
 
-def broken_json(tool: str, raw: str = '{"path": "train.py", "text": "import to') -> Reply:
+def malformed_call(tool: str, raw: str = '{"path": "train.py", "text": "import to') -> Reply:
     """A call whose arguments were cut in the middle, as the parser of a provider reports it."""
     arguments, error = parse_arguments(raw)
     return Reply(calls=(ToolCall("", tool, arguments, error),), stop="tools")
 
 
-def cut(text: str = "I will now write the file that") -> Reply:
+def truncated_reply(text: str = "I will now write the file that") -> Reply:
     """A reply that ended because its output limit was reached."""
     return Reply(text, stop="length")
 
 
-def refusal(text: str = "I cannot help with that.") -> Reply:
+def refusal_reply(text: str = "I cannot help with that.") -> Reply:
     """A reply that declines."""
     return Reply(text, stop="refusal")
 
 
-def transient(retry_after: float | None = None, message: str = "429 from a scripted provider.") -> Transient:
+def transient_error(retry_after: float | None = None, message: str = "429 from a scripted provider.") -> Transient:
     """Trouble that passes with the next step."""
     return Transient(message, retry_after)
 
 
-def overflow() -> ContextOverflow:
+def overflow_error() -> ContextOverflow:
     """The provider's refusal of a conversation that is too long."""
     return ContextOverflow("A scripted provider found the conversation too long. Shorten it.")
 
 
-def fault(error: type[LLMError] = LLMError, message: str = "A scripted provider failed.") -> LLMError:
+def llm_error(error: type[LLMError] = LLMError, message: str = "A scripted provider failed.") -> LLMError:
     """Any other failure."""
     return error(message)
 
 
-def dumps(reply: Reply) -> str:
+def dump_reply(reply: Reply) -> str:
     """A reply as one line of JSON, for scripts kept in files; `as_reply(json.loads(line), "")` reads it back."""
     calls = [
         {"id": tool_call.id, "name": tool_call.name, "arguments": tool_call.arguments} for tool_call in reply.calls

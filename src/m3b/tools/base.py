@@ -17,17 +17,17 @@ from m3b.messages import ToolCall, ToolSpec
 from m3b.reader import Reader
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tools import schema
-from m3b.tools.context import Context, ToolResult
+from m3b.tools.context import ToolContext, ToolResult
 from m3b.tools.edit import edit_files
 from m3b.tools.files import copy_files, list_files, write_files
-from m3b.tools.jobs import Jobs, ScriptJob
-from m3b.tools.logs import RESULTS, Logs
+from m3b.tools.jobs import JobManager, ScriptJob
+from m3b.tools.logs import RESULT_LOGS, LogStore
 from m3b.tools.looking import preview_dirs, preview_files, read_files
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
 from m3b.tools.script import run_script
 from m3b.tools.text import clip
-from m3b.untrusted import Unsafe
+from m3b.untrusted import UnsafePathError
 
 TOOLS: dict[str, Callable[..., ToolResult]] = {
     tool.__name__: tool
@@ -47,7 +47,7 @@ TOOLS: dict[str, Callable[..., ToolResult]] = {
 REPEATABLE = frozenset(TOOLS) - {"edit_files", "run_script"}
 """Tools of which a call that was cut short can be made once more: the second time they do the same."""
 
-HAND_OVER = "the work was handed over, and nothing may run on while it is checked"
+HAND_OVER_REASON = "the work was handed over, and nothing may run on while it is checked"
 
 _SELF_LIMITING_TOOLS = ("read_files", "run_script")
 """Tools that bound their own results: one pages, the other's whole output is in a file already."""
@@ -90,25 +90,27 @@ class Toolbox:
         phi: Phi = "mask",
         approve: Callable[[str], bool] | None = None,
         on_output: Callable[[int, str], None] | None = None,
-        cancelled: Callable[[], bool] = _never,
+        is_cancelled: Callable[[], bool] = _never,
         max_result_chars: int = 8000,
         env: Mapping[str, str] | None = None,
         logs: Path | None = None,
-        own: Mapping[str, Callable[..., ToolResult]] = MappingProxyType({}),
+        user_tools: Mapping[str, Callable[..., ToolResult]] = MappingProxyType({}),
     ) -> None:
-        self.tools = {**TOOLS, **own}
-        run_logs = Logs(roots, logs)
-        jobs = Jobs(roots, sandbox, limits or Limits(), mounts_read, env or {}, run_logs)
+        self.tools = {**TOOLS, **user_tools}
+        run_logs = LogStore(roots, logs)
+        jobs = JobManager(roots, sandbox, limits or Limits(), mounts_read, env or {}, run_logs)
         visible_folders = tuple(path for path in (roots.work, *roots.read.values()) if path.exists())
-        reader = Reader(sandbox, Mounts(read=visible_folders), cancelled=cancelled)
-        self.context = Context(roots, jobs, run_logs, phi, approve, on_output, cancelled, max_result_chars, reader)
+        reader = Reader(sandbox, Mounts(read=visible_folders), is_cancelled=is_cancelled)
+        self.context = ToolContext(
+            roots, jobs, run_logs, phi, approve, on_output, is_cancelled, max_result_chars, reader
+        )
 
     @property
     def jobs(self) -> list[ScriptJob]:
         """Every script that was started, ended ones included."""
-        return self.context.jobs.all
+        return self.context.jobs.all_jobs
 
-    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+    def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """The named tools as a model is told of them: always in the same order, byte for byte the same.
 
         Raises:
@@ -117,7 +119,7 @@ class Toolbox:
         for name in names:
             if name not in self.tools:
                 raise ToolError(f"There is no tool {name!r}. Tools: {', '.join(self.tools)}.")
-        return tuple(schema.spec_of(tool) for name, tool in self.tools.items() if name in names)
+        return tuple(schema.make_tool_spec(tool) for name, tool in self.tools.items() if name in names)
 
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         """Run one call. The model's faults and the file system's come back as results that name the remedy.
@@ -133,22 +135,22 @@ class Toolbox:
 
     def _answer(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         try:
-            result = self._run(call, allowed)
+            result = self._dispatch(call, allowed)
         except _MalformedCall as error:
             return ToolResult(clip(str(error), self.context.max_result_chars), True, {"malformed": True})
         except ToolError as error:
             return ToolResult(clip(str(error), self.context.max_result_chars), is_error=True)
         except OSError as error:
-            return ToolResult(self._system(error), is_error=True)
+            return ToolResult(self._describe_os_error(error), is_error=True)
         except MemoryError:
             return ToolResult(f"{call.name}: not enough memory. Look at less at a time.", is_error=True)
-        return result if call.name in _SELF_LIMITING_TOOLS else self._bounded(result)
+        return result if call.name in _SELF_LIMITING_TOOLS else self._limit_length(result)
 
-    def remember_lost(self, lost: Mapping[int, str]) -> None:
+    def record_lost_jobs(self, continuations: Mapping[int, str]) -> None:
         """Scripts that ended with an earlier process of m3b: number -> how their work goes on; a call for one is told."""
-        self.context.jobs.lost = dict(lost)
+        self.context.jobs.lost_jobs = dict(continuations)
 
-    def stop_scripts(self) -> list[str]:
+    def stop_running_scripts(self) -> list[str]:
         """Stop every running script at a hand-over; say of each which it was. Others can be started afterwards.
 
         What is checked cannot be changed by a script while it is looked at.
@@ -156,7 +158,7 @@ class Toolbox:
         return [
             f"Job {job.number} (`{' '.join(job.command.split())[:80]}`) still ran at the hand-over and was stopped: nothing may run "
             "on while the work is checked. Start it again if you need what it makes."
-            for job in self.context.jobs.stop_running(HAND_OVER)
+            for job in self.context.jobs.stop_running(HAND_OVER_REASON)
         ]
 
     def close(self) -> None:
@@ -171,7 +173,7 @@ class Toolbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
+    def _dispatch(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         available = [name for name in self.tools if name in allowed]
         if call.name not in available:
             similar = difflib.get_close_matches(call.name, available, 1)
@@ -181,21 +183,21 @@ class Toolbox:
         if call.parse_error:
             raise _MalformedCall(
                 f"The arguments of {call.name} were not a JSON object ({call.parse_error}). "
-                f"Send the call again with {_usage(tool)}. {_format_schema(tool)}"
+                f"Send the call again with {_format_usage(tool)}. {_format_schema(tool)}"
             )
         try:
-            arguments = schema.arguments_for(tool, call.arguments)
+            arguments = schema.coerce_arguments(tool, call.arguments)
         except ToolError as error:
-            raise _MalformedCall(f"{call.name}: {error} Use: {_usage(tool)}. {_format_schema(tool)}") from None
+            raise _MalformedCall(f"{call.name}: {error} Use: {_format_usage(tool)}. {_format_schema(tool)}") from None
         return tool(self.context, **arguments)
 
-    def _bounded(self, result: ToolResult) -> ToolResult:
+    def _limit_length(self, result: ToolResult) -> ToolResult:
         limit = self.context.max_result_chars
         if len(result.text) <= limit:
             return result
         logs = self.context.logs
         try:
-            result_file = logs.next(RESULTS)[1]
+            result_file = logs.next_file(RESULT_LOGS)[1]
             content = result.text.encode("utf-8", "replace")
             result_file.write_bytes(content)
             write_error = logs.publish(result_file, content)
@@ -204,15 +206,15 @@ class Toolbox:
         if write_error:
             shortened = clip(result.text, limit, f"the rest could not be kept: {write_error}")
             return ToolResult(shortened, result.is_error, {**result.data, "full": ""})
-        log_name = logs.spell(result_file)
+        log_name = logs.display_name(result_file)
         data: dict[str, Any] = {**result.data, "full": log_name}
         return ToolResult(clip(result.text, limit, f"all of it is in {log_name}"), result.is_error, data)
 
-    def _system(self, error: OSError) -> str:
+    def _describe_os_error(self, error: OSError) -> str:
         """A fault of the file system, in the agent's spelling of the path."""
         name = error.filename if isinstance(error.filename, str) else ""
-        shown_path = self.context.roots.show(Path(name)) if name.startswith("/") else name
-        if isinstance(error, Unsafe):
+        shown_path = self.context.roots.display_path(Path(name)) if name.startswith("/") else name
+        if isinstance(error, UnsafePathError):
             return f"{shown_path}: {error.strerror}. Use another path."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return "The disk is full: nothing more can be written. Delete what is not needed (old checkpoints, caches)."
@@ -223,7 +225,7 @@ class Toolbox:
         return f"{shown_path + ': ' if shown_path else ''}{error.strerror or error}."
 
 
-def _usage(tool: Callable[..., ToolResult]) -> str:
+def _format_usage(tool: Callable[..., ToolResult]) -> str:
     parameters = list(inspect.signature(tool).parameters.values())[1:]
     parameter_texts = [
         p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in parameters
@@ -233,17 +235,17 @@ def _usage(tool: Callable[..., ToolResult]) -> str:
 
 def _format_schema(tool: Callable[..., ToolResult]) -> str:
     """The schema of the arguments, without the descriptions that the model has been given already."""
-    schema_json = json.dumps(_bare(schema.spec_of(tool).parameters), separators=(",", ":"))
+    schema_json = json.dumps(_strip_descriptions(schema.make_tool_spec(tool).parameters), separators=(",", ":"))
     return f"Schema of the arguments: {schema_json}"
 
 
-def _bare(part: Any) -> Any:
-    if not isinstance(part, dict):
-        return part
+def _strip_descriptions(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
     # `properties` holds names, one of which may be `description` itself.
     stripped = {
-        key: value for key, value in part.items() if key not in ("description", "additionalProperties", "default")
+        key: value for key, value in node.items() if key not in ("description", "additionalProperties", "default")
     }
     if "properties" in stripped:
-        stripped["properties"] = {name: _bare(value) for name, value in stripped["properties"].items()}
-    return stripped | ({"items": _bare(stripped["items"])} if "items" in stripped else {})
+        stripped["properties"] = {name: _strip_descriptions(value) for name, value in stripped["properties"].items()}
+    return stripped | ({"items": _strip_descriptions(stripped["items"])} if "items" in stripped else {})

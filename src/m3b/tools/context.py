@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from m3b.messages import Picture
+from m3b.messages import ImageContent
 from m3b.reader import Reader
-from m3b.tools.jobs import Jobs
-from m3b.tools.logs import Logs
+from m3b.tools.jobs import JobManager
+from m3b.tools.logs import LogStore
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
 
@@ -27,11 +27,11 @@ class ToolResult:
     text: str
     is_error: bool = False
     data: dict[str, Any] = field(default_factory=dict)
-    images: tuple[Picture, ...] = field(default=(), repr=False)
+    images: tuple[ImageContent, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
-class Looking:
+class PreviewContext:
     """What those tools need that only look: where they may go, what is masked, and how long a result may be."""
 
     roots: Roots
@@ -40,16 +40,16 @@ class Looking:
 
 
 @dataclass(frozen=True)
-class Context:
+class ToolContext:
     """The run that a tool works for: see `Toolbox` for the meaning of each."""
 
     roots: Roots
-    jobs: Jobs
-    logs: Logs
+    jobs: JobManager
+    logs: LogStore
     phi: Phi
     approve: Callable[[str], bool] | None
     on_output: Callable[[int, str], None] | None
-    cancelled: Callable[[], bool]
+    is_cancelled: Callable[[], bool]
     max_result_chars: int
     reader: Reader
     """Opens the files that tools look at."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from m3b.errors import ToolError
-from m3b.sandbox import Exit, Limits, Mounts, Process, Sandbox
-from m3b.tools.logs import JOBS, Logs
+from m3b.sandbox import ExitStatus, Limits, Mounts, Process, Sandbox
+from m3b.tools.logs import JOB_LOGS, LogStore
 from m3b.tools.paths import Roots
 
-MAX_RUNNING = 4
+MAX_RUNNING_SCRIPTS = 4
 """Scripts that may run at the same time: more only take the machine from each other."""
 
-_READ = 512 * 1024
+_MAX_READ_BYTES = 512 * 1024
 
 
 @dataclass
@@ -26,14 +26,14 @@ class ScriptJob:
     number: int
     command: str
     process: Process
-    started: float
-    exit: Exit | None = None
-    why: str = ""
-    spoke: float = field(default=0.0)
-    _size: int = -1
+    started_at: float
+    exit: ExitStatus | None = None
+    stop_reason: str = ""
+    last_output_at: float = field(default=0.0)
+    _output_stamp: int = -1
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the script still runs, as far as was last looked."""
         if self.exit is None:
             self.exit = self.process.poll()
@@ -47,27 +47,27 @@ class ScriptJob:
             stamp = status.st_size * 31 + status.st_mtime_ns
         except OSError:
             stamp = -1
-        if stamp != self._size:
-            self._size, self.spoke = stamp, time.monotonic()
-        return time.monotonic() - self.spoke
+        if stamp != self._output_stamp:
+            self._output_stamp, self.last_output_at = stamp, time.monotonic()
+        return time.monotonic() - self.last_output_at
 
-    def output(self) -> str:
+    def read_output(self) -> str:
         """What the script has printed; only head and tail when that is long."""
         try:
             with self.process.output.open("rb") as file:
                 length = file.seek(0, 2)
                 file.seek(0)
-                data = file.read(_READ)
-                if length > 2 * _READ:
-                    file.seek(length - _READ)
+                data = file.read(_MAX_READ_BYTES)
+                if length > 2 * _MAX_READ_BYTES:
+                    file.seek(length - _MAX_READ_BYTES)
                     data += b"\n[...]\n"
-                data += file.read(_READ)
+                data += file.read(_MAX_READ_BYTES)
         except OSError:
             return ""
         return data.decode("utf-8", "replace")
 
 
-class Jobs:
+class JobManager:
     """All scripts of one toolbox.
 
     Args:
@@ -86,10 +86,10 @@ class Jobs:
         limits: Limits,
         mounts_read: Sequence[Path],
         env: Mapping[str, str],
-        logs: Logs,
+        logs: LogStore,
     ) -> None:
-        self.all: list[ScriptJob] = []
-        self.lost: dict[int, str] = {}
+        self.all_jobs: list[ScriptJob] = []
+        self.lost_jobs: dict[int, str] = {}
         self._roots, self._sandbox, self._limits, self._env = roots, sandbox, limits, dict(env)
         self._logs = logs
         self._mounts = Mounts(read=tuple(mounts_read), write=(roots.work,))
@@ -106,13 +106,13 @@ class Jobs:
         with self._lock:
             if self._closed:
                 raise ToolError("The run is over; no script can be started any more.")
-            running = [job.number for job in self.all if job.running]
-            if len(running) >= MAX_RUNNING:
+            running = [job.number for job in self.all_jobs if job.is_running]
+            if len(running) >= MAX_RUNNING_SCRIPTS:
                 raise ToolError(
                     f"{len(running)} scripts run already (jobs {', '.join(map(str, running))}). Wait for one with "
                     f"run_script(job={running[0]}) or stop one with run_script(job={running[0]}, stop=true)."
                 )
-            number, output = self._logs.next(JOBS)
+            number, output = self._logs.next_file(JOB_LOGS)
             process = self._sandbox.start(
                 ["bash", "-c", command],
                 cwd=self._roots.work,
@@ -122,32 +122,34 @@ class Jobs:
                 limits=self._limits,
             )
             now = time.monotonic()
-            job = ScriptJob(number, command, process, now, spoke=now)
-            self.all.append(job)
+            job = ScriptJob(number, command, process, now, last_output_at=now)
+            self.all_jobs.append(job)
             return job
 
-    def find(self, number: int) -> ScriptJob:
+    def find_job(self, number: int) -> ScriptJob:
         """A job by its number.
 
         Raises:
             ToolError: there is none; the message lists those that there are.
         """
-        for job in self.all:
+        for job in self.all_jobs:
             if job.number == number:
                 return job
-        if number in self.lost:
+        if number in self.lost_jobs:
             raise ToolError(
-                f"Job {number} ended when m3b was interrupted; its files are there. {self.lost[number]}".strip()
+                f"Job {number} ended when m3b was interrupted; its files are there. {self.lost_jobs[number]}".strip()
             )
-        job_list = ", ".join(f"{job.number} ({'running' if job.running else 'ended'})" for job in self.all) or "none"
+        job_list = (
+            ", ".join(f"{job.number} ({'running' if job.is_running else 'ended'})" for job in self.all_jobs) or "none"
+        )
         raise ToolError(f"There is no job {number}. Jobs: {job_list}.")
 
     def wait(
         self,
         job: ScriptJob,
         wait_s: float,
-        cancelled: Callable[[], bool],
-        look: Callable[[ScriptJob], None] | None = None,
+        is_cancelled: Callable[[], bool],
+        on_tick: Callable[[ScriptJob], None] | None = None,
     ) -> bool:
         """Wait until a job ends, the time is up or the run is cancelled (which stops the job).
 
@@ -155,8 +157,8 @@ class Jobs:
         """
         deadline = time.monotonic() + wait_s
         last_tick = time.monotonic()
-        while job.running:
-            if cancelled():
+        while job.is_running:
+            if is_cancelled():
                 job.exit = job.process.stop()
                 return True
             remaining_s = deadline - time.monotonic()
@@ -166,19 +168,19 @@ class Jobs:
             if time.monotonic() - last_tick >= 0.5:
                 last_tick = time.monotonic()
                 _ = job.silence_s
-                if look:
-                    look(job)
+                if on_tick:
+                    on_tick(job)
         return False
 
-    def stop_running(self, why: str) -> list[ScriptJob]:
+    def stop_running(self, reason: str) -> list[ScriptJob]:
         """Stop everything that runs, whole trees of processes; return what was stopped, with `why` noted on it."""
         with self._lock:
-            stopped = [job for job in self.all if job.running]
+            stopped = [job for job in self.all_jobs if job.is_running]
             for job in stopped:
                 job.exit = job.process.stop()
                 if job.exit.reason != "exit":  # else it ended by itself meanwhile
-                    job.why = why
-            return [job for job in stopped if job.why]
+                    job.stop_reason = reason
+            return [job for job in stopped if job.stop_reason]
 
     def close(self) -> None:
         """Stop everything that runs; nothing can be started afterwards."""

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from m3b.errors import DataError, ToolError
-from m3b.reader import Request
-from m3b.reader.faults import ReaderFault
-from m3b.tools.context import Context, Looking, ToolResult
+from m3b.reader import WorkerJob
+from m3b.reader.faults import ReaderError
+from m3b.tools.context import PreviewContext, ToolContext, ToolResult
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
 
-PATIENCE_S = 300.0
-Looks = Literal["read_files", "preview_dirs", "preview_files"]
+STALL_TIMEOUT_S = 300.0
+PreviewToolName = Literal["read_files", "preview_dirs", "preview_files"]
 
 
 @dataclass(frozen=True)
 class PreviewCall:
     """A call of one of these tools, with all that it needs to know of the run."""
 
-    tool: Looks
+    tool: PreviewToolName
     arguments: dict[str, Any]
     work: Path
     read: dict[str, Path]
@@ -29,10 +29,10 @@ class PreviewCall:
     max_result_chars: int
 
 
-LOOK = Request("m3b.tools.looking:look", PreviewCall, ToolResult, PATIENCE_S)
+PREVIEW_JOB = WorkerJob("m3b.tools.looking:run_preview_tool", PreviewCall, ToolResult, STALL_TIMEOUT_S)
 
 
-def read_files(ctx: Context, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
+def read_files(ctx: ToolContext, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
     """Read text files exactly as they are.
 
     Long files come in pages: call again with a larger offset. For tables, images, volumes and other data use
@@ -45,20 +45,20 @@ def read_files(ctx: Context, paths: list[str], offset: int = 0, limit: int = 400
     """
     if not paths:
         raise ToolError("read_files needs at least one path.")
-    return _ask(ctx, "read_files", paths=paths, offset=offset, limit=limit)
+    return _run_confined(ctx, "read_files", paths=paths, offset=offset, limit=limit)
 
 
-def preview_dirs(ctx: Context, path: str, samples: int = 5) -> ToolResult:
+def preview_dirs(ctx: ToolContext, path: str, samples: int = 5) -> ToolResult:
     """Count what a folder holds, however large: files by extension, name patterns, sub-folders, oddities.
 
     Args:
         path: folder, such as data/NAME.
         samples: how many example paths to show.
     """
-    return _ask(ctx, "preview_dirs", path=path, samples=samples)
+    return _run_confined(ctx, "preview_dirs", path=path, samples=samples)
 
 
-def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
+def preview_files(ctx: ToolContext, paths: list[str]) -> ToolResult:
     """Say what data files hold: columns, types and value counts of tables, structure of JSON, shape, spacing,
     intensities and labels of images and volumes, keys of archives, DICOM headers.
 
@@ -67,24 +67,24 @@ def preview_files(ctx: Context, paths: list[str]) -> ToolResult:
     """
     if not paths:
         raise ToolError("preview_files needs at least one path.")
-    return _ask(ctx, "preview_files", paths=paths)
+    return _run_confined(ctx, "preview_files", paths=paths)
 
 
-def _ask(ctx: Context, tool: Looks, **arguments: Any) -> ToolResult:
+def _run_confined(ctx: ToolContext, tool: PreviewToolName, **arguments: Any) -> ToolResult:
     preview_call = PreviewCall(tool, arguments, ctx.roots.work, dict(ctx.roots.read), ctx.phi, ctx.max_result_chars)
     try:
-        return ctx.reader.ask(LOOK, preview_call)
-    except ReaderFault as error:
-        raise ToolError(_spelled(ctx, str(error))) from None
+        return ctx.reader.run_job(PREVIEW_JOB, preview_call)
+    except ReaderError as error:
+        raise ToolError(_display_paths(ctx, str(error))) from None
 
 
-def _spelled(ctx: Context, text: str) -> str:
-    from m3b.tools.preview_files import spelled
+def _display_paths(ctx: ToolContext, text: str) -> str:
+    from m3b.tools.preview_files import display_paths
 
-    return spelled(Looking(ctx.roots, ctx.phi, ctx.max_result_chars), text)
+    return display_paths(PreviewContext(ctx.roots, ctx.phi, ctx.max_result_chars), text)
 
 
-def look(asked: PreviewCall) -> ToolResult:
+def run_preview_tool(preview_call: PreviewCall) -> ToolResult:
     """Inside the reader: run the tool.
 
     Raises:
@@ -93,10 +93,12 @@ def look(asked: PreviewCall) -> ToolResult:
     """
     import importlib
 
-    preview_context = Looking(Roots(asked.work, asked.read), asked.phi, asked.max_result_chars)
-    tool = getattr(importlib.import_module(f"m3b.tools.{asked.tool}"), asked.tool)
+    preview_context = PreviewContext(
+        Roots(preview_call.work, preview_call.read), preview_call.phi, preview_call.max_result_chars
+    )
+    tool = getattr(importlib.import_module(f"m3b.tools.{preview_call.tool}"), preview_call.tool)
     try:
-        result: ToolResult = tool(preview_context, **asked.arguments)
+        result: ToolResult = tool(preview_context, **preview_call.arguments)
     except DataError as error:
         raise ToolError(str(error)) from error
     return result

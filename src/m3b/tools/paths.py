@@ -11,9 +11,9 @@ from pathlib import Path
 from m3b import untrusted
 from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import ToolError
-from m3b.writing import from_one_line, one_line
+from m3b.writing import from_one_line, to_one_line
 
-_TOP = Path("/")
+_FILESYSTEM_ROOT = Path("/")
 
 
 class Roots:
@@ -29,7 +29,7 @@ class Roots:
     def __init__(self, work: Path, read: Mapping[str, Path]) -> None:
         self.work = Path(os.path.realpath(work))
         self.read = {name.strip("/"): Path(os.path.realpath(path)) for name, path in read.items()}
-        self._taken = {name.split("/")[0] for name in self.read}
+        self._reserved_names = {name.split("/")[0] for name in self.read}
 
     def resolve(self, path: str, *, write: bool = False) -> Path:
         """The real path behind the agent's spelling; it need not exist. A name that had to be spelled out is found too.
@@ -42,9 +42,9 @@ class Roots:
             real = self.resolve(decoded)
             if real.exists():
                 return real
-        parts = self._parts(path)
+        parts = self._split_path(path)
         name = self._find_root(parts)
-        if write and parts and parts[0] in self._taken:
+        if write and parts and parts[0] in self._reserved_names:
             raise ToolError(
                 f"{path}: {parts[0]}/ is read-only. Copy what you need with copy_files and change the copy, "
                 "or write somewhere else."
@@ -60,17 +60,19 @@ class Roots:
             raise ToolError(f"{path!r}: not a usable path ({error}).") from None
         if write and real != unresolved:
             raise ToolError(f"{path}: a link lies on the way, and links are not written through. Use a plain path.")
-        if real.is_relative_to(base) or (not write and self._holder(real) is not None):
+        if real.is_relative_to(base) or (not write and self._innermost_root(real) is not None):
             return real
         raw = name is not None and name.startswith("data/")
         advice = f" Scripts cannot open it either; only the user can help: {WHAT_TO_DO}" if raw else ""
-        raise ToolError(f"{path}: a link in it leads outside of the allowed folders.{advice} {self._allowed()}")
+        raise ToolError(
+            f"{path}: a link in it leads outside of the allowed folders.{advice} {self._describe_allowed()}"
+        )
 
-    def inside(self) -> Inside:
+    def readable_paths(self) -> Inside:
         """Which paths lie below one of these folders."""
         return Inside((self.work, *self.read.values()))
 
-    def show(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """A real path in the agent's spelling, on one line; a path outside every root comes back as its last name only."""
         best: tuple[int, str] | None = None
         for name, base in [("", self.work), *self.read.items()]:
@@ -79,15 +81,15 @@ class Roots:
                 text = (f"{name}/{tail}" if tail != "." else name) if name else tail
                 if best is None or len(base.parts) > best[0]:
                     best = (len(base.parts), text)
-        return one_line(best[1] if best else path.name)
+        return to_one_line(best[1] if best else path.name)
 
-    def writable(self, path: Path) -> bool:
+    def is_writable(self, path: Path) -> bool:
         """Whether a resolved path lies in the folder that may be written."""
-        return self._holder(path) == self.work
+        return self._innermost_root(path) == self.work
 
-    def _parts(self, path: str) -> list[str]:
+    def _split_path(self, path: str) -> list[str]:
         if not path.strip():
-            raise ToolError(f"The path is empty. Use '.' for the working folder. {self._allowed()}")
+            raise ToolError(f"The path is empty. Use '.' for the working folder. {self._describe_allowed()}")
         if "\0" in path:
             raise ToolError("The path holds a NUL byte; remove it.")
         try:
@@ -95,20 +97,24 @@ class Roots:
         except UnicodeEncodeError:
             raise ToolError(f"{path!r}: characters that no file name can hold.") from None
         if path.startswith("/"):
-            path = self._relative(path)
+            path = self._make_relative(path)
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if ".." in parts:
-            raise ToolError(f"{path}: '..' is not allowed. Write the path from the working folder. {self._allowed()}")
+            raise ToolError(
+                f"{path}: '..' is not allowed. Write the path from the working folder. {self._describe_allowed()}"
+            )
         return parts
 
-    def _relative(self, path: str) -> str:
+    def _make_relative(self, path: str) -> str:
         if ".." in path.split("/"):
-            raise ToolError(f"{path}: '..' is not allowed. Write the path from the working folder. {self._allowed()}")
+            raise ToolError(
+                f"{path}: '..' is not allowed. Write the path from the working folder. {self._describe_allowed()}"
+            )
         normalised = Path(os.path.normpath(path))
         for candidate in (normalised, Path(os.path.realpath(normalised))):
-            if self._holder(candidate) is not None:
-                return self.show(candidate)
-        raise ToolError(f"{path}: outside of the allowed folders. {self._allowed()}")
+            if self._innermost_root(candidate) is not None:
+                return self.display_path(candidate)
+        raise ToolError(f"{path}: outside of the allowed folders. {self._describe_allowed()}")
 
     def _find_root(self, parts: list[str]) -> str | None:
         for length in range(len(parts), 0, -1):
@@ -117,50 +123,50 @@ class Roots:
                 return name
         return None
 
-    def _holder(self, real: Path) -> Path | None:
+    def _innermost_root(self, real: Path) -> Path | None:
         """The innermost root around a path."""
         bases = [base for base in (self.work, *self.read.values()) if real.is_relative_to(base)]
         return max(bases, key=lambda base: len(base.parts), default=None)
 
-    def _allowed(self) -> str:
+    def _describe_allowed(self) -> str:
         names = ", ".join(f"{name}/" for name in self.read)
         return "Allowed: paths relative to the working folder" + (f", and read-only {names}" if names else "") + "."
 
 
-def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
+def open_without_links(path: Path, flags: int, mode: int = 0o644) -> int:
     """A descriptor of a real path, refusing any link on the way: a script may have swapped one in since `resolve`.
 
     Raises:
         OSError: as `os.open`; `Unsafe` for a link.
     """
-    return untrusted.open_below(_TOP, path.relative_to(_TOP), flags, mode)
+    return untrusted.open_below(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT), flags, mode)
 
 
 @contextmanager
-def opened(folder: str) -> Iterator[int]:
+def open_folder(folder: str) -> Iterator[int]:
     """A descriptor of a real folder, to list it and look at what it holds. Raises OSError as `open_plain`."""
-    descriptor = open_plain(Path(folder), os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_without_links(Path(folder), os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def entries(path: Path) -> list[untrusted.TreeEntry]:
+def list_entries(path: Path) -> list[untrusted.TreeEntry]:
     """What a real folder holds, in no order; a link that was swapped in on the way is refused.
 
     Raises:
         OSError: as `open_plain`.
     """
-    return untrusted.entries(_TOP, path.relative_to(_TOP))
+    return untrusted.list_entries(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT))
 
 
-def walk(path: Path, *, leave: Collection[str] = ()) -> Iterator[untrusted.TreeEntry]:
+def walk(path: Path, *, skip: Collection[str] = ()) -> Iterator[untrusted.TreeEntry]:
     """Everything below a real folder, links named and not followed. Raises as `untrusted.walk`."""
-    return untrusted.walk(_TOP, path.relative_to(_TOP), leave=leave)
+    return untrusted.walk(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT), skip=skip)
 
 
-def open_read(path: Path, shown: str) -> io.FileIO:
+def open_for_reading(path: Path, display_name: str) -> io.FileIO:
     """A regular file, open for reading, unbuffered.
 
     Raises:
@@ -168,26 +174,26 @@ def open_read(path: Path, shown: str) -> io.FileIO:
         DataError: this file has ended a reader process before.
         OSError: as `open_plain`.
     """
-    untrusted.opening(path)
+    untrusted.announce_opening(path)
     try:
-        return untrusted.open_file(_TOP, path.relative_to(_TOP))
-    except untrusted.Unsafe as error:
-        raise ToolError(f"{shown}: {error.strerror}.") from None
+        return untrusted.open_file(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT))
+    except untrusted.UnsafePathError as error:
+        raise ToolError(f"{display_name}: {error.strerror}.") from None
 
 
-def copy_file(source: Path, root: Path, to: Path) -> int:
+def copy_file(source: Path, root: Path, target: Path) -> int:
     """Copy one regular file to the real path `to` below `root`; returns its size in bytes.
 
     Raises:
         OSError: as `untrusted.copy_file`.
     """
-    return untrusted.copy_file(_TOP, source.relative_to(_TOP), root, to.relative_to(root))
+    return untrusted.copy_file(_FILESYSTEM_ROOT, source.relative_to(_FILESYSTEM_ROOT), root, target.relative_to(root))
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Put a file there in one step: readers see the old content or the new, never half of it.
 
     Raises:
         OSError: as `untrusted.write_whole`.
     """
-    untrusted.write_whole(_TOP, path.relative_to(_TOP), content)
+    untrusted.write_atomic(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT), content)

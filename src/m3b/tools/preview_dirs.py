@@ -8,82 +8,83 @@ from pathlib import Path
 from m3b.data.links import WHAT_TO_DO
 from m3b.errors import ToolError
 from m3b.summaries import FolderSummary, NamePattern
-from m3b.tools.context import Looking, ToolResult
-from m3b.tools.files import missing
+from m3b.tools.context import PreviewContext, ToolResult
+from m3b.tools.files import missing_path_error
 from m3b.tools.natural import natural
 from m3b.tools.patterns import PatternGroup, group_names
-from m3b.tools.survey import FolderWalk, Node, survey
-from m3b.tools.text import plural, size
-from m3b.writing import one_line
+from m3b.tools.survey import FolderNode, FolderWalk, walk_folder
+from m3b.tools.text import format_bytes, pluralize
+from m3b.writing import to_one_line
 
 _MAX_PATTERNS = 24
 _MAX_CHILDREN = 10
 _MAX_LINES = 40
-MAX_LIKE = 3
+MAX_NAME_TEMPLATES = 3
 """Templates of names that are told of folders that are not shown by name."""
 
 
-def preview_dirs(ctx: Looking, path: str, samples: int = 5) -> ToolResult:
+def preview_dirs(ctx: PreviewContext, path: str, samples: int = 5) -> ToolResult:
     """See `m3b.tools.looking.preview_dirs`."""
     top = ctx.roots.resolve(path)
     if not top.exists():
-        raise missing(ctx.roots, path, top)
+        raise missing_path_error(ctx.roots, path, top)
     if not top.is_dir():
         raise ToolError(f"{path} is a file. Use preview_files.")
-    display_path = ctx.roots.show(top)
+    display_path = ctx.roots.display_path(top)
     linked_names = [
         name for name, real in ctx.roots.read.items() if top == ctx.roots.work / name.split("/")[0] and real
     ]
     if linked_names:
         return ToolResult(f"{display_path} holds: {', '.join(linked_names)}. Preview one of them.")
-    folder_walk = survey(top, ctx.roots.inside())
+    folder_walk = walk_folder(top, ctx.roots.readable_paths())
     return ToolResult(
-        report(folder_walk, display_path, top, max(0, min(samples, 50))),
-        data=summary(folder_walk, display_path).plain(),
+        format_report(folder_walk, display_path, top, max(0, min(samples, 50))),
+        data=summarise_folder(folder_walk, display_path).to_json(),
     )
 
 
-def report(found: FolderWalk, shown: str, top: Path, samples: int) -> str:
+def format_report(folder_walk: FolderWalk, display_path: str, top: Path, samples: int) -> str:
     """A survey as text."""
-    size_qualifier = "" if found.exact else "about "
-    total = sum(sizes.estimate for sizes in found.sizes.values())
+    size_qualifier = "" if folder_walk.is_exact else "about "
+    total = sum(sizes.estimated_bytes for sizes in folder_walk.sizes.values())
     lines = [
-        f"{shown}: {plural(found.files, 'file')} in {plural(found.folders, 'sub-folder')}, {size_qualifier}{size(total)}"
+        f"{display_path}: {pluralize(folder_walk.files, 'file')} in {pluralize(folder_walk.folders, 'sub-folder')}, "
+        f"{size_qualifier}{format_bytes(total)}"
     ]
-    if found.sizes:
-        lines.append("by extension: " + _format_extensions(found, size_qualifier))
-    if found.root.children:
+    if folder_walk.sizes:
+        lines.append("by extension: " + _format_extensions(folder_walk, size_qualifier))
+    if folder_walk.root.children:
         lines.append("folders (files below):")
         tree: list[str] = []
-        _format_tree(found.root, "  ", 3, tree)
+        _format_tree(folder_walk.root, "  ", 3, tree)
         lines += tree[:_MAX_LINES] + ([f"  ... {len(tree) - _MAX_LINES} more lines"] if len(tree) > _MAX_LINES else [])
-    if found.groups:
+    if folder_walk.groups:
         lines.append("patterns:")
-        lines += _format_patterns(found)
-        lines += _format_examples(found, top, samples)
-    return "\n".join(map(one_line, lines + _format_oddities(found)))
+        lines += _format_patterns(folder_walk)
+        lines += _format_examples(folder_walk, top, samples)
+    return "\n".join(map(to_one_line, lines + _format_oddities(folder_walk)))
 
 
-def summary(found: FolderWalk, shown: str) -> FolderSummary:
+def summarise_folder(folder_walk: FolderWalk, display_path: str) -> FolderSummary:
     """A survey as data: the patterns that the text shows too."""
-    patterns = tuple(NamePattern(text=group.shown(), count=group.count) for group in _largest(found))
-    return FolderSummary(path=shown, files=found.files, patterns=patterns)
+    patterns = tuple(NamePattern(text=group.shown(), count=group.count) for group in _largest_groups(folder_walk))
+    return FolderSummary(path=display_path, files=folder_walk.files, patterns=patterns)
 
 
 def _format_extensions(folder_walk: FolderWalk, size_qualifier: str) -> str:
     largest = sorted(folder_walk.sizes.items(), key=lambda item: (-item[1].count, item[0]))
     text = ", ".join(
-        f"{suffix or '(none)'} {sizes.count:,} ({size_qualifier}{size(sizes.estimate)})"
+        f"{suffix or '(none)'} {sizes.count:,} ({size_qualifier}{format_bytes(sizes.estimated_bytes)})"
         for suffix, sizes in largest[:12]
     )
     return text + (f", and {len(largest) - 12} more" if len(largest) > 12 else "")
 
 
-def _format_tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
+def _format_tree(node: FolderNode, indent: str, depth: int, lines: list[str]) -> None:
     largest = sorted(node.children, key=lambda folder: (-folder.files, natural(folder.name)))[:_MAX_CHILDREN]
     shown_ids = {id(folder) for folder in largest}
     for child in sorted(largest, key=lambda folder: natural(folder.name)):
-        nested_note = f" in {plural(child.folders, 'folder')}" if child.folders and depth == 1 else ""
+        nested_note = f" in {pluralize(child.folders, 'folder')}" if child.folders and depth == 1 else ""
         lines.append(f"{indent}{child.name}/ {child.files:,}{nested_note}")
         if depth > 1:
             _format_tree(child, indent + "  ", depth - 1, lines)
@@ -91,18 +92,18 @@ def _format_tree(node: Node, indent: str, depth: int, lines: list[str]) -> None:
     if remaining:
         counts = [folder.files for folder in remaining]
         count_text = (
-            plural(counts[0], "file") if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,} files"
+            pluralize(counts[0], "file") if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,} files"
         )
-        name_note = _likeness([folder.name for folder in remaining])
+        name_note = _describe_common_names([folder.name for folder in remaining])
         lines.append(
-            f"{indent}... {plural(len(remaining), 'more folder')}{name_note} with {count_text} each, {sum(counts):,} in all"
+            f"{indent}... {pluralize(len(remaining), 'more folder')}{name_note} with {count_text} each, {sum(counts):,} in all"
         )
 
 
-def _likeness(names: list[str]) -> str:
+def _describe_common_names(names: list[str]) -> str:
     """What many folders are called: the templates of their names, where a few say it."""
     groups = sorted(group_names(names), key=lambda group: (-group.count, group.pattern))
-    if len(groups) > MAX_LIKE or any(group.count == 1 and group.pattern == "*" for group in groups):
+    if len(groups) > MAX_NAME_TEMPLATES or any(group.count == 1 and group.pattern == "*" for group in groups):
         return ""
     if any("*" in group.pattern for group in groups):
         return " of random names" if len(groups) == 1 else ""
@@ -110,7 +111,7 @@ def _likeness(names: list[str]) -> str:
 
 
 def _format_patterns(folder_walk: FolderWalk) -> list[str]:
-    largest = _largest(folder_walk)
+    largest = _largest_groups(folder_walk)
     lines = [f"  {group.shown()}" + (f" x {group.count:,}" if group.count > 1 else "") for group in largest]
     n_other = (
         sum(group.count for group in folder_walk.groups.values())
@@ -122,9 +123,9 @@ def _format_patterns(folder_walk: FolderWalk) -> list[str]:
     return lines
 
 
-def _largest(found: FolderWalk) -> list[PatternGroup]:
+def _largest_groups(folder_walk: FolderWalk) -> list[PatternGroup]:
     """The patterns with most files, in natural order."""
-    largest = sorted(found.groups.values(), key=lambda group: (-group.count, group.pattern))
+    largest = sorted(folder_walk.groups.values(), key=lambda group: (-group.count, group.pattern))
     return sorted(largest[:_MAX_PATTERNS], key=lambda group: natural(group.shown()))
 
 
@@ -139,7 +140,7 @@ def _format_examples(folder_walk: FolderWalk, top: Path, samples: int) -> list[s
 def _format_oddities(folder_walk: FolderWalk) -> list[str]:
     lines = []
     if folder_walk.empty:
-        count_qualifier = "" if folder_walk.exact else "at least "
+        count_qualifier = "" if folder_walk.is_exact else "at least "
         lines.append(f"empty files: {count_qualifier}{folder_walk.empty:,}, such as {', '.join(folder_walk.empty_at)}")
     if folder_walk.stray:
         kinds = ", ".join(f"{name} x {count:,}" for name, count in folder_walk.stray.most_common(5))
@@ -150,13 +151,13 @@ def _format_oddities(folder_walk: FolderWalk) -> list[str]:
         )
     if folder_walk.links:
         lines.append(f"links, not followed: {folder_walk.links:,}")
-    if folder_walk.followed:
-        lines.append(f"links to files within the data, counted as files: {folder_walk.followed:,}")
+    if folder_walk.followed_links:
+        lines.append(f"links to files within the data, counted as files: {folder_walk.followed_links:,}")
     if folder_walk.links_out:
         lines.append(
             f"links that lead out of the data, or nowhere, so that no script can open them: {folder_walk.links_out:,}, such "
             f"as {', '.join(folder_walk.links_out_at)}. Only the user can help: {WHAT_TO_DO}"
         )
-    if folder_walk.special:
-        lines.append(f"pipes, sockets or devices: {folder_walk.special:,}")
+    if folder_walk.special_files:
+        lines.append(f"pipes, sockets or devices: {folder_walk.special_files:,}")
     return lines

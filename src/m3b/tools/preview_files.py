@@ -14,15 +14,15 @@ from pathlib import Path
 from m3b import untrusted
 from m3b.errors import DataError, ToolError
 from m3b.summaries import FileSummary, Previews
-from m3b.tools.context import Looking, ToolResult
-from m3b.tools.files import missing
-from m3b.tools.paths import open_read, walk
+from m3b.tools.context import PreviewContext, ToolResult
+from m3b.tools.files import missing_path_error
+from m3b.tools.paths import open_for_reading, walk
 from m3b.tools.patterns import extension
 from m3b.tools.previews.lines import Lines
-from m3b.tools.text import shorten, size
-from m3b.writing import one_line
+from m3b.tools.text import format_bytes, shorten
+from m3b.writing import to_one_line
 
-_KINDS = {
+_KIND_EXTENSIONS = {
     "tables": (".csv", ".tsv", ".tab"),
     "records": (".json", ".jsonl", ".ndjson", ".geojson"),
     "pictures": (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp"),
@@ -35,44 +35,44 @@ _KINDS = {
 _MAX_COPIED_BYTES = 2**31
 """Bytes of a volume in the working folder that are looked at."""
 _MIN_SPARSE_BYTES = 2**30
-PREFIX = f"m3b-look-{os.getpid()}-"
-_SLICES = 5000
-_KIND_BY_EXTENSION = {end: kind for kind, ends in _KINDS.items() for end in ends}
+COPY_PREFIX = f"m3b-look-{os.getpid()}-"
+_MAX_SERIES_FILES = 5000
+_KIND_BY_EXTENSION = {end: kind for kind, ends in _KIND_EXTENSIONS.items() for end in ends}
 
 
-def preview_files(ctx: Looking, paths: list[str]) -> ToolResult:
+def preview_files(ctx: PreviewContext, paths: list[str]) -> ToolResult:
     """One part a path; a path that cannot be read costs its own part."""
     parts: list[str] = []
     files: list[FileSummary] = []
     failed = 0
     for path in paths[:40]:
         try:
-            parts.append(preview(ctx, path, files))
+            parts.append(preview_path(ctx, path, files))
         except (ToolError, DataError) as error:
-            parts.append(one_line(spelled(ctx, str(error))))
+            parts.append(to_one_line(display_paths(ctx, str(error))))
             failed += 1
         except OSError as error:
-            parts.append(one_line(f"{path}: {error.strerror or error}"))
+            parts.append(to_one_line(f"{path}: {error.strerror or error}"))
             failed += 1
         except MemoryError:
             parts.append(
-                f"{one_line(path)}: cannot be read: it asks for more memory than there is. Look at it with a script."
+                f"{to_one_line(path)}: cannot be read: it asks for more memory than there is. Look at it with a script."
             )
             failed += 1
     if len(paths) > 40:
         parts.append(f"Only the first 40 of {len(paths)} paths were previewed.")
-    data = Previews(files=tuple(files)).plain()
+    data = Previews(files=tuple(files)).to_json()
     return ToolResult("\n\n".join(parts), is_error=failed == len(paths[:40]), data=data)
 
 
-def spelled(ctx: Looking, text: str) -> str:
+def display_paths(ctx: PreviewContext, text: str) -> str:
     """A message with real paths in the agent's spelling."""
     for name, base in sorted([("", ctx.roots.work), *ctx.roots.read.items()], key=lambda root: -len(str(root[1]))):
         text = text.replace(f"{base}/", f"{name}/" if name else "")
     return text
 
 
-def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
+def preview_path(ctx: PreviewContext, path: str, files: list[FileSummary]) -> str:
     """One file or series folder as text; as data it is added to `files`, where its kind has such.
 
     Raises:
@@ -80,11 +80,11 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
     """
     real = ctx.roots.resolve(path)
     if not real.exists():
-        raise missing(ctx.roots, path, real)
-    display_path = ctx.roots.show(real)
+        raise missing_path_error(ctx.roots, path, real)
+    display_path = ctx.roots.display_path(real)
     if real.is_dir():
-        return _folder(ctx, real, display_path, files)
-    with open_read(real, display_path) as file:
+        return _preview_folder(ctx, real, display_path, files)
+    with open_for_reading(real, display_path) as file:
         head = file.read(4096)
         status = os.fstat(file.fileno())
     length = status.st_size
@@ -92,42 +92,46 @@ def preview(ctx: Looking, path: str, files: list[FileSummary]) -> str:
         return f"{display_path}: empty file"
     if length > _MIN_SPARSE_BYTES and status.st_blocks * 512 * 100 < length:
         raise ToolError(
-            f"{display_path}: {size(length)}, nearly all of it holes without content; look at it with a script."
+            f"{display_path}: {format_bytes(length)}, nearly all of it holes without content; look at it with a script."
         )
-    kind = kind_of(real, head)
+    kind = detect_kind(real, head)
     if kind == "other":
-        return f"{display_path}: a binary file of {size(length)} of unknown kind; begins with {head[:16].hex(' ')}"
+        return (
+            f"{display_path}: a binary file of {format_bytes(length)} of unknown kind; begins with {head[:16].hex(' ')}"
+        )
     module = importlib.import_module(f"m3b.tools.previews.{kind}")
     try:
         with _stable_copy(ctx, real, kind) as stable_path:
             lines: list[str] = module.preview(stable_path, ctx.phi)
     except (ToolError, MemoryError):
         raise
-    except untrusted.Unsafe as error:
+    except untrusted.UnsafePathError as error:
         raise ToolError(f"{display_path}: {error.strerror}; look at it with a script.") from None
     except Exception as error:  # noqa: BLE001 - the readers of a dozen formats raise what they like on broken files
         reason = shorten(str(error).replace(str(real), display_path), 300) or type(error).__name__
         raise ToolError(
-            f"{display_path}: {size(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
+            f"{display_path}: {format_bytes(length)}, cannot be read as {extension(real.name) or kind}: {reason}"
         ) from None
     if isinstance(lines, Lines):
         files.append(lines.summary.model_copy(update={"path": display_path}))
-    shown_lines = [one_line(line) for line in lines]
-    return f"{display_path}: {size(length)}, {shown_lines[0]}" + "".join(f"\n  {line}" for line in shown_lines[1:])
+    shown_lines = [to_one_line(line) for line in lines]
+    return f"{display_path}: {format_bytes(length)}, {shown_lines[0]}" + "".join(
+        f"\n  {line}" for line in shown_lines[1:]
+    )
 
 
 @contextmanager
-def _stable_copy(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
+def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
     """A volume that a running script could change between the look at its header and the opening by its library is
     copied first; every other kind of file is opened by a descriptor."""
-    if kind != "volumes" or not ctx.roots.writable(real):
+    if kind != "volumes" or not ctx.roots.is_writable(real):
         yield real
         return
     from m3b.data.reading import shared
 
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as scratch:
+    with tempfile.TemporaryDirectory(prefix=COPY_PREFIX) as scratch:
         bytes_left = _MAX_COPIED_BYTES - untrusted.copy_file(
-            real.parent, real.name, Path(scratch), real.name, most=_MAX_COPIED_BYTES
+            real.parent, real.name, Path(scratch), real.name, max_bytes=_MAX_COPIED_BYTES
         )
         copied = Path(os.path.realpath(scratch)) / real.name
         try:
@@ -136,11 +140,11 @@ def _stable_copy(ctx: Looking, real: Path, kind: str) -> Iterator[Path]:
             raise ToolError(str(error).replace(f"{copied.parent}/", "")) from None
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                bytes_left -= untrusted.copy_file(real.parent, name, Path(scratch), name, most=bytes_left)
+                bytes_left -= untrusted.copy_file(real.parent, name, Path(scratch), name, max_bytes=bytes_left)
         yield copied
 
 
-def kind_of(path: Path, head: bytes) -> str:
+def detect_kind(path: Path, head: bytes) -> str:
     """The preview module for a file: by its extension, else by its first bytes."""
     kind = _KIND_BY_EXTENSION.get(extension(path.name))
     if kind == "pickles" or kind is None:
@@ -173,42 +177,42 @@ def _detect_by_content(path: Path, head: bytes, kind: str | None) -> str:
 
 
 def _is_zip(path: Path) -> bool:
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         return zipfile.is_zipfile(file)
 
 
-def _folder(ctx: Looking, folder: Path, shown: str, known: list[FileSummary]) -> str:
+def _preview_folder(ctx: PreviewContext, folder: Path, display_path: str, summaries: list[FileSummary]) -> str:
     """A DICOM series, a folder of slices, or the advice to use preview_dirs."""
-    files = _files(ctx, folder, shown)
+    files = _list_series_files(ctx, folder, display_path)
     if not files:
-        return f"{shown}: a folder without files"
+        return f"{display_path}: a folder without files"
     from m3b.tools.previews import dicom
 
     probes = (files[0], files[len(files) // 2])
     if any(dicom.is_dicom(file) for file in probes):
-        return f"{shown}: " + "\n  ".join(dicom.preview_series(files, ctx.phi))
+        return f"{display_path}: " + "\n  ".join(dicom.preview_series(files, ctx.phi))
     middle = files[len(files) // 2]
-    or_more = " or more" if len(files) > _SLICES else ""
+    or_more = " or more" if len(files) > _MAX_SERIES_FILES else ""
     return (
-        f"{shown}: a folder of {len(files):,}{or_more} files; preview_dirs counts them. "
-        f"One of them:\n{preview(ctx, str(middle), known)}"
+        f"{display_path}: a folder of {len(files):,}{or_more} files; preview_dirs counts them. "
+        f"One of them:\n{preview_path(ctx, str(middle), summaries)}"
     )
 
 
-def _files(ctx: Looking, folder: Path, shown: str) -> list[Path]:
+def _list_series_files(ctx: PreviewContext, folder: Path, display_path: str) -> list[Path]:
     """Real paths of the regular files below a folder in natural order, a few more than `_SLICES` at most; links count
     where they stay within the roots."""
     from m3b.tools.natural import natural
 
-    readable, files = ctx.roots.inside(), dict[str, Path]()
+    readable, files = ctx.roots.readable_paths(), dict[str, Path]()
     try:
         for entry in walk(folder):
             entry_path = f"{folder}/{entry.name}"
             is_hidden = any(part.startswith(".") for part in entry.name.split("/"))
             if not is_hidden and (entry.kind == "file" or (entry.kind == "link" and entry_path in readable)):
                 files[entry.name] = Path(readable.real(entry_path))
-            if len(files) > _SLICES:
+            if len(files) > _MAX_SERIES_FILES:
                 break
-    except untrusted.Unsafe as error:
-        raise ToolError(f"{shown}: {error.strerror}. Name a folder of one series.") from None
+    except untrusted.UnsafePathError as error:
+        raise ToolError(f"{display_path}: {error.strerror}. Name a folder of one series.") from None
     return [files[name] for name in sorted(files, key=natural)]

@@ -7,18 +7,18 @@ import os
 from collections.abc import Iterator
 
 from m3b.errors import DataError, ToolError
-from m3b.tools.context import Looking, ToolResult
-from m3b.tools.files import missing
-from m3b.tools.paths import open_read
+from m3b.tools.context import PreviewContext, ToolResult
+from m3b.tools.files import missing_path_error
+from m3b.tools.paths import open_for_reading
 from m3b.tools.previews.masking import masked_lines
-from m3b.tools.text import plural, size
-from m3b.writing import one_line
+from m3b.tools.text import format_bytes, pluralize
+from m3b.writing import to_one_line
 
 _MAX_LINE_CHARS = 2000
 _MAX_COUNTED_BYTES = 64 * 2**20
 
 
-def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
+def read_files(ctx: PreviewContext, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
     """See `m3b.tools.looking.read_files`."""
     chars_left = 3 * ctx.max_result_chars
     parts: list[str] = []
@@ -38,40 +38,44 @@ def read_files(ctx: Looking, paths: list[str], offset: int = 0, limit: int = 400
     return ToolResult("\n\n".join(parts), is_error=failed == len(paths))
 
 
-def _read_file(ctx: Looking, path: str, offset: int, limit: int, chars_left: int) -> str:
+def _read_file(ctx: PreviewContext, path: str, offset: int, limit: int, chars_left: int) -> str:
     real = ctx.roots.resolve(path)
     if not real.exists():
-        raise missing(ctx.roots, path, real)
+        raise missing_path_error(ctx.roots, path, real)
     if real.is_dir():
         raise ToolError(f"{path} is a folder. Use list_files or preview_dirs.")
-    with open_read(real, path) as file:
+    with open_for_reading(real, path) as file:
         length = os.fstat(file.fileno()).st_size
         head = file.read(4096)
         if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise ToolError(f"{path}: a binary file of {size(length)}. Use preview_files.")
+            raise ToolError(f"{path}: a binary file of {format_bytes(length)}. Use preview_files.")
         file.seek(0)
         lines, n_cut, is_at_end = _read_page(file, offset, limit, chars_left)
         last = offset + len(lines)
         total = last if is_at_end else _count_lines(file, length)
     if not length:
-        return f"== {one_line(path)}: empty file =="
+        return f"== {to_one_line(path)}: empty file =="
     if not lines:
-        return f"== {one_line(path)}: offset {offset} is past the end; the file has {plural(total or 0, 'line')} =="
+        return (
+            f"== {to_one_line(path)}: offset {offset} is past the end; the file has {pluralize(total or 0, 'line')} =="
+        )
     lines, masked = masked_lines(real, lines, ctx)
     range_text = (
-        f"lines {offset + 1}-{last} of {total:,}" if total else f"lines {offset + 1}-{last}, {size(length)} in all"
+        f"lines {offset + 1}-{last} of {total:,}"
+        if total
+        else f"lines {offset + 1}-{last}, {format_bytes(length)} in all"
     )
-    notes = [f"{plural(n_cut, 'long line')} cut"] if n_cut else []
+    notes = [f"{pluralize(n_cut, 'long line')} cut"] if n_cut else []
     notes += [masked] if masked else []
     notes += [] if is_at_end else [f"go on with offset={last}"]
-    return f"== {one_line(path)} ({'; '.join([range_text, *notes])}) ==\n" + "\n".join(lines)
+    return f"== {to_one_line(path)} ({'; '.join([range_text, *notes])}) ==\n" + "\n".join(lines)
 
 
 def _read_page(file: io.FileIO, offset: int, limit: int, chars_left: int) -> tuple[list[str], int, bool]:
     """Lines of one page, how many of them were cut, and whether the file ends there."""
     lines: list[str] = []
     n_cut = 0
-    source = _lines(file)
+    source = _iterate_lines(file)
     for number, raw in enumerate(source):
         if number < offset:
             continue
@@ -85,7 +89,7 @@ def _read_page(file: io.FileIO, offset: int, limit: int, chars_left: int) -> tup
     return lines, n_cut, True
 
 
-def _lines(file: io.FileIO) -> Iterator[bytes]:
+def _iterate_lines(file: io.FileIO) -> Iterator[bytes]:
     """Lines, none longer in memory than 64 KiB; the rest of a longer line is skipped."""
     buffered = io.BufferedReader(file, 1 << 20)
     try:

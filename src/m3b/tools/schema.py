@@ -19,7 +19,7 @@ _JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", b
 _ARGUMENT_LINE = re.compile(r"^ {4}(\w+): (.*)$")
 
 
-def spec_of(function: Callable[..., Any]) -> ToolSpec:
+def make_tool_spec(function: Callable[..., Any]) -> ToolSpec:
     """The schema of a tool. Its first parameter is m3b's own and not shown.
 
     The docstring's text becomes the description; its `Args:` section describes the parameters.
@@ -41,24 +41,24 @@ def spec_of(function: Callable[..., Any]) -> ToolSpec:
     return ToolSpec(getattr(function, "__name__", "tool"), text, parameters)
 
 
-def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def coerce_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments as the function wants them, fixed where what was meant is certain.
 
     Raises:
         ToolError: naming an unknown, missing or mistyped argument, and what is wanted.
     """
     hints, parameters = _hints(function), _parameters(function)
-    for name in given:
+    for name in arguments:
         if name not in parameters:
             similar = difflib.get_close_matches(name, parameters, 1)
             hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise ToolError(f"Unknown argument {name!r}.{hint} Accepted: {', '.join(parameters)}.")
     result: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        value = given.get(name)
+        value = arguments.get(name)
         if value is None:
             if parameter.default is inspect.Parameter.empty:
-                raise ToolError(f"Argument {name!r} is missing: {_wanted(hints[name])} is needed.")
+                raise ToolError(f"Argument {name!r} is missing: {_describe_type(hints[name])} is needed.")
             continue
         result[name] = coerce(value, hints[name], name)
     return result
@@ -69,27 +69,27 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(function)
 
 
-def coerce(value: Any, hint: Any, where: str) -> Any:
+def coerce(value: Any, hint: Any, location: str) -> Any:
     """A JSON value as the wanted type: `"5"` as 5, `"a"` as `["a"]`, a JSON text as the list or object it spells.
 
     Raises:
         ToolError: when it is not certain what was meant.
     """
-    hint = _bare(hint)
+    hint = _strip_none(hint)
     if hint is Any:
         return value
     if hint in _JSON_TYPES:
-        return _simple(value, hint, where)
+        return _coerce_scalar(value, hint, location)
     if get_origin(hint) is list:
-        return _list(value, get_args(hint)[0], where)
+        return _coerce_list(value, get_args(hint)[0], location)
     if isinstance(value, str):
-        value = _parsed(value)
+        value = _parse_json(value)
     if not isinstance(value, dict):
-        raise _mistyped(value, hint, where)
-    return _record(value, hint, where)
+        raise _make_type_error(value, hint, location)
+    return _coerce_object(value, hint, location)
 
 
-def _simple(value: Any, hint: Any, where: str) -> Any:
+def _coerce_scalar(value: Any, hint: Any, location: str) -> Any:
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if type(value) is hint:
@@ -109,41 +109,41 @@ def _simple(value: Any, hint: Any, where: str) -> Any:
             return int(value)
         if hint is bool and value in (0, 1):
             return bool(value)
-    raise _mistyped(value, hint, where)
+    raise _make_type_error(value, hint, location)
 
 
-def _list(value: Any, item: Any, where: str) -> list[Any]:
+def _coerce_list(value: Any, item: Any, location: str) -> list[Any]:
     if isinstance(value, str):
-        parsed = _parsed(value) if value.lstrip()[:1] in ("[", "{") else value
+        parsed = _parse_json(value) if value.lstrip()[:1] in ("[", "{") else value
         value = parsed if isinstance(parsed, list | dict) else value
-    if isinstance(value, str) and _bare(item) is not str:
-        raise _mistyped(value, list[item], where)
+    if isinstance(value, str) and _strip_none(item) is not str:
+        raise _make_type_error(value, list[item], location)
     if isinstance(value, str | dict):
         value = [value]
     if not isinstance(value, list):
-        raise _mistyped(value, list[item], where)
-    return [coerce(element, item, f"{where}[{index}]") for index, element in enumerate(value)]
+        raise _make_type_error(value, list[item], location)
+    return [coerce(element, item, f"{location}[{index}]") for index, element in enumerate(value)]
 
 
-def _record(value: dict[str, Any], hint: Any, where: str) -> dict[str, Any]:
+def _coerce_object(value: dict[str, Any], hint: Any, location: str) -> dict[str, Any]:
     fields = typing.get_type_hints(hint)
     for name in value:
         if name not in fields:
-            raise ToolError(f"Unknown key {name!r} in {where}. Accepted: {', '.join(fields)}.")
+            raise ToolError(f"Unknown key {name!r} in {location}. Accepted: {', '.join(fields)}.")
     missing = [name for name in fields if value.get(name) is None]
     if missing:
-        raise ToolError(f"{where} lacks {', '.join(map(repr, missing))}: {_wanted(hint)} is needed.")
-    return {name: coerce(value[name], kind, f"{where}.{name}") for name, kind in fields.items()}
+        raise ToolError(f"{location} lacks {', '.join(map(repr, missing))}: {_describe_type(hint)} is needed.")
+    return {name: coerce(value[name], kind, f"{location}.{name}") for name, kind in fields.items()}
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _bare(hint: Any) -> Any:
+def _strip_none(hint: Any) -> Any:
     """The type without its `| None`."""
     if get_origin(hint) in (types.UnionType, typing.Union):
         return next(member for member in get_args(hint) if member is not type(None))
@@ -151,7 +151,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _make_type_schema(hint: Any) -> dict[str, Any]:
-    hint = _bare(hint)
+    hint = _strip_none(hint)
     if hint in _JSON_TYPES:
         return {"type": _JSON_TYPES[hint]}
     if get_origin(hint) is list:
@@ -162,21 +162,21 @@ def _make_type_schema(hint: Any) -> dict[str, Any]:
     raise TypeError(f"a tool's parameter cannot be a {hint}")
 
 
-def _wanted(hint: Any) -> str:
-    hint = _bare(hint)
+def _describe_type(hint: Any) -> str:
+    hint = _strip_none(hint)
     if hint in _JSON_TYPES:
         return f"a {_JSON_TYPES[hint]}".replace("a integer", "an integer")
     if get_origin(hint) is list:
-        noun, _, qualifier = _wanted(get_args(hint)[0]).split(" ", 1)[1].partition(" ")
+        noun, _, qualifier = _describe_type(get_args(hint)[0]).split(" ", 1)[1].partition(" ")
         return f"a list of {noun}s{', each ' + qualifier if qualifier else ''}"
     names = ", ".join(f'"{name}"' for name in typing.get_type_hints(hint))
     return f"an object with {names}"
 
 
-def _mistyped(value: Any, hint: Any, where: str) -> ToolError:
+def _make_type_error(value: Any, hint: Any, location: str) -> ToolError:
     value_json = json.dumps(value, default=str)
     value_json = value_json if len(value_json) <= 80 else value_json[:79] + "…"
-    return ToolError(f"Argument {where}: {_wanted(hint)} is needed, got {value_json}.")
+    return ToolError(f"Argument {location}: {_describe_type(hint)} is needed, got {value_json}.")
 
 
 @lru_cache(maxsize=64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from m3b.errors import ToolError
-from m3b.sandbox import Exit
+from m3b.sandbox import ExitStatus
 from m3b.summaries import ScriptOutcome
-from m3b.tools.context import Context, ToolResult
+from m3b.tools.context import ToolContext, ToolResult
 from m3b.tools.jobs import ScriptJob
-from m3b.tools.text import bad_loss, clip, last_traceback, tidy
+from m3b.tools.text import clean_terminal_output, clip, find_nonfinite_loss, last_traceback
 
-SILENT_S = 120.0
+MIN_NOTED_SILENCE_S = 120.0
 _MAX_WAIT_S = 3600
 
 _EXIT_REASON_TEXTS = {
@@ -25,7 +25,7 @@ _EXIT_REASON_TEXTS = {
 }
 
 
-def run_script(ctx: Context, command: str = "", wait_s: int = 600, job: int = 0, stop: bool = False) -> ToolResult:
+def run_script(ctx: ToolContext, command: str = "", wait_s: int = 600, job: int = 0, stop: bool = False) -> ToolResult:
     """Run a bash command in the working folder, without network, and wait for it.
 
     A command that still runs after wait_s goes on as a job: the result gives its number. Wait on with
@@ -44,32 +44,34 @@ def run_script(ctx: Context, command: str = "", wait_s: int = 600, job: int = 0,
     if "\0" in command:
         raise ToolError("The command holds a NUL byte; remove it.")
     if job:
-        script_job = ctx.jobs.find(job)
+        script_job = ctx.jobs.find_job(job)
     else:
         if ctx.approve is not None and not ctx.approve(command):
             raise ToolError("The user did not approve this command; it was not run. Find another way.")
         script_job = ctx.jobs.start(command)
-    if stop and script_job.running:
+    if stop and script_job.is_running:
         script_job.exit = script_job.process.stop()
-    was_cancelled = ctx.jobs.wait(script_job, max(0, min(wait_s, _MAX_WAIT_S)), ctx.cancelled, lambda j: _look(ctx, j))
-    return _result(ctx, script_job, was_cancelled)
+    was_cancelled = ctx.jobs.wait(
+        script_job, max(0, min(wait_s, _MAX_WAIT_S)), ctx.is_cancelled, lambda j: _report_output(ctx, j)
+    )
+    return _format_result(ctx, script_job, was_cancelled)
 
 
-def _look(ctx: Context, job: ScriptJob) -> None:
+def _report_output(ctx: ToolContext, job: ScriptJob) -> None:
     if ctx.on_output:
-        ctx.on_output(job.number, tidy(job.output())[-2000:])
+        ctx.on_output(job.number, clean_terminal_output(job.read_output())[-2000:])
 
 
-def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
-    raw = job.output()
-    output = tidy(raw).strip("\n")
+def _format_result(ctx: ToolContext, job: ScriptJob, was_cancelled: bool) -> ToolResult:
+    raw = job.read_output()
+    output = clean_terminal_output(raw).strip("\n")
     error = last_traceback(output)
-    log = ctx.logs.spell(job.process.output)
+    log = ctx.logs.display_name(job.process.output)
     publish_error = ctx.logs.publish(job.process.output, raw.encode("utf-8", "replace"))
-    lines = [_format_headline(job, cancelled)]
-    if loss := bad_loss(output):
+    lines = [_format_headline(job, was_cancelled)]
+    if loss := find_nonfinite_loss(output):
         lines.append(f"The loss is not a number: {loss[:200]}")
-    if job.running and job.silence_s > SILENT_S:
+    if job.is_running and job.silence_s > MIN_NOTED_SILENCE_S:
         lines.append(f"No output for {job.silence_s:.0f} s.")
     body = output
     if error and output.endswith(error):
@@ -79,17 +81,17 @@ def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
         log_note = f"not copied to {log}: {publish_error}" if publish_error else log
         lines.append(f"--- output ({log_note}) ---\n{clip(body, max_chars, f'all that was kept is in {log}')}")
     elif not error:
-        lines.append("It printed nothing." if not job.running else "Nothing printed so far.")
+        lines.append("It printed nothing." if not job.is_running else "Nothing printed so far.")
     if error:
         lines.append(f"--- last traceback ---\n{clip(error, ctx.max_result_chars // 2)}")
     outcome = ScriptOutcome(
         job=job.number,
-        running=job.running,
+        running=job.is_running,
         exit_code=job.exit.code if job.exit else None,
         reason=job.exit.reason if job.exit else "",
         output=log,
         error=error,
-        wall_s=round(job.exit.wall_s if job.exit else time.monotonic() - job.started, 2),
+        wall_s=round(job.exit.wall_s if job.exit else time.monotonic() - job.started_at, 2),
     )
     data = outcome.model_dump(exclude=set() if job.exit else {"exit_code", "reason"})
     return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
@@ -98,14 +100,18 @@ def _result(ctx: Context, job: ScriptJob, cancelled: bool) -> ToolResult:
 def _format_headline(job: ScriptJob, was_cancelled: bool) -> str:
     if job.exit is None:
         return (
-            f"Job {job.number} is still running after {time.monotonic() - job.started:.0f} s. "
+            f"Job {job.number} is still running after {time.monotonic() - job.started_at:.0f} s. "
             f"Wait on with run_script(job={job.number}); end it with run_script(job={job.number}, stop=true)."
         )
-    if job.why:
-        return f"Exit code {job.exit.code} after {job.exit.wall_s:.1f} s, stopped by m3b: {job.why}."
-    return _ending(job.exit) + (" because the run was cancelled." if was_cancelled else "")
+    if job.stop_reason:
+        return f"Exit code {job.exit.code} after {job.exit.wall_s:.1f} s, stopped by m3b: {job.stop_reason}."
+    return _describe_exit(job.exit) + (" because the run was cancelled." if was_cancelled else "")
 
 
-def _ending(end: Exit) -> str:
-    text = f"Exit code {end.code} after {end.wall_s:.1f} s"
-    return text if end.reason == "exit" else f"{text}, {_EXIT_REASON_TEXTS.get(end.reason, end.reason)}."
+def _describe_exit(exit_status: ExitStatus) -> str:
+    text = f"Exit code {exit_status.code} after {exit_status.wall_s:.1f} s"
+    return (
+        text
+        if exit_status.reason == "exit"
+        else f"{text}, {_EXIT_REASON_TEXTS.get(exit_status.reason, exit_status.reason)}."
+    )

@@ -13,55 +13,55 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from m3b.data.links import Inside
-from m3b.tools.paths import opened
+from m3b.tools.paths import open_folder
 from m3b.tools.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 
-_STAT_ALL = 20_000
+_MAX_FULLY_MEASURED_FILES = 20_000
 _MEASURED_FILE_INTERVAL = 1024
-DEEPEST = 64
+MAX_DEPTH = 64
 """Levels of folders that are looked into."""
 _MAX_NODE_DEPTH = 4
 _MAX_NODES = 20_000
-_MAX_PATTERNS = 4_000
-_KEPT = 5
-_STRAY = {"Thumbs.db", "desktop.ini", "ehthumbs.db"}
+_MAX_TRACKED_PATTERNS = 4_000
+_MAX_EXAMPLES = 5
+_STRAY_NAMES = {"Thumbs.db", "desktop.ini", "ehthumbs.db"}
 
 
 @dataclass(slots=True)
-class Node:
+class FolderNode:
     """A folder that is shown by name; `files` counts everything below."""
 
     name: str
-    parent: Node | None
+    parent: FolderNode | None
     files: int = 0
-    own: int = 0
+    direct_files: int = 0
     folders: int = 0
-    children: list[Node] = field(default_factory=list)
+    children: list[FolderNode] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Sizes:
+class ExtensionSizes:
     """Files and bytes of one extension; bytes are measured on `measured` of the `count` files."""
 
     count: int = 0
-    measured: int = 0
+    n_measured: int = 0
     total: int = 0
 
     @property
-    def estimate(self) -> float:
+    def estimated_bytes(self) -> float:
         """Bytes of all files, from those that were measured."""
-        return self.total * self.count / self.measured if self.measured else 0.0
+        return self.total * self.count / self.n_measured if self.n_measured else 0.0
 
 
 @dataclass
 class FolderWalk:
     """What a walk has found."""
 
-    root: Node
+    root: FolderNode
     files: int = 0
     folders: int = 0
     groups: dict[str, PatternGroup] = field(default_factory=dict)
-    sizes: dict[str, Sizes] = field(default_factory=dict)
+    sizes: dict[str, ExtensionSizes] = field(default_factory=dict)
     stray: Counter[str] = field(default_factory=Counter)
     stray_at: list[str] = field(default_factory=list)
     empty: int = 0
@@ -71,27 +71,27 @@ class FolderWalk:
     links: int = 0
     links_out: int = 0
     links_out_at: list[str] = field(default_factory=list)
-    followed: int = 0
-    special: int = 0
+    followed_links: int = 0
+    special_files: int = 0
     ungrouped: int = 0
-    deepest: int = 0
+    max_depth: int = 0
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether every file's size was looked at."""
-        return all(extension_sizes.measured == extension_sizes.count for extension_sizes in self.sizes.values())
+        return all(extension_sizes.n_measured == extension_sizes.count for extension_sizes in self.sizes.values())
 
 
 @dataclass(slots=True)
 class _PendingFolder:
     path: str
-    where: str
+    relative_path: str
     """The path below the top, empty or with a slash at its end."""
-    shown: str
+    pattern_path: str
     """The pattern of the path below the top, `p#/scans/`."""
-    spans: list[tuple[str, str]]
+    digit_ranges: list[tuple[str, str]]
     depth: int
-    node: Node
+    node: FolderNode
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _pause_gc() -> Iterator[None]:
             gc.enable()
 
 
-def survey(top: Path, inside: Inside | None = None) -> FolderWalk:
+def walk_folder(top: Path, link_targets: Inside | None = None) -> FolderWalk:
     """Walk a folder. Unreadable folders, and those deeper than any data is, are noted, not raised.
 
     Args:
@@ -114,23 +114,23 @@ def survey(top: Path, inside: Inside | None = None) -> FolderWalk:
         inside: links to regular files in there count as files; no other link is followed.
     """
     with _pause_gc():
-        return _walk_tree(top, inside or Inside(()))
+        return _walk_tree(top, link_targets or Inside(()))
 
 
 def _walk_tree(top: Path, link_targets: Inside) -> FolderWalk:
-    result = FolderWalk(Node(top.name, None))
+    result = FolderWalk(FolderNode(top.name, None))
     pending = [_PendingFolder(str(top), "", "", [], 0, result.root)]
     sampler = _SizeSampler(result)
     nodes = 1
     while pending:
         folder = pending.pop()
-        result.deepest = max(result.deepest, folder.depth)
+        result.max_depth = max(result.max_depth, folder.depth)
         try:
-            names, subfolders = _scan(folder, result, link_targets)
+            names, subfolders = _scan_folder(folder, result, link_targets)
         except OSError as error:
             result.unreadable_count += 1
-            if len(result.unreadable) < _KEPT:
-                result.unreadable.append(f"{folder.where[:200] or '.'} ({error.strerror})")
+            if len(result.unreadable) < _MAX_EXAMPLES:
+                result.unreadable.append(f"{folder.relative_path[:200] or '.'} ({error.strerror})")
             continue
         if names:
             sampler.add(folder, _add_files(result, folder, names))
@@ -140,137 +140,143 @@ def _walk_tree(top: Path, link_targets: Inside) -> FolderWalk:
         for name in subfolders:
             node = folder.node
             if folder.depth < _MAX_NODE_DEPTH and nodes < _MAX_NODES:
-                node = Node(name, folder.node)
+                node = FolderNode(name, folder.node)
                 folder.node.children.append(node)
                 nodes += 1
             pattern, digit_ranges = patterns[name]
-            path, relative_path = f"{folder.path}/{name}", f"{folder.where}{name}/"
-            pattern_path = f"{folder.shown}{pattern}/"
+            path, relative_path = f"{folder.path}/{name}", f"{folder.relative_path}{name}/"
+            pattern_path = f"{folder.pattern_path}{pattern}/"
             pending.append(
-                _PendingFolder(path, relative_path, pattern_path, folder.spans + digit_ranges, folder.depth + 1, node)
+                _PendingFolder(
+                    path, relative_path, pattern_path, folder.digit_ranges + digit_ranges, folder.depth + 1, node
+                )
             )
     sampler.close()
-    _total(result.root)
+    _sum_files(result.root)
     return result
 
 
-def _scan(folder: _PendingFolder, found: FolderWalk, inside: Inside) -> tuple[list[str], list[str]]:
+def _scan_folder(folder: _PendingFolder, result: FolderWalk, link_targets: Inside) -> tuple[list[str], list[str]]:
     """Names of the files and of the sub-folders."""
     subfolders: list[str] = []
-    if folder.depth > DEEPEST:
-        raise OSError(errno.ELOOP, f"nested deeper than {DEEPEST} levels")
+    if folder.depth > MAX_DEPTH:
+        raise OSError(errno.ELOOP, f"nested deeper than {MAX_DEPTH} levels")
 
-    def other(entry: os.DirEntry[str]) -> bool:
+    def count_other(entry: os.DirEntry[str]) -> bool:
         if entry.is_dir(follow_symlinks=False):
             subfolders.append(entry.name)
         elif entry.is_symlink():
-            return _link(folder, entry.name, found, inside)
+            return _count_link(folder, entry.name, result, link_targets)
         else:
-            found.special += 1
+            result.special_files += 1
         return False
 
     # one comprehension: a loop would take half as long again as the bare walk
-    with opened(folder.path) as descriptor, os.scandir(descriptor) as entries:
-        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) or other(entry)]
+    with open_folder(folder.path) as descriptor, os.scandir(descriptor) as entries:
+        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) or count_other(entry)]
     return names, subfolders
 
 
-def _link(folder: _PendingFolder, name: str, found: FolderWalk, inside: Inside) -> bool:
+def _count_link(folder: _PendingFolder, name: str, result: FolderWalk, link_targets: Inside) -> bool:
     """Count a link; whether it stands for a file."""
     path = f"{folder.path}/{name}"
-    if path not in inside:
-        found.links_out += 1
-        if len(found.links_out_at) < _KEPT:
-            found.links_out_at.append(folder.where + name)
+    if path not in link_targets:
+        result.links_out += 1
+        if len(result.links_out_at) < _MAX_EXAMPLES:
+            result.links_out_at.append(folder.relative_path + name)
         return False
     if os.path.isfile(path):
-        found.followed += 1
+        result.followed_links += 1
         return True
-    found.links += 1
+    result.links += 1
     return False
 
 
 def _add_files(result: FolderWalk, folder: _PendingFolder, names: list[str]) -> list[str]:
     """Count and group one folder's files; returns those that are data."""
     result.files += len(names)
-    folder.node.own += len(names)
-    hidden = folder.shown.startswith("__MACOSX") or "/__MACOSX" in folder.shown
+    folder.node.direct_files += len(names)
+    hidden = folder.pattern_path.startswith("__MACOSX") or "/__MACOSX" in folder.pattern_path
     joined_names = "\n".join(names)
-    stray = names if hidden else _strays(names, joined_names)
+    stray = names if hidden else _find_stray_names(names, joined_names)
     if stray:
         for name in stray:
             result.stray["__MACOSX/" if hidden else "._*" if name.startswith("._") else name] += 1
-        if len(result.stray_at) < _KEPT:
-            result.stray_at.append(folder.where + stray[0])
+        if len(result.stray_at) < _MAX_EXAMPLES:
+            result.stray_at.append(folder.relative_path + stray[0])
         stray_names = set(stray)
         names = [name for name in names if name not in stray_names]
         joined_names = ""
     for group in group_names(names, joined_names):
-        result.sizes.setdefault(extension(group.example), Sizes()).count += group.count
-        _merge(result, folder, group)
+        result.sizes.setdefault(extension(group.example), ExtensionSizes()).count += group.count
+        _merge_group(result, folder, group)
     return names
 
 
-def _strays(names: list[str], joined: str) -> list[str]:
-    if not joined.startswith(".") and "\n." not in joined and not any(word in joined for word in _STRAY):
+def _find_stray_names(names: list[str], joined_names: str) -> list[str]:
+    if (
+        not joined_names.startswith(".")
+        and "\n." not in joined_names
+        and not any(word in joined_names for word in _STRAY_NAMES)
+    ):
         return []
-    return [name for name in names if name.startswith(".") or name in _STRAY]
+    return [name for name in names if name.startswith(".") or name in _STRAY_NAMES]
 
 
-def _merge(found: FolderWalk, folder: _PendingFolder, group: PatternGroup) -> None:
-    key = folder.shown + group.pattern
-    merged = found.groups.get(key)
+def _merge_group(result: FolderWalk, folder: _PendingFolder, group: PatternGroup) -> None:
+    key = folder.pattern_path + group.pattern
+    merged = result.groups.get(key)
     if merged is None:
-        if len(found.groups) >= _MAX_PATTERNS:
-            found.ungrouped += group.count
+        if len(result.groups) >= _MAX_TRACKED_PATTERNS:
+            result.ungrouped += group.count
             return
-        merged = found.groups[key] = PatternGroup(key)
-    merged.add(group.count, [*folder.spans, *group.ranges], f"{folder.path}/{group.example}")
+        merged = result.groups[key] = PatternGroup(key)
+    merged.add(group.count, [*folder.digit_ranges, *group.ranges], f"{folder.path}/{group.example}")
 
 
 class _SizeSampler:
     """Looks at the size of every file, or in large trees of every 1,024th."""
 
-    def __init__(self, found: FolderWalk) -> None:
-        self.found = found
-        self.kept: list[tuple[_PendingFolder, list[str]]] = []
-        self.seen = 0
+    def __init__(self, result: FolderWalk) -> None:
+        self.result = result
+        self.pending: list[tuple[_PendingFolder, list[str]]] = []
+        self.n_seen = 0
 
     def add(self, folder: _PendingFolder, names: list[str]) -> None:
         """Remember a folder's files; once the tree is known to be large, look at a sample at once."""
-        n_before = self.seen
-        self.seen += len(names)
-        if n_before > _STAT_ALL:
+        n_before = self.n_seen
+        self.n_seen += len(names)
+        if n_before > _MAX_FULLY_MEASURED_FILES:
             if sample := names[-n_before % _MEASURED_FILE_INTERVAL :: _MEASURED_FILE_INTERVAL]:
-                self._look(folder, sample)
+                self._measure(folder, sample)
             return
-        self.kept.append((folder, names))
-        if self.seen > _STAT_ALL:
-            self._drain(_MEASURED_FILE_INTERVAL)
+        self.pending.append((folder, names))
+        if self.n_seen > _MAX_FULLY_MEASURED_FILES:
+            self._measure_pending(_MEASURED_FILE_INTERVAL)
 
     def close(self) -> None:
         """Look at everything that is still only remembered."""
-        self._drain(1)
+        self._measure_pending(1)
 
-    def _drain(self, step: int) -> None:
-        for folder, names in self.kept:
-            self._look(folder, names[::step])
-        self.kept.clear()
+    def _measure_pending(self, step: int) -> None:
+        for folder, names in self.pending:
+            self._measure(folder, names[::step])
+        self.pending.clear()
 
-    def _look(self, folder: _PendingFolder, names: list[str]) -> None:
-        result = self.found
-        for name, length in _lengths(folder, names):
-            sizes = result.sizes.setdefault(extension(name), Sizes())
-            sizes.measured += 1
+    def _measure(self, folder: _PendingFolder, names: list[str]) -> None:
+        result = self.result
+        for name, length in _file_lengths(folder, names):
+            sizes = result.sizes.setdefault(extension(name), ExtensionSizes())
+            sizes.n_measured += 1
             sizes.total += length
             if not length:
                 result.empty += 1
-                if len(result.empty_at) < _KEPT:
-                    result.empty_at.append(folder.where + name)
+                if len(result.empty_at) < _MAX_EXAMPLES:
+                    result.empty_at.append(folder.relative_path + name)
 
 
-def _lengths(folder: _PendingFolder, names: list[str]) -> Iterator[tuple[str, int]]:
-    with suppress(OSError), opened(folder.path) as descriptor:
+def _file_lengths(folder: _PendingFolder, names: list[str]) -> Iterator[tuple[str, int]]:
+    with suppress(OSError), open_folder(folder.path) as descriptor:
         for name in names:
             with suppress(OSError):
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -285,15 +291,15 @@ def _folder_patterns(names: list[str]) -> dict[str, tuple[str, list[tuple[str, s
     collapsed = [collapse(shape) for shape in shapes(names)]
     if len(set(collapsed)) > MAX_SHAPES:
         return {name: ("*", []) for name in names}
-    return {name: (pattern, _digits(name)) for name, pattern in zip(names, collapsed, strict=True)}
+    return {name: (pattern, _digit_runs(name)) for name, pattern in zip(names, collapsed, strict=True)}
 
 
-def _digits(name: str) -> list[tuple[str, str]]:
+def _digit_runs(name: str) -> list[tuple[str, str]]:
     runs = "".join(ch if "0" <= ch <= "9" else " " for ch in name).split()
     return [(run, run) for run in runs]
 
 
-def _total(node: Node) -> int:
+def _sum_files(node: FolderNode) -> int:
     """Sum files upwards; without recursion deeper than the nodes go."""
-    node.files = node.own + sum(_total(child) for child in node.children)
+    node.files = node.direct_files + sum(_sum_files(child) for child in node.children)
     return node.files

@@ -8,11 +8,11 @@ from typing import Any
 
 from m3b.data.spec.model import IndexSpec
 from m3b.data.survey.relations import Survey
-from m3b.reader import Request
+from m3b.reader import WorkerJob
 
 
 @dataclass(frozen=True)
-class ToSurvey:
+class SurveyRequest:
     """A folder, and the seconds that looking at it may take."""
 
     folder: Path
@@ -20,7 +20,7 @@ class ToSurvey:
 
 
 @dataclass(frozen=True)
-class ToWrite:
+class CroissantRequest:
     """A reading of a folder; as `m3b.data.spec.croissant.written`."""
 
     spec: IndexSpec
@@ -28,25 +28,27 @@ class ToWrite:
     name: str
 
 
-Job = dict[str, Any]
-JOB: Request[Job, Job] = Request("m3b.data.spec.inside:answer", Job, Job, 1800.0)
+JobPayload = dict[str, Any]
+MANIFEST_JOB: WorkerJob[JobPayload, JobPayload] = WorkerJob(
+    "m3b.data.spec.inside:answer", JobPayload, JobPayload, 1800.0
+)
 """A job of `m3b.data.spec.inside` and its answer, both as JSON."""
-SURVEY = Request("m3b.tools.surveying:look_over", ToSurvey, Survey, 600.0)
-CROISSANT: Request[ToWrite, dict[str, Any]] = Request(
-    "m3b.tools.surveying:as_croissant", ToWrite, dict[str, Any], 600.0
+SURVEY_JOB = WorkerJob("m3b.tools.surveying:survey_data", SurveyRequest, Survey, 600.0)
+CROISSANT_JOB: WorkerJob[CroissantRequest, dict[str, Any]] = WorkerJob(
+    "m3b.tools.surveying:export_croissant", CroissantRequest, dict[str, Any], 600.0
 )
 
 
-def look_over(asked: ToSurvey) -> Survey:
+def survey_data(request: SurveyRequest) -> Survey:
     """Inside the reader: as `m3b.data.survey.survey`. Raises DataError."""
     from m3b.data.survey import survey
     from m3b.data.survey.facts import SurveyLimits
 
-    return survey(asked.folder, limits=SurveyLimits(seconds=asked.seconds))
+    return survey(request.folder, limits=SurveyLimits(seconds=request.seconds))
 
 
-def as_croissant(asked: ToWrite) -> dict[str, Any]:
+def export_croissant(request: CroissantRequest) -> dict[str, Any]:
     """Inside the reader: the reading as a Croissant file. Raises DataError."""
     from m3b.data.spec.croissant import written
 
-    return written(asked.spec, asked.root, asked.name)
+    return written(request.spec, request.root, request.name)

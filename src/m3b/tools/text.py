@@ -16,12 +16,12 @@ _CHAINED_MESSAGES = (
 )
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def pluralize(count: int, singular: str, plural_form: str = "") -> str:
     """`1 file`, `1,200 files`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes for people: `812 B`, `5.2 MiB`."""
     if count < 1024:
         return f"{count:.0f} B"
@@ -51,7 +51,7 @@ def clip(text: str, limit: int, note: str = "") -> str:
     return f"{head}\n[... {n_omitted:,} characters left out{'; ' + note if note else ''} ...]\n{tail}"
 
 
-def tidy(text: str) -> str:
+def clean_terminal_output(text: str) -> str:
     """Output as a terminal would have left it: no escape codes, progress bars at their last state only."""
     text = _ANSI.sub("", text.replace("\r\n", "\n")).replace("\0", "")
     lines: list[str] = []
@@ -100,7 +100,7 @@ def _traceback_end(lines: list[str], start: int) -> int:
     return min(index, len(lines))
 
 
-def bad_loss(text: str) -> str:
+def find_nonfinite_loss(text: str) -> str:
     """The first line that reports a loss of NaN or infinity; empty without one."""
     for line in text.split("\n"):
         if _NONFINITE_LOSS.search(line):

@@ -7,10 +7,11 @@ nowhere else. Only regular files are opened, without waiting, and only up to a s
 
 from __future__ import annotations
 
-from m3b.untrusted.current import one_by_one, opening, progress
+from m3b.untrusted.current import announce_opening, report_progress, should_open_one_by_one
 from m3b.untrusted.json_text import TooDeep, parse_data_json, parse_json
 from m3b.untrusted.paths import (
-    Unsafe,
+    UnsafePathError,
+    hash_file,
     is_file,
     is_folder,
     open_below,
@@ -19,31 +20,30 @@ from m3b.untrusted.paths import (
     read_json,
     read_start,
     read_text,
-    sha256,
 )
 from m3b.untrusted.removing import remove_tree
 from m3b.untrusted.temporary import TemporaryFolder
-from m3b.untrusted.trees import TreeEntry, clone_file, copy_file, copy_tree, digest, entries, walk
-from m3b.untrusted.writing import make_folder, write_whole
+from m3b.untrusted.trees import TreeEntry, clone_file, copy_file, copy_tree, hash_tree, list_entries, walk
+from m3b.untrusted.writing import make_folder, write_atomic
 
 __all__ = [
     "TemporaryFolder",
     "TooDeep",
     "TreeEntry",
-    "Unsafe",
+    "UnsafePathError",
     "clone_file",
     "copy_file",
     "copy_tree",
-    "digest",
-    "entries",
+    "hash_tree",
+    "list_entries",
     "is_file",
     "is_folder",
     "make_folder",
     "open_below",
     "open_file",
-    "progress",
-    "one_by_one",
-    "opening",
+    "report_progress",
+    "should_open_one_by_one",
+    "announce_opening",
     "parse_data_json",
     "parse_json",
     "read_bytes",
@@ -51,7 +51,7 @@ __all__ = [
     "read_start",
     "read_text",
     "remove_tree",
-    "sha256",
+    "hash_file",
     "walk",
-    "write_whole",
+    "write_atomic",
 ]

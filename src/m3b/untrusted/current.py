@@ -15,7 +15,7 @@ from m3b.errors import DataError
 
 
 @dataclass(frozen=True)
-class Watch:
+class FileWatch:
     """Who is told of files that are opened.
 
     Args:
@@ -25,16 +25,16 @@ class Watch:
         alone: whether files shall be opened one after another, so that the one that ends the process is known.
     """
 
-    opening: Callable[[str], None]
-    progress: Callable[[int, int], None]
-    broken: Mapping[str, str] = field(default_factory=dict)
-    alone: bool = False
+    on_open: Callable[[str], None]
+    on_progress: Callable[[int, int], None]
+    refused_files: Mapping[str, str] = field(default_factory=dict)
+    one_at_a_time: bool = False
 
 
-_active_watches: list[Watch] = []
+_active_watches: list[FileWatch] = []
 
 
-def opening(*parts: str | os.PathLike[str]) -> None:
+def announce_opening(*parts: str | os.PathLike[str]) -> None:
     """Say that the file `parts` joined name is opened next.
 
     Raises:
@@ -44,24 +44,24 @@ def opening(*parts: str | os.PathLike[str]) -> None:
         return
     path = os.path.abspath(os.path.join(*parts))
     for watch in _active_watches:
-        if path in watch.broken:
-            raise DataError(watch.broken[path])
-        watch.opening(path)
+        if path in watch.refused_files:
+            raise DataError(watch.refused_files[path])
+        watch.on_open(path)
 
 
-def progress(done: int, total: int) -> None:
+def report_progress(done: int, total: int) -> None:
     """Say how far a long piece of work has come."""
     for watch in _active_watches:
-        watch.progress(done, total)
+        watch.on_progress(done, total)
 
 
-def one_by_one() -> bool:
+def should_open_one_by_one() -> bool:
     """Whether files shall be opened one after another."""
-    return any(watch.alone for watch in _active_watches)
+    return any(watch.one_at_a_time for watch in _active_watches)
 
 
 @contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def watch_files(watch: FileWatch) -> Iterator[None]:
     """Tell of every file that is opened inside, by any thread."""
     _active_watches.append(watch)
     try:

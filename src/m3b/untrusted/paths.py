@@ -14,25 +14,25 @@ from typing import Any
 from m3b.cleanup import undo_on_error
 from m3b.untrusted.json_text import parse_json
 
-LARGEST_TEXT = 64 * 2**20
+MAX_TEXT_BYTES = 64 * 2**20
 """Bytes of a JSON or text file that are read at most, unless the caller says otherwise."""
 
-FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """A folder on the way: it need not be readable, passing through is enough."""
-QUIET = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Unsafe(OSError):
+class UnsafePathError(OSError):
     """What stands at a path may not be opened: a link, a pipe, a device, too large, too deep. `strerror` says which."""
 
-    def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(errno.EPERM, why, str(path))
+    def __init__(self, path: str | Path, reason: str) -> None:
+        super().__init__(errno.EPERM, reason, str(path))
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
 
 
-def parts_of(name: str | Path) -> list[str]:
+def split_name(name: str | Path) -> list[str]:
     """The parts of a name below a root.
 
     Raises:
@@ -41,7 +41,7 @@ def parts_of(name: str | Path) -> list[str]:
     text = str(name)
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if text.startswith("/") or ".." in parts or "\0" in text:
-        raise Unsafe(text, "not a plain path below its folder")
+        raise UnsafePathError(text, "not a plain path below its folder")
     return parts
 
 
@@ -52,27 +52,27 @@ def open_below(root: Path, name: str | Path, flags: int, mode: int = 0o644) -> i
         Unsafe: a link or a file stands where a folder is needed, or the name leads out.
         OSError: as `os.open`.
     """
-    parts, full_path = parts_of(name), root / name
+    parts, full_path = split_name(name), root / name
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
-            next_folder = step(part, FOLDER, folder, full_path)
+            next_folder = open_step(part, FOLDER_FLAGS, folder, full_path)
             os.close(folder)
             folder = next_folder
-        return step(parts[-1] if parts else ".", flags | QUIET, folder, full_path, mode)
+        return open_step(parts[-1] if parts else ".", flags | FILE_FLAGS, folder, full_path, mode)
     finally:
         os.close(folder)
 
 
-def step(part: str, flags: int, folder: int, whole: Path, mode: int = 0) -> int:
+def open_step(part: str, flags: int, folder: int, full_path: Path, mode: int = 0) -> int:
     try:
         return os.open(part, flags, mode, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(part, folder)):
-            raise Unsafe(whole, "a link lies on the way; links are not followed here") from None
+            raise UnsafePathError(full_path, "a link lies on the way; links are not followed here") from None
         if error.errno == errno.ENXIO:
-            raise Unsafe(whole, "not a regular file") from None
-        raise type(error)(error.errno, error.strerror, str(whole)) from None
+            raise UnsafePathError(full_path, "not a regular file") from None
+        raise type(error)(error.errno, error.strerror, str(full_path)) from None
 
 
 def _is_link(part: str, folder: int) -> bool:
@@ -81,7 +81,7 @@ def _is_link(part: str, folder: int) -> bool:
     return False
 
 
-def open_file(root: Path, name: str | Path, *, most: int | None = None) -> io.FileIO:
+def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> io.FileIO:
     """A regular file, open for reading, unbuffered; opening never waits.
 
     Args:
@@ -95,28 +95,28 @@ def open_file(root: Path, name: str | Path, *, most: int | None = None) -> io.Fi
     with undo_on_error(os.close, descriptor):
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise Unsafe(root / name, "a folder, not a file")
+            raise UnsafePathError(root / name, "a folder, not a file")
         if not stat.S_ISREG(status.st_mode):
-            raise Unsafe(root / name, "not a regular file")
-        if most is not None and status.st_size > most:
-            raise Unsafe(root / name, f"{status.st_size:,} bytes, more than the {most:,} that are read")
+            raise UnsafePathError(root / name, "not a regular file")
+        if max_bytes is not None and status.st_size > max_bytes:
+            raise UnsafePathError(root / name, f"{status.st_size:,} bytes, more than the {max_bytes:,} that are read")
         return io.FileIO(descriptor, "rb")
 
 
-def read_bytes(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> bytes:
+def read_bytes(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """The content of a regular file. Raises as `open_file`; a file that grows past `most` while it is read, too."""
-    with open_file(root, name, most=most) as file:
+    with open_file(root, name, max_bytes=max_bytes) as file:
         content = bytearray()
-        while block := file.read(min(1 << 20, most + 1 - len(content))):
+        while block := file.read(min(1 << 20, max_bytes + 1 - len(content))):
             content += block
-            if len(content) > most:
-                raise Unsafe(root / name, f"more than the {most:,} bytes that are read")
+            if len(content) > max_bytes:
+                raise UnsafePathError(root / name, f"more than the {max_bytes:,} bytes that are read")
         return bytes(content)
 
 
-def read_text(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> str:
+def read_text(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """The content as UTF-8, a byte order mark left out and bytes that are none replaced. Raises as `read_bytes`."""
-    return read_bytes(root, name, most).decode("utf-8-sig", "replace")
+    return read_bytes(root, name, max_bytes).decode("utf-8-sig", "replace")
 
 
 def read_start(root: Path, name: str | Path, size: int) -> str:
@@ -129,14 +129,14 @@ def read_start(root: Path, name: str | Path, size: int) -> str:
     return content.decode("utf-8-sig", "replace")
 
 
-def read_json(root: Path, name: str | Path, most: int = LARGEST_TEXT) -> Any:
+def read_json(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> Any:
     """The value that a JSON file holds.
 
     Raises:
         Unsafe, OSError: as `read_bytes`.
         ValueError: no JSON, not UTF-8, or nested too deeply.
     """
-    return parse_json(read_bytes(root, name, most).decode("utf-8-sig"))
+    return parse_json(read_bytes(root, name, max_bytes).decode("utf-8-sig"))
 
 
 def is_file(root: Path, name: str | Path) -> bool:
@@ -157,7 +157,7 @@ def is_folder(root: Path, name: str | Path) -> bool:
     return True
 
 
-def sha256(root: Path, name: str | Path) -> str:
+def hash_file(root: Path, name: str | Path) -> str:
     """Hex digest of a regular file. Raises as `open_file`."""
     with open_file(root, name) as file:
         return hashlib.file_digest(io.BufferedReader(file, 1 << 20), "sha256").hexdigest()

@@ -16,13 +16,13 @@ def remove_tree(folder: Path) -> None:
     with contextlib.suppress(OSError):
         if not folder.is_symlink() and folder.is_dir():
             os.chmod(folder, 0o700)
-            _empty(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+            _remove_contents(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
             folder.rmdir()
         else:
             folder.unlink()
 
 
-def _empty(top: int) -> None:
+def _remove_contents(top: int) -> None:
     """Delete all that is below a descriptor, which is closed. Deep folders are moved up to the top first, so that
     neither recursion nor the length of a path grows with the depth."""
     try:
@@ -30,14 +30,14 @@ def _empty(top: int) -> None:
         while names := os.listdir(top):
             n_before = n_moved
             for name in names:
-                n_moved += _thin(top, name, prefix, n_moved)
+                n_moved += _remove_entry(top, name, prefix, n_moved)
             if n_moved == n_before and os.listdir(top):
                 return  # what is left cannot be deleted
     finally:
         os.close(top)
 
 
-def _thin(top: int, name: str, mark: str, number: int) -> int:
+def _remove_entry(top: int, name: str, prefix: str, n_moved: int) -> int:
     """Delete one entry of the top folder, or move its sub-folders up beside it; returns how many steps were made."""
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=top)
@@ -53,7 +53,7 @@ def _thin(top: int, name: str, mark: str, number: int) -> int:
                 except OSError:
                     with contextlib.suppress(OSError):
                         os.chmod(entry, 0o700, dir_fd=subfolder, follow_symlinks=True)
-                    os.rename(entry, f"{mark}{number + n_steps}", src_dir_fd=subfolder, dst_dir_fd=top)
+                    os.rename(entry, f"{prefix}{n_moved + n_steps}", src_dir_fd=subfolder, dst_dir_fd=top)
                 n_steps += 1
         finally:
             os.close(subfolder)

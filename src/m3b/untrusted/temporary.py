@@ -18,8 +18,8 @@ from pathlib import Path
 from m3b.untrusted.removing import remove_tree
 
 _LOCKED_NAME = re.compile(r"m3b-[a-z]+-held-\w+")
-_NUMBERED = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
-MIN_AGE_S = 3600.0
+_PID_NAME = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
+MIN_ORPHAN_AGE_S = 3600.0
 """Of a folder on a file system without locks, which has the number of its process in its name. A process of another
 container has no number here: only what was left alone this long is nobody's."""
 
@@ -35,12 +35,12 @@ class TemporaryFolder:
     """
 
     def __init__(self, kind: str) -> None:
-        self.path, lock = _made(kind)
+        self.path, lock = _make_folder(kind)
         self.handles = () if lock is None else (lock,)
         """The lock; a process that inherits it holds the folder too."""
-        self.close = weakref.finalize(self, _remove, self.path, self.handles)
+        self.close = weakref.finalize(self, _remove_folder, self.path, self.handles)
 
-    def give_away(self) -> None:
+    def hand_over(self) -> None:
         """Leave the folder to a process that has inherited the handles."""
         self.close.detach()
         _close_handles(self.handles)
@@ -52,11 +52,11 @@ class TemporaryFolder:
         self.close()
 
 
-def _made(kind: str) -> tuple[Path, int | None]:
+def _make_folder(kind: str) -> tuple[Path, int | None]:
     while True:
         path = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"m3b-{kind}-held-")))
         try:
-            lock = _lock(path)
+            lock = _lock_folder(path)
         except (BlockingIOError, FileNotFoundError):
             continue  # somebody sweeps, and had it first, or removed it already
         except OSError:  # a file system without locks
@@ -67,7 +67,7 @@ def _made(kind: str) -> tuple[Path, int | None]:
         os.close(lock)  # it was swept before it was locked
 
 
-def _lock(path: Path) -> int:
+def _lock_folder(path: Path) -> int:
     """A handle that holds the folder until it is closed, or this process ends.
 
     Raises:
@@ -83,7 +83,7 @@ def _lock(path: Path) -> int:
     return handle
 
 
-def _remove(path: Path, handles: tuple[int, ...]) -> None:
+def _remove_folder(path: Path, handles: tuple[int, ...]) -> None:
     remove_tree(path)
     _close_handles(handles)
 
@@ -101,8 +101,8 @@ def sweep_temporary() -> None:
             if status.st_uid != os.getuid():
                 continue
             if _LOCKED_NAME.fullmatch(folder.name):
-                _remove(folder, (_lock(folder),))
-            elif pid_match := _NUMBERED.fullmatch(folder.name):
-                is_old = time.time() - status.st_mtime > MIN_AGE_S
+                _remove_folder(folder, (_lock_folder(folder),))
+            elif pid_match := _PID_NAME.fullmatch(folder.name):
+                is_old = time.time() - status.st_mtime > MIN_ORPHAN_AGE_S
                 if is_old and not Path("/proc", pid_match[1]).exists():
                     remove_tree(folder)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from m3b.untrusted.paths import Unsafe, open_below, open_file, sha256
+from m3b.untrusted.paths import UnsafePathError, hash_file, open_below, open_file
 from m3b.untrusted.writing import make_folder
 
 FICLONE = 0x40049409
-DEEPEST = 64
-MOST = 1_000_000
-Kind = Literal["file", "folder", "link", "other"]
+MAX_DEPTH = 64
+MAX_ENTRIES = 1_000_000
+EntryKind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class TreeEntry:
     """One entry of a tree: `name` counts from the folder that was walked; size in bytes; `mode` the permissions."""
 
     name: str
-    kind: Kind
+    kind: EntryKind
     size: int
     mode: int
 
@@ -37,9 +37,9 @@ def walk(
     root: Path,
     name: str | Path = "",
     *,
-    leave: Collection[str] = (),
-    deepest: int = DEEPEST,
-    most: int = MOST,
+    skip: Collection[str] = (),
+    max_depth: int = MAX_DEPTH,
+    max_entries: int = MAX_ENTRIES,
 ) -> Iterator[TreeEntry]:
     """Everything below a folder, sorted within each folder, links named but never followed.
 
@@ -56,9 +56,9 @@ def walk(
     n_seen = 0
     while pending:
         folder, depth = pending.pop()
-        if depth > deepest:
-            raise Unsafe(root / name, f"folders nested deeper than {deepest} levels")
-        children = entries(root, f"{name}/{folder}".strip("/"), leave=leave, most=most - n_seen)
+        if depth > max_depth:
+            raise UnsafePathError(root / name, f"folders nested deeper than {max_depth} levels")
+        children = list_entries(root, f"{name}/{folder}".strip("/"), skip=skip, max_entries=max_entries - n_seen)
         n_seen += len(children)
         for entry in sorted(children, key=lambda item: item.name):
             relative_name = f"{folder}/{entry.name}" if folder else entry.name
@@ -67,28 +67,30 @@ def walk(
                 pending.append((relative_name, depth + 1))
 
 
-def entries(root: Path, name: str | Path = "", *, leave: Collection[str] = (), most: int = MOST) -> list[TreeEntry]:
+def list_entries(
+    root: Path, name: str | Path = "", *, skip: Collection[str] = (), max_entries: int = MAX_ENTRIES
+) -> list[TreeEntry]:
     """What one folder holds, in no order, links named but not followed. Raises as `walk`."""
     descriptor = open_below(root, name, os.O_RDONLY | os.O_DIRECTORY)
     result: list[TreeEntry] = []
     try:
         with os.scandir(descriptor) as scan:
             for entry in scan:
-                if entry.name in leave:
+                if entry.name in skip:
                     continue
-                if len(result) >= most:
-                    raise Unsafe(root / name, "too many files and folders")
+                if len(result) >= max_entries:
+                    raise UnsafePathError(root / name, "too many files and folders")
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     result.append(
-                        TreeEntry(entry.name, _kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode))
+                        TreeEntry(entry.name, _entry_kind(status.st_mode), status.st_size, stat.S_IMODE(status.st_mode))
                     )
     finally:
         os.close(descriptor)
     return result
 
 
-def _kind(mode: int) -> Kind:
+def _entry_kind(mode: int) -> EntryKind:
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -101,9 +103,9 @@ def copy_tree(
     name: str | Path,
     target: Path,
     *,
-    leave: Collection[str] = ("__pycache__",),
-    most_bytes: int | None = None,
-    most: int = MOST,
+    skip: Collection[str] = ("__pycache__",),
+    max_total_bytes: int | None = None,
+    max_entries: int = MAX_ENTRIES,
     strict: bool = True,
 ) -> list[TreeEntry]:
     """Copy a folder to `target`, which m3b owns and which is made if missing; returns the files that were copied.
@@ -119,32 +121,36 @@ def copy_tree(
     target.mkdir(parents=True, exist_ok=True)
     copied: list[TreeEntry] = []
     total = 0
-    for entry in walk(root, name, leave=leave, most=most):
+    for entry in walk(root, name, skip=skip, max_entries=max_entries):
         if entry.kind == "folder":
             os.close(make_folder(target, entry.name))
         elif entry.kind == "file":
-            total += copy_file(root, Path(name, entry.name), target, entry.name, most=_left(most_bytes, total))
+            total += copy_file(
+                root, Path(name, entry.name), target, entry.name, max_bytes=_remaining_bytes(max_total_bytes, total)
+            )
             copied.append(entry)
         elif strict:
-            raise Unsafe(root / name / entry.name, "a link or a special file, not a regular one")
+            raise UnsafePathError(root / name / entry.name, "a link or a special file, not a regular one")
     return copied
 
 
-def _left(most: int | None, used: int) -> int | None:
-    return None if most is None else max(most - used, 0)
+def _remaining_bytes(max_bytes: int | None, used: int) -> int | None:
+    return None if max_bytes is None else max(max_bytes - used, 0)
 
 
-def copy_file(root: Path, name: str | Path, target: Path, to: str | Path, *, most: int | None = None) -> int:
+def copy_file(
+    root: Path, name: str | Path, target: Path, target_name: str | Path, *, max_bytes: int | None = None
+) -> int:
     """Copy one regular file to `to` below `target`, in place of what stands there; returns its size in bytes.
 
     Raises:
         Unsafe, OSError: as `open_file` and `write_whole`.
     """
-    parent, _, file_name = str(to).rpartition("/")
-    with open_file(root, name, most=most) as source:
+    parent, _, file_name = str(target_name).rpartition("/")
+    with open_file(root, name, max_bytes=max_bytes) as source:
         folder = make_folder(target, parent)
         try:
-            return _copy_into(source, folder, file_name, str(to))
+            return _copy_into(source, folder, file_name, str(target_name))
         finally:
             os.close(folder)
 
@@ -189,14 +195,14 @@ def _fresh_file(folder: int, name: str, mode: int, shown: str = "") -> Iterator[
     except FileNotFoundError:
         pass
     except IsADirectoryError:
-        raise Unsafe(shown or name, "a folder; a file cannot be copied over it") from None
+        raise UnsafePathError(shown or name, "a folder; a file cannot be copied over it") from None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as out:
         os.fchmod(out.fileno(), mode)
         yield out
 
 
-def digest(root: Path, name: str | Path, *, leave: Collection[str] = ("__pycache__",)) -> str:
+def hash_tree(root: Path, name: str | Path, *, skip: Collection[str] = ("__pycache__",)) -> str:
     """Hex digest of a regular file, or of names and contents of all files below a folder; links and special files
     count by their name.
 
@@ -204,11 +210,11 @@ def digest(root: Path, name: str | Path, *, leave: Collection[str] = ("__pycache
         Unsafe, OSError: as `walk` and `open_file`.
     """
     try:
-        return sha256(root, name)
-    except Unsafe:
+        return hash_file(root, name)
+    except UnsafePathError:
         lines = [
-            f"{entry.name} {sha256(root, Path(name, entry.name)) if entry.kind == 'file' else entry.kind}"
-            for entry in walk(root, name, leave=leave)
+            f"{entry.name} {hash_file(root, Path(name, entry.name)) if entry.kind == 'file' else entry.kind}"
+            for entry in walk(root, name, skip=skip)
             if entry.kind != "folder"
         ]
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()

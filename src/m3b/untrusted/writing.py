@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from m3b.cleanup import undo_on_error
-from m3b.untrusted.paths import FOLDER, QUIET, parts_of, step
+from m3b.untrusted.paths import FILE_FLAGS, FOLDER_FLAGS, open_step, split_name
 
 
 def make_folder(root: Path, name: str | Path) -> int:
@@ -21,16 +21,16 @@ def make_folder(root: Path, name: str | Path) -> int:
     """
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     with undo_on_error(lambda: os.close(folder)):  # the one that is open by then
-        for part in parts_of(name):
+        for part in split_name(name):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=folder)
-            next_folder = step(part, FOLDER, folder, root / name)
+            next_folder = open_step(part, FOLDER_FLAGS, folder, root / name)
             os.close(folder)
             folder = next_folder
     return folder
 
 
-def write_whole(root: Path, name: str | Path, content: bytes, *, executable: bool = False) -> None:
+def write_atomic(root: Path, name: str | Path, content: bytes, *, executable: bool = False) -> None:
     """Put a file there in one step: readers see the old content or the new, never half of it.
 
     A file that is replaced keeps its permissions, of which those of the owner are given in any case.
@@ -39,13 +39,15 @@ def write_whole(root: Path, name: str | Path, content: bytes, *, executable: boo
         Unsafe: a link on the way; one in the place of the file itself is replaced.
         OSError: as `os.open` and `os.replace`.
     """
-    *parents, file_name = parts_of(name)
+    *parents, file_name = split_name(name)
     folder = make_folder(root, "/".join(parents))
     temporary_name = f".{file_name[:100]}.{secrets.token_hex(6)}.tmp"
     try:
-        with undo_on_error(_remove, temporary_name, folder):
+        with undo_on_error(_unlink_quietly, temporary_name, folder):
             mode = _file_mode(file_name, folder) | (0o111 if executable else 0)
-            descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | QUIET, 0o600, dir_fd=folder)
+            descriptor = os.open(
+                temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE_FLAGS, 0o600, dir_fd=folder
+            )
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(descriptor, mode)
                 file.write(content)
@@ -54,7 +56,7 @@ def write_whole(root: Path, name: str | Path, content: bytes, *, executable: boo
         os.close(folder)
 
 
-def _remove(name: str, folder: int) -> None:
+def _unlink_quietly(name: str, folder: int) -> None:
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=folder)
 

@@ -19,31 +19,31 @@ from m3b.data.index import Index, Record
 from m3b.data.records import paths_of
 from m3b.tasks import Row
 
-PREDICTIONS = "Logout/valid_predictions.json"
-MEMBERS = "Logout/members.json"
-LARGEST = 2**33
+VALID_PREDICTIONS_FILE = "Logout/valid_predictions.json"
+ENSEMBLE_FILE = "Logout/members.json"
+MAX_WEIGHT_BYTES = 2**33
 """Bytes of a weight file that is copied."""
-Predict = Callable[[Path, Sequence[Record], Index], list[Row]]
+PredictCases = Callable[[Path, Sequence[Record], Index], list[Row]]
 """Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
 
 
-def folds_of(work: Path) -> dict[str, int]:
+def read_folds(work: Path) -> dict[str, int]:
     """Key of a held-out case -> the fold that it was held out of; empty where the project names none."""
     try:
-        rows = untrusted.read_json(work, PREDICTIONS)
-        return {key_of(row["image"]): int(row["fold"]) for row in rows}
+        rows = untrusted.read_json(work, VALID_PREDICTIONS_FILE)
+        return {case_key_of(row["image"]): int(row["fold"]) for row in rows}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def key_of(image: Any) -> str:
+def case_key_of(image: Any) -> str:
     """A case of `valid_predictions.json`, as `Record.key` has it."""
     return "|".join(paths_of(image))
 
 
-def refit_fault(folder: Path, folds: Mapping[str, int], valid: Sequence[Record], work: Path) -> str:
+def find_refit_problem(folder: Path, folds: Mapping[str, int], valid: Sequence[Record], work: Path) -> str:
     """What keeps the held-out cases of a refit from being measured fairly; empty where nothing does, or of other deliverables."""
-    has_refit, weight_files = _unseen(folder, work)
+    has_refit, weight_files = _fold_weights(folder, work)
     if not has_refit or not valid:
         return ""
     missing = [name for name in weight_files if not untrusted.is_file(work, name)]
@@ -51,7 +51,7 @@ def refit_fault(folder: Path, folds: Mapping[str, int], valid: Sequence[Record],
         cause = (
             f"{missing[0]} is missing"
             if missing
-            else f"{MEMBERS} does not name the networks that answer the held-out cases"
+            else f"{ENSEMBLE_FILE} does not name the networks that answer the held-out cases"
         )
         return (
             f"The weights of Deliver/ were trained on every case (refit), and {cause}: nothing could be measured on cases that "
@@ -60,20 +60,20 @@ def refit_fault(folder: Path, folds: Mapping[str, int], valid: Sequence[Record],
     return ""
 
 
-def _unseen(folder: Path, work: Path) -> tuple[bool, list[str]]:
+def _fold_weights(folder: Path, work: Path) -> tuple[bool, list[str]]:
     """Whether the deliverable is a refit, and the weight files that answer the folds, in their order: its own, or of a refit
     those below `work` that `MEMBERS` names."""
     refit = is_refit(folder)
-    return refit, _names(work, MEMBERS) if refit else _names(folder, "config.json")
+    return refit, _read_weight_files(work, ENSEMBLE_FILE) if refit else _read_weight_files(folder, "config.json")
 
 
 def is_refit(folder: Path) -> bool:
     """Whether the weights of a deliverable were trained on every case, as its config.json says."""
-    return bool(_config(folder).get("refit")) and len(_names(folder, "config.json")) == 1
+    return bool(_read_config(folder).get("refit")) and len(_read_weight_files(folder, "config.json")) == 1
 
 
-def held_out_answers(
-    folder: Path, folds: Mapping[str, int], valid: Sequence[Record], index: Index, predict: Predict, work: Path
+def predict_held_out(
+    folder: Path, folds: Mapping[str, int], valid: Sequence[Record], index: Index, predict: PredictCases, work: Path
 ) -> list[Row] | None:
     """One row a case of `valid`, each from the network that was trained without it; None where the deliverable is neither one
     network a fold nor a refit.
@@ -86,7 +86,7 @@ def held_out_answers(
     Raises:
         ModelError: predict.py fails.
     """
-    has_refit, weight_files = _unseen(folder, work)
+    has_refit, weight_files = _fold_weights(folder, work)
     case_folds = [folds.get(record.key, -1) for record in valid]
     if (
         not case_folds
@@ -99,7 +99,7 @@ def held_out_answers(
     try:
         for fold in sorted(set(case_folds)):
             fold_records = [record for record, case_fold in zip(valid, case_folds, strict=True) if case_fold == fold]
-            copy_model = _copy_with_project_weights if has_refit else _alone
+            copy_model = _copy_with_project_weights if has_refit else _copy_with_one_network
             fold_model = copy_model(folder, staging / str(fold), weight_files, fold, work)
             rows |= {
                 record.key: row
@@ -110,7 +110,7 @@ def held_out_answers(
     return [rows[record.key] for record in valid]
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
+def _read_config(folder: Path) -> Mapping[str, Any]:
     try:
         config = untrusted.read_json(folder, "config.json")
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def _config(folder: Path) -> Mapping[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _names(folder: Path, file: str) -> list[str]:
+def _read_weight_files(folder: Path, file: str) -> list[str]:
     """The weight files that a JSON file below a folder lists; none where it does not."""
     try:
         names = untrusted.read_json(folder, file).get("weights")
@@ -127,20 +127,22 @@ def _names(folder: Path, file: str) -> list[str]:
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
-def _alone(folder: Path, target: Path, names: Sequence[str], fold: int, work: Path) -> Path:
+def _copy_with_one_network(folder: Path, target: Path, weight_files: Sequence[str], fold: int, work: Path) -> Path:
     """A copy of the deliverable with one of its networks."""
-    other_weights = {name for name in names if name != names[fold]}
+    other_weights = {name for name in weight_files if name != weight_files[fold]}
     shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name in other_weights])
-    (target / "config.json").write_text(json.dumps({**_config(folder), "weights": [names[fold]]}), encoding="utf-8")
+    (target / "config.json").write_text(
+        json.dumps({**_read_config(folder), "weights": [weight_files[fold]]}), encoding="utf-8"
+    )
     return target
 
 
 def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequence[str], fold: int, work: Path) -> Path:
     """A copy of the deliverable with weights of the project in place of its own."""
-    delivered_weights = _names(folder, "config.json")[0]
+    delivered_weights = _read_weight_files(folder, "config.json")[0]
     shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name == delivered_weights])
     with (
-        untrusted.open_file(work, weight_files[fold], most=LARGEST) as source,
+        untrusted.open_file(work, weight_files[fold], max_bytes=MAX_WEIGHT_BYTES) as source,
         (target / delivered_weights).open("wb") as out,
     ):
         shutil.copyfileobj(source, out, 2**20)

@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.checks.integrity import INDEX_FILES, RAW
-from m3b.agents.checks.locked import OWN, made_files
+from m3b.agents.checks.integrity import INDEX_FILES, RAW_FOLDER
+from m3b.agents.checks.locked import RESERVED_NAMES, list_derived_files
 from m3b.data.index import LABELS, TEST, TRAIN, Index, Mask, Record, read_index, write_records
 from m3b.data.records import relocated
 from m3b.data.schemas import json_schema
 from m3b.data.sides import sides
 from m3b.errors import DataError
-from m3b.untrusted import Unsafe, is_folder, read_bytes, remove_tree, walk
+from m3b.untrusted import UnsafePathError, is_folder, read_bytes, remove_tree, walk
 from m3b.untrusted.trees import copy_file
 
-LARGEST_INDEX = 2**30
+MAX_INDEX_BYTES = 2**30
 
 
-def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list[str]:
+def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task: str) -> list[str]:
     """Copy an index and what its records rest on to `target`, with links to the raw data below `target/data`.
 
     Links are not followed, but for those that lead into the raw data, of which the content is copied.
@@ -40,14 +40,14 @@ def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list
         DataError: a file that cannot be taken: a link to elsewhere, a pipe, a name that m3b uses itself.
     """
     remove_tree(target)
-    (target / RAW).mkdir(parents=True)
-    for name, folder in raw.items():
-        (target / RAW / name).symlink_to(folder, target_is_directory=True)
+    (target / RAW_FOLDER).mkdir(parents=True)
+    for name, folder in raw_folders.items():
+        (target / RAW_FOLDER / name).symlink_to(folder, target_is_directory=True)
     notes: list[str] = []
     contents = {}
     for name in INDEX_FILES:
         try:
-            contents[name] = _taken(work, target, name)
+            contents[name] = _copy_index_file(work, target, name)
         except FileNotFoundError:
             continue  # the check says that it is missing
         except OSError as error:
@@ -57,22 +57,22 @@ def freeze(work: Path, target: Path, raw: Mapping[str, Path], task: str) -> list
     except DataError:
         return notes  # the check says what is wrong
     for name in (TRAIN, TEST):
-        notes += _unknown(name, contents[name], task)
+        notes += _describe_unknown_keys(name, contents[name], task)
     index = replace(index, train=_normalize_paths(index.train), test=_normalize_paths(index.test))
     write_index(target, index)
-    for path in made_files(index.records):
-        _copy_derived(work, path, target, [Path(os.path.realpath(folder)) for folder in raw.values()])
+    for path in list_derived_files(index.records):
+        _copy_derived(work, path, target, [Path(os.path.realpath(folder)) for folder in raw_folders.values()])
     return notes
 
 
-def _taken(work: Path, target: Path, name: str) -> bytes:
-    content = read_bytes(work, name, LARGEST_INDEX)
+def _copy_index_file(work: Path, target: Path, name: str) -> bytes:
+    content = read_bytes(work, name, MAX_INDEX_BYTES)
     (target / name).parent.mkdir(parents=True, exist_ok=True)
     (target / name).write_bytes(content)
     return content
 
 
-def _unknown(name: str, content: bytes, task: str) -> list[str]:
+def _describe_unknown_keys(name: str, content: bytes, task: str) -> list[str]:
     known_keys = set(json_schema(task)["items"]["properties"])
     items: list[dict[str, Any]] = json.loads(content.decode("utf-8-sig"))
     unknown_keys = sorted({key for item in items for key in item} - known_keys)
@@ -92,23 +92,23 @@ def write_index(folder: Path, index: Index) -> None:
 def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
     """Records whose paths are spelt in one way only, without `./` and `//`."""
 
-    def plain(path: str) -> str:
+    def normalize(path: str) -> str:
         file, mark, item = path.partition("#")
         normalized = "/".join(part for part in file.split("/") if part not in ("", "."))
         return f"{'/' if file.startswith('/') else ''}{normalized}{mark}{item}"
 
-    def masks(mask: Mask | None) -> Mask | None:
+    def normalize_mask(mask: Mask | None) -> Mask | None:
         if mask is None or isinstance(mask, str):
-            return mask and plain(mask)
+            return mask and normalize(mask)
         if isinstance(mask, Mapping):
-            return {name: plain(path) for name, path in mask.items()}
-        return tuple(map(plain, mask))
+            return {name: normalize(path) for name, path in mask.items()}
+        return tuple(map(normalize, mask))
 
     return tuple(
         replace(
             record,
-            image=relocated(record.image, plain),
-            mask=masks(record.mask),
+            image=relocated(record.image, normalize),
+            mask=normalize_mask(record.mask),
         )
         for record in records
     )
@@ -118,37 +118,37 @@ def _copy_derived(work: Path, path: str, target: Path, raw_folders: Sequence[Pat
     """Copy one file or folder that a record names; one that is not there is left to the check."""
     if path.startswith("/") or ".." in path.split("/"):
         return  # the check refuses it
-    if path.split("/")[0] in OWN:
+    if path.split("/")[0] in RESERVED_NAMES:
         raise DataError(f"{path!r}: {path.split('/')[0]} is a name that m3b uses; write below Datapath/.")
     try:
-        root, name = _source(work, path, raw_folders)
+        root, name = _locate_source(work, path, raw_folders)
         if is_folder(root, name):
             for entry in walk(root, name):
                 if entry.kind != "folder":
-                    _copy_one(work, f"{path}/{entry.name}", target, raw_folders)
+                    _copy_with_sidecars(work, f"{path}/{entry.name}", target, raw_folders)
         else:
-            _copy_one(work, path, target, raw_folders)
+            _copy_with_sidecars(work, path, target, raw_folders)
     except FileNotFoundError:
         return
-    except Unsafe as error:
+    except UnsafePathError as error:
         raise DataError(
             f"{path!r} is a link to somewhere else, or no plain file ({error.strerror}); name the file in data/<name>/, "
             "or write a copy."
         ) from error
 
 
-def _copy_one(work: Path, path: str, target: Path, raw: Sequence[Path]) -> None:
-    root, name = _source(work, path, raw)
+def _copy_with_sidecars(work: Path, path: str, target: Path, raw_folders: Sequence[Path]) -> None:
+    root, name = _locate_source(work, path, raw_folders)
     copy_file(root, name, target, path)
     parent = path.rpartition("/")[0]
     for sidecar in sides(target / path, beside=(root / name).parent):  # told by the copy, which nobody changes any more
         copy_file(root, Path(name).parent / sidecar, target, f"{parent}/{sidecar}" if parent else sidecar)
 
 
-def _source(work: Path, path: str, raw: Sequence[Path]) -> tuple[Path, str | Path]:
+def _locate_source(work: Path, path: str, raw_folders: Sequence[Path]) -> tuple[Path, str | Path]:
     """Where the content lies: in `work` under this very path, or in the raw data that a link leads to."""
     real = Path(os.path.realpath(work / path))
-    for folder in raw:
+    for folder in raw_folders:
         if real.is_relative_to(folder):
             return folder, real.relative_to(folder)
     return work, path

@@ -9,33 +9,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.inside import AUDIT as AUDITED
-from m3b.agents.checks.inside import ToAudit
-from m3b.agents.checks.integrity import INDEX_FILES, RAW, sha256
-from m3b.agents.reasons import for_people, quoted
-from m3b.agents.replies import find_object
-from m3b.agents.verdict import Fault, Verdict, accepted, rejected
+from m3b.agents.checks.inside import AUDIT_JOB as AUDITED
+from m3b.agents.checks.inside import AuditRequest
+from m3b.agents.checks.integrity import INDEX_FILES, RAW_FOLDER, sha256_or_missing
+from m3b.agents.reasons import quote_agent, strip_agent_instructions
+from m3b.agents.replies import find_json_object
+from m3b.agents.verdict import CheckResult, Issue, accept, reject
 from m3b.data import kinds
 from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
-from m3b.errors import DataError, RejectedData
-from m3b.plugins import installed
+from m3b.errors import DataError, DataRejected
+from m3b.plugins import is_installed
 from m3b.reader import Reader
-from m3b.tools.paths import write_whole
+from m3b.tools.paths import write_atomic
 
-AUDIT = "data_audit.json"
-DATA_AT_FAULT = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "one_report", "one_value")
+AUDIT_FILE = "data_audit.json"
+DATA_PROBLEM_CODES = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "one_report", "one_value")
 """Findings for which the data rather than the index is to blame, if they stay."""
 
 
-AS_IT_IS = (
+UNFIXABLE_CODES = (
     "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
     "report_across", "label_in_name", "label_in_header", "mean_shape",
     "few_values", "text_in_pixels", "class_scarce_test",
 )  # fmt: skip
 """Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
-FAIR_SHARE = 0.15
+SUFFICIENT_TEST_SHARE = 0.15
 """A test split of this share that is still small cannot be fixed either: there are no more cases."""
 
 
@@ -44,11 +44,11 @@ def check_index(
     selection: Selection,
     *,
     request: str = "",
-    said: str = "",
-    seconds: float = 120.0,
-    tick: Callable[[int, int], None] | None = None,
+    closing_text: str = "",
+    max_seconds: float = 120.0,
+    on_progress: Callable[[int, int], None] | None = None,
     reader: Reader | None = None,
-) -> Verdict:
+) -> CheckResult:
     """Accept an index that fits the task's schema, whose images and masks open and fit each other, and that keeps
     patients and copies apart.
 
@@ -60,87 +60,96 @@ def check_index(
         said: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
     """
     with contextlib.suppress(OSError):
-        (work / AUDIT).unlink()  # what lies there is an earlier audit's, or a script's
+        (work / AUDIT_FILE).unlink()  # what lies there is an earlier audit's, or a script's
     try:
         index = read_index(work, selection.task)
     except DataError as error:
-        return _reject_unreadable(error, said, was_written=any((work / name).is_file() for name in INDEX_FILES))
+        return _reject_unreadable(error, closing_text, was_written=any((work / name).is_file() for name in INDEX_FILES))
     if problem := _find_escaping_path(index, work):
-        return rejected(Fault(problem, f"The index that was written reaches beyond the data: {problem}"))
+        return reject(Issue(problem, f"The index that was written reaches beyond the data: {problem}"))
     if links := leading_out(index.records, work):
         return _reject_links(links, len(index.records))
-    if problem := _classes(index, selection):
-        return rejected(Fault(problem, f"The index that was written has other classes than were asked for: {problem}"))
+    if problem := _find_class_mismatch(index, selection):
+        return reject(Issue(problem, f"The index that was written has other classes than were asked for: {problem}"))
     index_request = IndexRequest(request, selection.metric)
-    if reader is not None and installed(kinds.of(index.task)):
-        audit = reader.ask(AUDITED, ToAudit(work, index.task, seconds, index_request), progress=tick)
+    if reader is not None and is_installed(kinds.of(index.task)):
+        audit = reader.run_job(
+            AUDITED, AuditRequest(work, index.task, max_seconds, index_request), on_progress=on_progress
+        )
     else:
-        audit = audit_index(index, work, asked=index_request, seconds=seconds, tick=tick)
-    write_whole(work / AUDIT, json.dumps(audit.to_json(), indent=1).encode())
+        audit = audit_index(index, work, asked=index_request, seconds=max_seconds, tick=on_progress)
+    write_atomic(work / AUDIT_FILE, json.dumps(audit.to_json(), indent=1).encode())
     findings = [*audit.of("reject"), *audit.of("fix")]
     if findings:
-        is_data_problem = any(finding.code in DATA_AT_FAULT for finding in findings)
-        return rejected(*map(_fault, findings), end=RejectedData if is_data_problem else None)
-    unfixable = {*AS_IT_IS, *(["small_test"] if len(index.test) >= FAIR_SHARE * len(index.records) else [])}
+        is_data_problem = any(finding.code in DATA_PROBLEM_CODES for finding in findings)
+        return reject(*map(_issue_from_finding, findings), end_error=DataRejected if is_data_problem else None)
+    unfixable = {
+        *UNFIXABLE_CODES,
+        *(["small_test"] if len(index.test) >= SUFFICIENT_TEST_SHARE * len(index.records) else []),
+    }
     fixable = [finding for finding in audit.of("warn") if finding.code not in unfixable]
-    return accepted(_artifact(work, index, audit), *map(_line, fixable))
+    return accept(_make_artifact(work, index, audit), *map(_format_finding, fixable))
 
 
-def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> Verdict:
+def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> CheckResult:
     """There is no index that can be read: the agent hears how to write one, the user what kept it from doing so."""
-    give_up = find_object(closing_text, "unusable")
+    give_up = find_json_object(closing_text, "unusable")
     if give_up and str(give_up["unusable"]).strip() and not was_written:
-        return rejected(str(give_up["unusable"]).strip(), end=RejectedData, fatal=True)
+        return reject(str(give_up["unusable"]).strip(), end_error=DataRejected, is_fatal=True)
     agent_message = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
     reason = re.sub(r"\bDatapath/", "", str(error))
     user_message = (
-        f"The index that was written cannot be used: {for_people(reason)}" if was_written else "No index was written."
+        f"The index that was written cannot be used: {strip_agent_instructions(reason)}"
+        if was_written
+        else "No index was written."
     )
-    return rejected(Fault(agent_message, f"{user_message} {quoted(closing_text)}".strip()))
+    return reject(Issue(agent_message, f"{user_message} {quote_agent(closing_text)}".strip()))
 
 
-def _fault(finding: Finding) -> Fault:
-    user_message = finding.told or for_people(finding.message) or finding.message
-    return Fault(_line(finding), f"The audit of the data objects: {user_message}", finding.code, finding.absent)
+def _issue_from_finding(finding: Finding) -> Issue:
+    user_message = finding.told or strip_agent_instructions(finding.message) or finding.message
+    return Issue(
+        _format_finding(finding), f"The audit of the data objects: {user_message}", finding.code, finding.absent
+    )
 
 
-def _line(finding: Finding) -> str:
+def _format_finding(finding: Finding) -> str:
     cases = f" Cases: {', '.join(finding.cases)}." if finding.cases and finding.weight == "fix" else ""
     return f"{finding.message}{cases}"
 
 
 def _find_escaping_path(index: Index, work: Path) -> str:
     """Images and masks must come from the raw data or from what was made of it, by a relative path."""
-    raw_folder = work / RAW
+    raw_folder = work / RAW_FOLDER
     roots = [root.resolve() for root in (work, *(raw_folder.iterdir() if raw_folder.is_dir() else ()))]
     for record in index.records:
         for name, paths in (("image_path", record.files), ("mask_path", record.targets)):
             for path in paths:
                 if path.startswith("/") or ".." in path.split("/"):
                     return f"{name} {path!r} must be relative to the working directory, such as data/<name>/a.png."
-                if path.split("/")[0] != RAW and not _within(work / path, roots):
+                if path.split("/")[0] != RAW_FOLDER and not _is_within(work / path, roots):
                     return (
                         f"{name} {path!r} is a link to somewhere else; name the file in data/<name>/, or write a copy."
                     )
     return ""
 
 
-def _reject_links(links: Leading, case_count: int) -> Verdict:
+def _reject_links(links: Leading, case_count: int) -> CheckResult:
     """The agent hears which files, the user also where they lead and what to do about it."""
     summary = f"{links.files:,} files of {links.cases:,} of {case_count:,} cases are links that lead out of the data"
     agent_message = (
         f"{summary}, such as {links.first}. m3b does not follow them, and no script can. Leave these cases out."
     )
     user_message = f"{summary}: {links.first} leads to {links.target}. {WHAT_TO_DO}"
-    return rejected(Fault(agent_message, user_message), end=RejectedData if links.cases == case_count else None)
+    return reject(Issue(agent_message, user_message), end_error=DataRejected if links.cases == case_count else None)
 
 
-def _within(path: Path, roots: Sequence[Path]) -> bool:
+def _is_within(path: Path, roots: Sequence[Path]) -> bool:
     real = path.resolve()
     return any(real.is_relative_to(root) for root in roots)
 
 
-def _classes(index: Index, selection: Selection) -> str:
+def _find_class_mismatch(index: Index, selection: Selection) -> str:
     if not selection.classes or (kinds.of(index.task).empty_vocabulary and not index.classes):
         return ""
     requested = {name.lower() for name in selection.classes}
@@ -152,14 +161,14 @@ def _classes(index: Index, selection: Selection) -> str:
     return ""
 
 
-def _artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
+def _make_artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
     return DataIndex(
         classes=index.classes,
         multi_label=index.multi_label,
         counts=audit.counts,
         patients=audit.patients,
         cases={"train": len(index.train), "test": len(index.test)},
-        hashes={name: sha256(work, name) for name in INDEX_FILES},
+        hashes={name: sha256_or_missing(work, name) for name in INDEX_FILES},
         notes=tuple(finding.message for finding in audit.of("warn")),
         task=index.task,
         values=dict(index.values),

@@ -9,23 +9,23 @@ from m3b.data import kinds
 from m3b.data.archive_writers import Items
 from m3b.data.audit import NOBODY, Audit, IndexRequest
 from m3b.data.links import roots_of
-from m3b.plugins import installed
-from m3b.reader import Request
-from m3b.reader.outside import reading
+from m3b.plugins import is_installed
+from m3b.reader import WorkerJob
+from m3b.reader.outside import open_reader
 
 
 @dataclass(frozen=True)
-class ToAudit:
+class AuditRequest:
     """An index as it lies in `work`, how long its images may be opened, and what it is for."""
 
     work: Path
     task: str
-    seconds: float
-    asked: IndexRequest = NOBODY
+    max_seconds: float
+    index_request: IndexRequest = NOBODY
 
 
 @dataclass(frozen=True)
-class ToCut:
+class SubsetRequest:
     """An archive, the items of it that are wanted by key, and where they shall lie."""
 
     source: Path
@@ -33,38 +33,42 @@ class ToCut:
     keys: dict[str, Items]
 
 
-AUDIT = Request("m3b.agents.checks.inside:audit", ToAudit, Audit, parallel=True)
-CUT = Request("m3b.agents.checks.inside:cut", ToCut, bool, 3600.0)
+AUDIT_JOB = WorkerJob("m3b.agents.checks.inside:run_audit", AuditRequest, Audit, parallel=True)
+SUBSET_JOB = WorkerJob("m3b.agents.checks.inside:write_subset", SubsetRequest, bool, 3600.0)
 
 
-def audit(asked: ToAudit) -> Audit:
+def run_audit(audit_request: AuditRequest) -> Audit:
     """Inside the reader: audit the index and open its images and masks. Raises DataError."""
     from m3b.data.audit import audit_index
     from m3b.data.index import read_index
-    from m3b.untrusted import progress
+    from m3b.untrusted import report_progress
 
     return audit_index(
-        read_index(asked.work, asked.task), asked.work, asked=asked.asked, seconds=asked.seconds, tick=progress
+        read_index(audit_request.work, audit_request.task),
+        audit_request.work,
+        asked=audit_request.index_request,
+        seconds=audit_request.max_seconds,
+        tick=report_progress,
     )
 
 
-def cut(asked: ToCut) -> bool:
+def write_subset(subset_request: SubsetRequest) -> bool:
     """Inside the reader: as `m3b.data.archives.subset`. Raises DataError."""
     from m3b.data.archives import subset
-    from m3b.untrusted import opening
+    from m3b.untrusted import announce_opening
 
-    opening(asked.source)
-    return subset(asked.source, asked.target, asked.keys)
+    announce_opening(subset_request.source)
+    return subset(subset_request.source, subset_request.target, subset_request.keys)
 
 
-def audited(work: Path, task: str, seconds: float) -> Audit:
+def audit_in_reader(work: Path, task: str, max_seconds: float) -> Audit:
     """Audit an index outside of runs: by a reader, which does not know a task that was added in this very process.
 
     Raises:
         DataError: no readable index.
     """
-    audit_request = ToAudit(work.resolve(), task, seconds)
-    if not installed(kinds.of(task)):
-        return audit(audit_request)
-    with reading(root for root in roots_of(work) if root.is_dir()) as reader:
-        return reader.ask(AUDIT, audit_request)
+    audit_request = AuditRequest(work.resolve(), task, max_seconds)
+    if not is_installed(kinds.of(task)):
+        return run_audit(audit_request)
+    with open_reader(root for root in roots_of(work) if root.is_dir()) as reader:
+        return reader.run_job(AUDIT_JOB, audit_request)

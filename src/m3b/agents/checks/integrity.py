@@ -12,23 +12,23 @@ from m3b import untrusted
 from m3b.data import kinds
 from m3b.data.index import LABELS, TEST, TRAIN, Record, read_records
 from m3b.errors import DataError
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
-CLEAN = "clean"
+INTEGRITY_CLEAN = "clean"
 INDEX_FILES = (TRAIN, TEST, LABELS)
-RAW = "data"
+RAW_FOLDER = "data"
 """The folder of `work` in which the links to the raw data lie."""
 
 
-def sha256(root: Path, name: str) -> str:
+def sha256_or_missing(root: Path, name: str) -> str:
     """Hex digest of a plain file below a folder, or `missing`."""
     try:
-        return untrusted.sha256(root, name)
+        return untrusted.hash_file(root, name)
     except OSError:
         return "missing"
 
 
-def fingerprint(folder: Path, *, change_times: bool = True) -> str:
+def fingerprint_folder(folder: Path, *, change_times: bool = True) -> str:
     """A digest of names, sizes and times of everything below a folder.
 
     Args:
@@ -49,7 +49,7 @@ def fingerprint(folder: Path, *, change_times: bool = True) -> str:
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def integrity(
+def check_integrity(
     work: Path,
     locked: Path,
     hashes: Mapping[str, str],
@@ -57,7 +57,7 @@ def integrity(
     raw_after: str,
     task: str = "diagnosis",
     *,
-    made: str | None = None,
+    derived_digest: str | None = None,
 ) -> str:
     """`clean`, or everything that was found, joined by semicolons.
 
@@ -65,35 +65,37 @@ def integrity(
         made: the digest, now, of the locked files that scripts made for the cases; None where there are none.
     """
     violations = [
-        f"locked copy of {Path(name).name} changed" for name in INDEX_FILES if sha256(locked, name) != hashes[name]
+        f"locked copy of {Path(name).name} changed"
+        for name in INDEX_FILES
+        if sha256_or_missing(locked, name) != hashes[name]
     ]
     for name in (TRAIN, LABELS):
-        if sha256(work, name) != hashes[f"work/{name}"]:
+        if sha256_or_missing(work, name) != hashes[f"work/{name}"]:
             violations.append(f"{Path(name).name} changed after it was locked")
-    if hashes.get("made") != made:
+    if hashes.get("made") != derived_digest:
         violations.append("locked images or masks changed")
     if raw_before != raw_after:
         violations.append("raw data changed during the run")
-    overlap = _overlap(work, locked, task)
+    overlap = _count_test_images_in_training(work, locked, task)
     if overlap:
         violations.append(f"{overlap} test images in the training index")
-    return "; ".join(violations) or CLEAN
+    return "; ".join(violations) or INTEGRITY_CLEAN
 
 
-def _overlap(work: Path, locked: Path, task: str) -> int:
+def _count_test_images_in_training(work: Path, locked: Path, task: str) -> int:
     try:
-        test = {path for record in read_records(locked / TEST, task) for path in _images(record, task)}
+        test = {path for record in read_records(locked / TEST, task) for path in _image_paths_of(record, task)}
         training = [kinds.parse(item, task) for item in untrusted.read_json(work, TRAIN)]
     except (DataError, OSError, ValueError, TypeError):
         return 0  # a file that is gone or broken is named already, by its hash
-    return sum(any(path in test for path in _images(record, task)) for record in training)
+    return sum(any(path in test for path in _image_paths_of(record, task)) for record in training)
 
 
-def _images(record: Record, task: str) -> tuple[str, ...]:
+def _image_paths_of(record: Record, task: str) -> tuple[str, ...]:
     return record.images if kinds.separate(record, task) else (record.key,)
 
 
-def save_hashes(locked: Path, hashes: Mapping[str, str], raw: str) -> None:
+def save_hashes(locked: Path, hashes: Mapping[str, str], raw_fingerprint: str) -> None:
     """Keep the hashes beside the locked files, for a resumed run and for provenance."""
-    text = json.dumps({"index": dict(hashes), "raw_data": raw}, indent=1)
-    replace_text(locked / "hashes.json", text)
+    text = json.dumps({"index": dict(hashes), "raw_data": raw_fingerprint}, indent=1)
+    write_text_atomically(locked / "hashes.json", text)

@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from m3b.agents.checks.integrity import INDEX_FILES, RAW
+from m3b.agents.checks.integrity import INDEX_FILES, RAW_FOLDER
 from m3b.data.index import LABELS, TRAIN, Index, Record, read_index
 from m3b.data.kinds import to_json
 from m3b.data.records import UNKNOWN_PATIENT
-from m3b.untrusted import is_folder, remove_tree, sha256, walk
+from m3b.untrusted import hash_file, is_folder, remove_tree, walk
 from m3b.writing import sync_folder
 
-OWN = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW)
+RESERVED_NAMES = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW_FOLDER)
 """Names in `locked/` that m3b uses itself."""
 
 
-def made_files(records: Sequence[Record]) -> list[str]:
+def list_derived_files(records: Sequence[Record]) -> list[str]:
     """What of the records' files was made in the run, by path below `work`; the rest is raw data."""
     paths = {path for record in records for path in (*record.files, *record.targets)}
-    return sorted(path for path in paths if path.split("/")[0] != RAW)
+    return sorted(path for path in paths if path.split("/")[0] != RAW_FOLDER)
 
 
-def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
+def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     """Move an accepted hand-over to `locked`, where m3b reads it from now on, and return its hashes.
 
     Returns:
@@ -34,7 +34,7 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
         the cases together, under `made`.
     """
     for entry in locked.iterdir():
-        if entry.name not in OWN or entry.name == RAW:
+        if entry.name not in RESERVED_NAMES or entry.name == RAW_FOLDER:
             remove_tree(entry)
     for entry in frozen.iterdir():
         entry.rename(locked / entry.name)
@@ -43,11 +43,11 @@ def lock(frozen: Path, locked: Path, task: str) -> dict[str, str]:
         _sync_file(locked / name)
     sync_folder(locked)
     index = read_index(locked, task)
-    hashes = {name: sha256(locked, name) for name in INDEX_FILES}
-    hashes[f"work/{TRAIN}"] = hashlib.sha256(for_training(index)).hexdigest()
+    hashes = {name: hash_file(locked, name) for name in INDEX_FILES}
+    hashes[f"work/{TRAIN}"] = hashlib.sha256(serialize_training_index(index)).hexdigest()
     hashes[f"work/{LABELS}"] = hashes[LABELS]
-    if derived_files := made_files(index.records):
-        hashes["made"] = digest_made(locked, derived_files)
+    if derived_files := list_derived_files(index.records):
+        hashes["made"] = digest_derived_files(locked, derived_files)
     return hashes
 
 
@@ -57,7 +57,7 @@ def _sync_file(file: Path) -> None:
         os.fsync(stream.fileno())
 
 
-def digest_made(locked: Path, paths: Sequence[str]) -> str:
+def digest_derived_files(locked: Path, paths: Sequence[str]) -> str:
     """One digest of all files that scripts made for the cases, as they are locked; links and what is gone count too."""
     lines = []
     for path in paths:
@@ -66,13 +66,13 @@ def digest_made(locked: Path, paths: Sequence[str]) -> str:
             names = [f"{path}/{entry.name}" for entry in walk(locked, path) if entry.kind != "folder"]
         for name in sorted(names):
             try:
-                lines.append(f"{name} {sha256(locked, name)}")
+                lines.append(f"{name} {hash_file(locked, name)}")
             except OSError as error:
                 lines.append(f"{name} {error.strerror}")
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def for_training(index: Index) -> bytes:
+def serialize_training_index(index: Index) -> bytes:
     """`train.json` as those get it who train: patients under invented names, which sort as the true ones do, unknown ones
     stay unknown; without attributes."""
     names = sorted({record.patient for record in index.train})

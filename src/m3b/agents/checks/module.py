@@ -10,22 +10,22 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.agents.artifacts import TrainingModule
-from m3b.agents.reasons import last_line
-from m3b.agents.verdict import Fault, Verdict, accepted, rejected
-from m3b.tasks import family
+from m3b.agents.reasons import extract_last_line
+from m3b.agents.verdict import CheckResult, Issue, accept, reject
+from m3b.tasks import get_family
 
-NEEDED = (
+REQUIRED_FILES = (
     "plan.json", "plan.py", "train.py", "export.py", "Datapath/dataloader.py", "Model/network.py", "Loss/loss.py",
     "deliver/predict.py",
 )  # fmt: skip
-PROBE = Path(__file__).with_name("probe.py")
-ENOUGH = 0.7
+PROBE_SCRIPT = Path(__file__).with_name("probe.py")
+MAX_LOSS_RATIO = 0.7
 """The loss of one batch must fall to this part of what it was: a project that cannot memorise one batch has its
 labels, its loss or its gradient wrong."""
-FEW_STEPS, SOME = 100, 0.95
+MIN_USUAL_STEPS, MAX_LOSS_RATIO_FEW_STEPS = 100, 0.95
 """Where a slow machine gets fewer steps done in the time of the probe, the loss only has to fall."""
 
-MEASURED = {
+REQUIRED_REPORT_KEYS = {
     "shape", "dtype", "label_width", "finite", "range", "parameters", "outputs", "same_outputs", "loss_before",
     "loss_after", "steps", "loss_finite",
 }  # fmt: skip
@@ -33,54 +33,56 @@ MEASURED = {
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """How a confined command ended: its exit code, why if it was ended, and what it printed."""
 
-    code: int
+    exit_code: int
     reason: str
     output: str
 
 
-RunProbe = Callable[..., Ran]
+RunProbe = Callable[..., CommandResult]
 
 
-def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task: str = "diagnosis") -> Verdict:
+def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task: str = "diagnosis") -> CheckResult:
     """Accept a project whose data loader, model and loss work together.
 
     Args:
         run_probe: runs the given Python file with arguments in the sandbox, in `work`.
     """
-    missing = [name for name in NEEDED if not untrusted.is_file(work, name)]
+    missing = [name for name in REQUIRED_FILES if not untrusted.is_file(work, name)]
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)
         user_message = f"The training project that was set up is not whole: it lacks {names}."
-        return rejected(Fault(f"The project lacks {', '.join(missing)}. {hint}", user_message))
-    probe_result = run_probe(PROBE, str(family(task).probe_batch))
-    report = _report(probe_result.output)
+        return reject(Issue(f"The project lacks {', '.join(missing)}. {hint}", user_message))
+    probe_result = run_probe(PROBE_SCRIPT, str(get_family(task).probe_batch_size))
+    report = _parse_report(probe_result.output)
     if report is None:
         tail = "\n".join(probe_result.output.strip().splitlines()[-12:])
         ending = (
             f"ended by m3b: {probe_result.reason}"
             if probe_result.reason != "exit"
-            else f"exit code {probe_result.code}"
+            else f"exit code {probe_result.exit_code}"
         )
-        user_message = f"The training project does not run ({ending}): {last_line(tail) or 'it printed nothing'}."
-        return rejected(Fault(f"The project does not run ({ending}):\n{tail}", user_message))
+        user_message = (
+            f"The training project does not run ({ending}): {extract_last_line(tail) or 'it printed nothing'}."
+        )
+        return reject(Issue(f"The project does not run ({ending}):\n{tail}", user_message))
     if report.get("error"):
         agent_message = f"The project fails in {report['step']}: {report['error']}"
-        return rejected(
-            Fault(agent_message, f"The training project that was set up fails in {report['step']}: {report['error']}")
+        return reject(
+            Issue(agent_message, f"The training project that was set up fails in {report['step']}: {report['error']}")
         )
-    plan = _plan(work)
+    plan = _read_plan(work)
     if plan is None:
-        return rejected("plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew.")
+        return reject("plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew.")
     problems, warnings = _judge_report(report, classes, task, plan)
     if problems:
-        return rejected(*problems)
+        return reject(*problems)
     if plan.get("task", task) != task:
-        return rejected(
-            Fault(
+        return reject(
+            Issue(
                 f"plan.json is of a {plan['task']} project; the task is {task}. Copy the template that the briefing names.",
                 f"The training project that was set up is for {plan['task']}, and {task} was asked for.",
             )
@@ -91,10 +93,10 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         overfit=(report["loss_before"], report["loss_after"]),
         plan=plan,
     )
-    return accepted(module, *warnings)
+    return accept(module, *warnings)
 
 
-def _plan(work: Path) -> dict[str, Any] | None:
+def _read_plan(work: Path) -> dict[str, Any] | None:
     try:
         plan = untrusted.read_json(work, "plan.json")
     except (OSError, ValueError):
@@ -102,7 +104,7 @@ def _plan(work: Path) -> dict[str, Any] | None:
     return plan if isinstance(plan, dict) else None
 
 
-def _report(output: str) -> dict[str, Any] | None:
+def _parse_report(output: str) -> dict[str, Any] | None:
     """The last line that the probe printed for m3b."""
     for line in reversed(output.splitlines()):
         if line.startswith("M3B-PROBE "):
@@ -111,7 +113,9 @@ def _report(output: str) -> dict[str, Any] | None:
             except (ValueError, RecursionError):
                 return None
             is_complete = (
-                isinstance(value, dict) and (value.get("error") or value.keys() >= MEASURED) and "step" in value
+                isinstance(value, dict)
+                and (value.get("error") or value.keys() >= REQUIRED_REPORT_KEYS)
+                and "step" in value
             )
             return value if is_complete else None
     return None
@@ -119,8 +123,8 @@ def _report(output: str) -> dict[str, Any] | None:
 
 def _check_overfitting(before: float, after: float, steps: int) -> list[str]:
     """A fault where the loss of one batch fell too little, with what was asked."""
-    has_few_steps = steps < FEW_STEPS
-    max_loss = (SOME if has_few_steps else ENOUGH) * before
+    has_few_steps = steps < MIN_USUAL_STEPS
+    max_loss = (MAX_LOSS_RATIO_FEW_STEPS if has_few_steps else MAX_LOSS_RATIO) * before
     if after <= max_loss:
         return []
     speed_hint = (
@@ -138,13 +142,13 @@ def _judge_report(
     report: dict[str, Any], classes: tuple[str, ...], task: str, plan: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     problems, warnings = [], []
-    valid_output_counts = family(task).outputs(len(classes), plan)
+    valid_output_counts = get_family(task).valid_output_counts(len(classes), plan)
     if valid_output_counts and report["outputs"] not in valid_output_counts:
         problems.append(
             f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}); "
             f"{' or '.join(map(str, valid_output_counts))} would fit."
         )
-    width = family(task).label_width(len(classes))
+    width = get_family(task).label_width(len(classes))
     if width is not None and report["label_width"] != width:
         problems.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
     if report["dtype"] != "float32":

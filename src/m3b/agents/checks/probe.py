@@ -13,18 +13,18 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-FEWEST, MOST, SECONDS = 20, 200, 45.0
+MIN_STEPS, MAX_STEPS, MAX_SECONDS = 20, 200, 45.0
 """Steps on the one batch: as many as it takes, within the time."""
-LEARNT = 0.6
+LEARNED_LOSS_RATIO = 0.6
 """Share of the first loss at which it is plain that the batch is learnt; below what the check asks for."""
-BATCH = 8
+MAX_BATCH_SIZE = 8
 
 
 def main() -> None:
     sys.path.insert(0, str(Path.cwd()))
     report: dict[str, Any] = {"step": "plan.json", "error": ""}
     try:
-        probe(report, int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+        run_probe(report, int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     except Exception as error:  # noqa: BLE001 - the agents' code may raise anything; the check wants it as data
         report["error"] = f"{type(error).__name__}: {error}\n{_format_traceback()}"
     print("M3B-PROBE " + json.dumps(report))
@@ -34,7 +34,7 @@ def _format_traceback() -> str:
     return "\n".join(traceback.format_exc().strip().splitlines()[-7:])
 
 
-def probe(report: dict[str, Any], asked: int = 0) -> None:
+def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
     """Fill the report step by step; `report["step"]` names the step that raised.
 
     Args:
@@ -50,9 +50,9 @@ def probe(report: dict[str, Any], asked: int = 0) -> None:
     train, valid = build_datasets(plan)
     if len(train) == 0 or len(valid) == 0:
         raise ValueError(f"build_datasets gives {len(train)} training and {len(valid)} validation cases")
-    items = mixed(train, asked or max(2, int(plan["batch"])))
+    items = sample_items(train, batch_size or max(2, int(plan["batch"])))
     report["step"] = "a batch of Datapath/dataloader.py"
-    batch = collated(items)
+    batch = collate_items(items)
     pixels, labels = batch["pixel_values"], batch.get("labels")
     report.update(
         shape=list(pixels.shape), dtype=str(pixels.dtype).removeprefix("torch."),
@@ -75,11 +75,11 @@ def probe(report: dict[str, Any], asked: int = 0) -> None:
     report["same_outputs"] = bool(len(items) > 1 and float((logits - logits[:1]).abs().max()) < 1e-7)
     report["step"] = "overfitting one batch"
     use_bf16 = plan.get("precision") == "bf16" and not torch.cuda.is_available()  # as training does; often much quicker
-    overfit(model, batch, report, use_bf16)
+    overfit_batch(model, batch, report, use_bf16)
     report["step"] = "done"
 
 
-def collated(items: list[Any]) -> dict[str, Any]:
+def collate_items(items: list[Any]) -> dict[str, Any]:
     """A batch as training makes it: by the project's own `collate`, or every tensor stacked."""
     import torch
     from Datapath import dataloader  # type: ignore[import-not-found]
@@ -90,44 +90,48 @@ def collated(items: list[Any]) -> dict[str, Any]:
     return {key: torch.stack([item[key] for item in items]) for key in items[0] if torch.is_tensor(items[0][key])}
 
 
-def mixed(data: Any, most: int) -> list[Any]:
+def sample_items(dataset: Any, count: int) -> list[Any]:
     """Up to `most` (and `BATCH`) cases from all over the data set, so that more than one label is among them."""
     # Drawn, not evenly spaced: in an index whose labels take turns, even steps meet a single label.
-    return [data[i] for i in random.Random(0).sample(range(len(data)), min(BATCH, most, len(data)))]
+    return [dataset[i] for i in random.Random(0).sample(range(len(dataset)), min(MAX_BATCH_SIZE, count, len(dataset)))]
 
 
-def overfit(model: Any, batch: dict[str, Any], report: dict[str, Any], half: bool = False) -> None:
+def overfit_batch(model: Any, batch: dict[str, Any], report: dict[str, Any], use_bf16: bool = False) -> None:
     """A few steps on the same batch; the loss is taken in evaluation mode before, and in training mode after."""
     import torch
 
-    def loss_now() -> float:
+    def evaluate_loss() -> float:
         model.eval()
         with torch.no_grad():
             return float(model(**batch)["loss"])
 
     # Batch statistics of so few cases differ from the running ones: keep dropout off, let the norms learn.
-    before = loss_now()
+    before = evaluate_loss()
     model.train()
     for module in model.modules():
         if "Dropout" in type(module).__name__:
             module.eval()
     started, steps, last = time.monotonic(), 0, before
     moments: dict[Any, tuple[Any, Any]] = {}
-    while steps < MOST and time.monotonic() - started < SECONDS and (steps < FEWEST or last > LEARNT * before):
+    while (
+        steps < MAX_STEPS
+        and time.monotonic() - started < MAX_SECONDS
+        and (steps < MIN_STEPS or last > LEARNED_LOSS_RATIO * before)
+    ):
         model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):  # one a step: it keeps copies of the weights
+        with torch.autocast("cpu", torch.bfloat16, enabled=use_bf16):  # one a step: it keeps copies of the weights
             loss = model(**batch)["loss"]
         loss.backward()
         last, steps = float(loss.detach()), steps + 1
         with torch.no_grad():
-            adam(model.parameters(), moments, steps)
+            adam_step(model.parameters(), moments, steps)
     report.update(loss_before=before, loss_after=last, steps=steps, loss_finite=bool(last == last and abs(last) < 1e6))
     report["loss_before"] = before if before == before else 0.0
 
 
-def adam(weights: Any, moments: dict[Any, tuple[Any, Any]], step: int, rate: float = 3e-3) -> None:
+def adam_step(parameters: Any, moments: dict[Any, tuple[Any, Any]], step: int, rate: float = 3e-3) -> None:
     """One step of Adam. torch.optim would import torch's compiler first, which takes seconds."""
-    for weight in weights:
+    for weight in parameters:
         if weight.grad is None:
             continue
         mean, square = moments.setdefault(weight, (weight.new_zeros(weight.shape), weight.new_zeros(weight.shape)))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from m3b.data.cards import Card
 from m3b.data.links import WHAT_TO_DO, Inside
-from m3b.errors import NoDataset, RejectedData
+from m3b.errors import DataRejected, NoDatasetFound
 
-LOOKED_AT = 20_000
+MAX_ENTRIES = 20_000
 
 
-def check_site(cards: Sequence[Card]) -> None:
+def check_data_folders(cards: Sequence[Card]) -> None:
     """Look at the folders of all cards that have one.
 
     Raises:
@@ -22,16 +22,18 @@ def check_site(cards: Sequence[Card]) -> None:
     """
     cards_with_folder = [card for card in cards if card.path is not None]
     if not cards_with_folder:
-        raise NoDataset(
+        raise NoDatasetFound(
             "No data set is on this machine: give --data a folder with raw data, or a data card whose `path` exists."
         )
     data_roots = Inside(card.path for card in cards_with_folder if card.path)
-    problems = [problem for card in cards_with_folder if card.path and (problem := _fault(card.path, data_roots))]
+    problems = [
+        problem for card in cards_with_folder if card.path and (problem := _find_folder_problem(card.path, data_roots))
+    ]
     if len(problems) == len(cards_with_folder):
-        raise RejectedData(" ".join(problems))
+        raise DataRejected(" ".join(problems))
 
 
-def _fault(folder: Path, inside: Inside) -> str:
+def _find_folder_problem(folder: Path, data_roots: Inside) -> str:
     if not folder.is_dir():
         return f"The folder {folder} is not there; fix the `path` of its data card."
     if not os.access(folder, os.R_OK | os.X_OK):
@@ -43,10 +45,10 @@ def _fault(folder: Path, inside: Inside) -> str:
         for name in files:
             entry_count += 1
             if not name.startswith("."):
-                if not (link_problem := _find_link_problem(f"{parent}/{name}", inside)):
+                if not (link_problem := _find_link_problem(f"{parent}/{name}", data_roots)):
                     return ""
                 first_problem = first_problem or link_problem
-        if entry_count > LOOKED_AT:
+        if entry_count > MAX_ENTRIES:
             break
     return first_problem or f"The folder {folder} holds no files; point --data at the folder with the images."
 

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .registry import NAMES, dataset
+from .registry import DATASET_NAMES, get_dataset
 
 if TYPE_CHECKING:
-    from .spec import DatasetSpec, GeneratedSet, Order, PixelBox, RawCase, RawReading, StandIn
+    from .spec import DatasetSpec, GeneratedSet, GeneratorOptions, PixelBox, RawCase, RawDataset, StandIn
 
-__all__ = ["NAMES", "PixelBox", "RawCase", "DatasetSpec", "GeneratedSet", "Order", "RawReading", "StandIn", "dataset"]
+__all__ = [
+    "DATASET_NAMES",
+    "PixelBox",
+    "RawCase",
+    "DatasetSpec",
+    "GeneratedSet",
+    "GeneratorOptions",
+    "RawDataset",
+    "StandIn",
+    "get_dataset",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,55 +10,59 @@ from pathlib import Path
 
 import numpy as np
 
-from .checking import Collected, files, need, only_file, read_rows, relative
-from .doubt import Ladder
+from .checking import CaseCollector, get_only_file, list_files, read_rows, relative_path, require_entries
+from .doubt import ClassSizeModel
 from .drawing import Blob, Floats, Random, noise, texture
-from .spec import CARD, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
+from .spec import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
 from .writing import save_csv
 
 GROUPS = ("CN", "MCI", "AD")
-OTHERS = ("LMCI", "EMCI", "SMC", "Patient")
-HEAD = (
+OTHER_GROUPS = ("LMCI", "EMCI", "SMC", "Patient")
+HEADER = (
     "Image Data ID", "Subject", "Group", "Sex", "Age", "Visit", "Modality", "Description", "Type", "Acq Date", "Format",
     "Downloaded",
 )  # fmt: skip
-TABLE = "ADNI1_Complete_1Yr_1.5T.csv"
+TABLE_FILE = "ADNI1_Complete_1Yr_1.5T.csv"
 VISITS = ("sc", "m06", "m12")
-LADDER = Ladder((4.2, 5.9, 7.6), 0.85)
+SIZE_MODEL = ClassSizeModel((4.2, 5.9, 7.6), 0.85)
 SHAPE = (48, 52, 44)
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """Subjects with two visits each, and a third as many of other groups."""
-    random = np.random.default_rng(order.seed)
-    numbers = random.permutation(900_000)[: 4 * order.patients + 20] + 100_000
+    random = np.random.default_rng(options.seed)
+    numbers = random.permutation(900_000)[: 4 * options.patients + 20] + 100_000
     ids = iter(f"I{number}" for number in numbers)
     rows: list[list[object]] = []
     class_indices: list[int] = []
     sizes: list[float] = []
-    for subject in range(order.patients):
+    for subject in range(options.patients):
         class_index = subject % 3
-        size = LADDER.draw(random, class_index)
-        rows += _write_visits(order.folder, random, ids, GROUPS[class_index], size, subject, 2)
+        size = SIZE_MODEL.draw(random, class_index)
+        rows += _write_visits(options.folder, random, ids, GROUPS[class_index], size, subject, 2)
         class_indices += [class_index, class_index]
         sizes += [size, size]
-    for extra in range(max(2, round(order.patients / 4.5))):
+    for extra in range(max(2, round(options.patients / 4.5))):
         size = random.uniform(4, 8)
-        rows += _write_visits(order.folder, random, ids, OTHERS[extra % 4], size, order.patients + extra, 1 + extra % 2)
+        rows += _write_visits(
+            options.folder, random, ids, OTHER_GROUPS[extra % 4], size, options.patients + extra, 1 + extra % 2
+        )
     other_count = len(rows) - len(class_indices)
     for class_index in (0, 2):
-        rows.append(_row(next(ids), random, _make_subject_id(random, 990 + class_index), GROUPS[class_index], "sc"))
+        rows.append(
+            _make_row(next(ids), random, _make_subject_id(random, 990 + class_index), GROUPS[class_index], "sc")
+        )
     for _ in range(2):
-        _save(order.folder, next(ids), draw(random, random, 5.0))
+        _save_volume(options.folder, next(ids), draw(random, random, 5.0))
     random.shuffle(rows)
-    save_csv(order.folder / TABLE, HEAD, rows, quote_all=True)
+    save_csv(options.folder / TABLE_FILE, HEADER, rows, quote_all=True)
     planted_faults = (
         f"{other_count} rows of other groups",
         "2 rows without a file",
         "2 files without a row",
         "2 visits a subject",
     )
-    return GeneratedSet(len(class_indices), order.patients, LADDER.ceiling(class_indices, sizes), planted_faults)
+    return GeneratedSet(len(class_indices), options.patients, SIZE_MODEL.ceiling(class_indices, sizes), planted_faults)
 
 
 def _write_visits(
@@ -70,8 +74,8 @@ def _write_visits(
     rows = []
     for visit in VISITS[:visits]:
         image = str(next(ids))  # type: ignore[call-overload]
-        _save(folder, image, draw(np.random.default_rng(head_seed), random, size + random.normal(0, 0.05)))
-        rows.append(_row(image, random, name, group, visit))
+        _save_volume(folder, image, draw(np.random.default_rng(head_seed), random, size + random.normal(0, 0.05)))
+        rows.append(_make_row(image, random, name, group, visit))
     return rows
 
 
@@ -79,7 +83,7 @@ def _make_subject_id(random: Random, number: int) -> str:
     return f"{int(random.integers(2, 137)):03d}_S_{number + 1001:04d}"
 
 
-def _row(image: str, random: Random, subject: str, group: str, visit: str) -> list[object]:
+def _make_row(image: str, random: Random, subject: str, group: str, visit: str) -> list[object]:
     date = f"{random.integers(1, 13)}/{random.integers(1, 29)}/{random.integers(2005, 2016)}"
     return [image, subject, group, "MF"[int(random.integers(2))], int(random.integers(56, 91)), visit, "MRI", "MPRAGE",
             "Original", date, "DCM", "Yes"]  # fmt: skip
@@ -100,39 +104,41 @@ def draw(head: Random, scan: Random, ventricles: float) -> Floats:
     return np.asarray(np.where(brain_mask, image, 0), dtype=np.float32)
 
 
-def _save(folder: Path, image: str, array: Floats) -> None:
+def _save_volume(folder: Path, image: str, array: Floats) -> None:
     import torch
 
     (folder / "ADNI_PT").mkdir(exist_ok=True)
     torch.save(torch.from_numpy(array), folder / "ADNI_PT" / f"{image}.pt")
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """Rows of the groups CN, MCI and AD that have a file. Ids match with or without their leading I."""
-    need(folder, "ADNI_PT", what="ADNI (a folder ADNI_PT of .pt files and one CSV)")
-    table = only_file(folder, ".csv", "the collection export")
-    path_by_id = {file.stem.removeprefix("I"): relative(folder, file) for file in files(folder / "ADNI_PT", ".pt")}
-    collector = Collected(folder, "ADNI", CARD)
+    require_entries(folder, "ADNI_PT", description="ADNI (a folder ADNI_PT of .pt files and one CSV)")
+    table = get_only_file(folder, ".csv", "the collection export")
+    path_by_id = {
+        file.stem.removeprefix("I"): relative_path(folder, file) for file in list_files(folder / "ADNI_PT", ".pt")
+    }
+    collector = CaseCollector(folder, "ADNI", CARD)
     used_ids = set()
     for row in read_rows(table, ("Image Data ID", "Subject", "Group")):
         image = row["Image Data ID"].removeprefix("I")
         used_ids.add(image)
         if row["Group"] not in GROUPS:
-            collector.drop("rows of other groups", f"{row['Image Data ID']} ({row['Group']})")
+            collector.exclude("rows of other groups", f"{row['Image Data ID']} ({row['Group']})")
         elif not row["Subject"]:
-            collector.drop("rows without a subject", row["Image Data ID"])
+            collector.exclude("rows without a subject", row["Image Data ID"])
         elif image not in path_by_id:
-            collector.drop("rows without a file", row["Image Data ID"], missing=True)
+            collector.exclude("rows without a file", row["Image Data ID"], missing=True)
         else:
             collector.cases.append(RawCase(f"I{image}", (path_by_id[image],), row["Subject"], labels=(row["Group"],)))
     for image in sorted(set(path_by_id) - used_ids):
-        collector.drop("files without a row", path_by_id[image])
-    return collector.close()
+        collector.exclude("files without a row", path_by_id[image])
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "adni",
     stand_in=StandIn(patients=90, acceptable=(0.65, None), baseline=0.5, ceiling=0.97),
-    maker=make,
+    generator=make,
     reader=read,
 )

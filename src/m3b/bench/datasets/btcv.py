@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .checking import Collected, files, need, only_file, relative
+from .checking import CaseCollector, get_only_file, list_files, relative_path, require_entries
 from .drawing import Blob, Random, noise, texture, to_hu
-from .masks import NIFTI, Outline, ceiling, check_labels, number_in, paint, pair
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
+from .masks import NIFTI, Outline, check_labels, mean_agreement, paint, pair_masks, parse_last_number
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
 from .writing import save_json, save_nifti
 
 SHAPE = (96, 96, 48)
 SPACING = (1.5, 1.5, 5.0)
-SLIP = 0.05
+OUTLINE_ERROR = 0.05
 ORGANS: tuple[tuple[str, float, tuple[float, float, float], tuple[float, float, float]], ...] = (
     ("spleen", 125, (21, 34, 33), (9, 11, 8)),
     ("right kidney", 185, (69, 30, 20), (8, 8, 9)),
@@ -38,37 +38,37 @@ ORGANS: tuple[tuple[str, float, tuple[float, float, float], tuple[float, float, 
 )
 """Name, HU, centre and radii in voxels (x to the patient's left hand is small; y to the front; z to the head)."""
 VALUES = {number: organ[0] for number, organ in enumerate(ORGANS, 1)}
-ORDER_OF_DRAWING = (6, 7, 1, 2, 3, 4, 5, 9, 8, 11, 10, 12, 13)
+DRAWING_ORDER = (6, 7, 1, 2, 3, 4, 5, 9, 8, 11, 10, 12, 13)
 IDS = (*range(1, 11), *range(21, 41), *range(81, 1000))
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """Three quarters of the patients with labels, a quarter without."""
-    random = np.random.default_rng(order.seed)
-    root = order.folder if order.layout == CARD else order.folder / "RawData"
-    labelled_count = order.patients - order.patients // 4
+    random = np.random.default_rng(options.seed)
+    root = options.folder if options.layout == CARD else options.folder / "RawData"
+    labelled_count = options.patients - options.patients // 4
     agreements = []
-    for number in range(order.patients):
+    for number in range(options.patients):
         image, outline = draw(random, gallbladder=number != 1)
         if number < labelled_count:
             name = f"{IDS[number]:04d}"
             save_nifti(root / "Training" / "img" / f"img{name}.nii.gz", image, SPACING)
             save_nifti(root / "Training" / "label" / f"label{name}.nii.gz", outline.mask, SPACING)
-            agreements.append(outline.agreement())
+            agreements.append(outline.dice_by_value())
         else:
             save_nifti(root / "Testing" / "img" / f"img{61 + number - labelled_count:04d}.nii.gz", image, SPACING)
-    if order.layout == CARD:
-        save_json(order.folder / "labels.json", list(VALUES.values()))
+    if options.layout == CARD:
+        save_json(options.folder / "labels.json", list(VALUES.values()))
     planted_faults = ("image and label names differ by prefix", "Testing has no labels", "no gallbladder in one case")
-    return GeneratedSet(labelled_count, labelled_count, ceiling(agreements), planted_faults)
+    return GeneratedSet(labelled_count, labelled_count, mean_agreement(agreements), planted_faults)
 
 
 def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outline]:
     """A portal-venous abdomen `(96, 96, 48)` in HU; the patient's right, and so the liver, is at large x."""
-    outline = Outline(SHAPE, random, SLIP)
+    outline = Outline(SHAPE, random, OUTLINE_ERROR)
     shift, scale = random.uniform(-8, 8, 3) * (0.6, 1, 0.45), random.uniform(0.85, 1.02)
     brightness = {}
-    for value in ORDER_OF_DRAWING:
+    for value in DRAWING_ORDER:
         _, hu, centre, radii = ORGANS[value - 1]
         if value == 4 and not gallbladder:
             continue
@@ -85,24 +85,32 @@ def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outli
     return to_hu(image), outline
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """The labelled cases of Training; Testing has no labels and cannot be scored."""
     root, layout = (folder / "RawData", OFFICIAL) if (folder / "RawData").is_dir() else (folder, CARD)
-    need(root, "Training", what="BTCV (Training/img, Training/label and Testing/img)")
-    need(root / "Training", "img", "label", what="BTCV's Training (img and label)")
-    if files(root, ".json"):
-        check_labels(only_file(root, ".json", "the label names in order"), VALUES)
-    collector = Collected(folder, "BTCV", layout)
-    pair(collector, root / "Training" / "img", root / "Training" / "label", patient=number_in, key=number_in)
-    for image in files(root / "Testing" / "img", *NIFTI):
-        collector.drop("images of Testing, which has no labels", relative(folder, image))
-    return collector.close()
+    require_entries(root, "Training", description="BTCV (Training/img, Training/label and Testing/img)")
+    require_entries(root / "Training", "img", "label", description="BTCV's Training (img and label)")
+    if list_files(root, ".json"):
+        check_labels(get_only_file(root, ".json", "the label names in order"), VALUES)
+    collector = CaseCollector(folder, "BTCV", layout)
+    pair_masks(
+        collector,
+        root / "Training" / "img",
+        root / "Training" / "label",
+        patient=parse_last_number,
+        key=parse_last_number,
+    )
+    for image in list_files(root / "Testing" / "img", *NIFTI):
+        collector.exclude("images of Testing, which has no labels", relative_path(folder, image))
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "btcv",
-    stand_in=StandIn(patients=30, acceptable=(0.5, None), baseline=0.38, ceiling=0.94, least=8, most=900, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(
+        patients=30, acceptable=(0.5, None), baseline=0.38, ceiling=0.94, min_patients=8, max_patients=900, minutes=2.0
+    ),
+    generator=make,
     reader=read,
     values=VALUES,
     layouts=(CARD, OFFICIAL),

@@ -14,53 +14,53 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, folders, need, relative
-from .doubt import mistaken_ceiling, shuffle_some
+from .checking import CaseCollector, list_files, list_folders, relative_path, require_entries
+from .doubt import compute_swap_ceiling, swap_some_classes
 from .drawing import Blob, Floats, Random, noise, texture, to_bytes
-from .spec import CARD, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
+from .spec import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
 from .writing import save_csv, save_picture
 
 CLASSES = ("Normal", "CP", "NCP")
 SIDE = 128
-MISTAKEN = 0.06
-PICTURES = (".png", ".jpg", ".jpeg")
+MISTAKE_SHARE = 0.06
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """Two thirds of the patients have one scan, the others up to three."""
-    random = np.random.default_rng(order.seed)
-    truth = [number % 3 for number in range(order.patients)]
-    shown_classes = shuffle_some(random, truth, MISTAKEN, 3)
-    patients = random.permutation(3000)[: order.patients] + 1
+    random = np.random.default_rng(options.seed)
+    truth = [number % 3 for number in range(options.patients)]
+    shown_classes = swap_some_classes(random, truth, MISTAKE_SHARE, 3)
+    patients = random.permutation(3000)[: options.patients] + 1
     scan_patients: list[int] = []
     rows = []
     for number, patient in enumerate(patients):
         disease = int(random.integers(1 << 31))
         for _ in range(int(random.choice([1, 1, 1, 1, 2, 3]))):
             scan = 1001 + len(scan_patients)
-            scan_folder = order.folder / CLASSES[truth[number]] / str(patient) / str(scan)
+            scan_folder = options.folder / CLASSES[truth[number]] / str(patient) / str(scan)
             volume = draw(np.random.default_rng(disease), random, CLASSES[shown_classes[number]])
-            _save(scan_folder, volume, len(scan_patients))
+            _save_scan(scan_folder, volume, len(scan_patients))
             scan_patients.append(number)
         rows.append([patient, scan, int(random.integers(20, 85)), int(random.integers(1, 3)), "", "", "", ""])
-    (order.folder / "NCP" / "3101" / "4801").mkdir(parents=True)
-    save_csv(order.folder / "metadata.csv", ("patient_id", "scan_id", "Age", "Sex(Male1/Female2)", "Critical_illness",
+    (options.folder / "NCP" / "3101" / "4801").mkdir(parents=True)
+    save_csv(options.folder / "metadata.csv", ("patient_id", "scan_id", "Age", "Sex(Male1/Female2)", "Critical_illness",
              "Liver_function", "Lung_function", "Progression (Days)"), rows[: len(rows) // 3])  # fmt: skip
-    ceiling = mistaken_ceiling(
-        [truth[n] for n in scan_patients], [shown_classes[n] for n in scan_patients], 3, MISTAKEN
+    ceiling = compute_swap_ceiling(
+        [truth[n] for n in scan_patients], [shown_classes[n] for n in scan_patients], 3, MISTAKE_SHARE
     )
     planted_faults = ("patients with several scans", "slice names without zeros (2.png after 10.png as text)", "a scan in JPEG",
            "a scan in RGB", "a doubled slice", "an empty scan folder")  # fmt: skip
-    return GeneratedSet(len(scan_patients), order.patients, ceiling, planted_faults)
+    return GeneratedSet(len(scan_patients), options.patients, ceiling, planted_faults)
 
 
-def _save(place: Path, volume: NDArray[np.uint8], scan: int) -> None:
+def _save_scan(scan_folder: Path, volume: NDArray[np.uint8], scan: int) -> None:
     suffix = ".jpg" if scan == 1 else ".png"
     for number, picture in enumerate(volume):
         name = str(number + 1) if scan == 0 else f"{number:04d}"
-        save_picture(place / f"{name}{suffix}", np.stack([picture] * 3, axis=2) if scan == 2 else picture)
+        save_picture(scan_folder / f"{name}{suffix}", np.stack([picture] * 3, axis=2) if scan == 2 else picture)
     if scan == 3:
-        save_picture(place / f"{len(volume):04d}.png", volume[-1])
+        save_picture(scan_folder / f"{len(volume):04d}.png", volume[-1])
 
 
 def draw(patient: Random, scan: Random, kind: str) -> NDArray[np.uint8]:
@@ -77,7 +77,7 @@ def draw(patient: Random, scan: Random, kind: str) -> NDArray[np.uint8]:
         blob.add(change, 0.42, sharp=5)
     lung_mask = np.zeros(shape, dtype=np.float32)
     for lung in lungs:
-        lung_mask[lung.box] = np.maximum(lung_mask[lung.box], lung.soft(12))
+        lung_mask[lung.box] = np.maximum(lung_mask[lung.box], lung.soft_mask(12))
     image += change * lung_mask + texture(patient, shape, 0.035, cells=12)
     slice_indices = np.linspace(0, 23, depth).round().astype(int)
     slices: Floats = image[slice_indices] + noise(scan, (depth, SIDE, SIDE), 0.03)
@@ -103,30 +103,30 @@ def _lesions(random: Random, shape: tuple[int, int, int], kind: str) -> list[Blo
     return []
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per scan folder, its slices in the order of their numbers."""
-    need(folder, *CLASSES, what="CC-CCII (the class folders CP, NCP and Normal)")
-    collector = Collected(folder, "CC-CCII", CARD)
+    require_entries(folder, *CLASSES, description="CC-CCII (the class folders CP, NCP and Normal)")
+    collector = CaseCollector(folder, "CC-CCII", CARD)
     label_by_patient: dict[str, str] = {}
     for label in CLASSES:
-        for patient in folders(folder / label):
+        for patient in list_folders(folder / label):
             if label_by_patient.setdefault(patient.name, label) != label:
                 raise DataError(
                     f"Patient {patient.name} lies in {label_by_patient[patient.name]} and in {label} of {folder}."
                 )
-            for scan in folders(patient):
-                slices = tuple(relative(folder, file) for file in files(scan, *PICTURES))
+            for scan in list_folders(patient):
+                slices = tuple(relative_path(folder, file) for file in list_files(scan, *PICTURE_SUFFIXES))
                 if slices:
                     name = f"{label}/{patient.name}/{scan.name}"
                     collector.cases.append(RawCase(name, slices, patient.name, labels=(label,)))
                 else:
-                    collector.drop("scan folders without a slice", relative(folder, scan), missing=True)
-    return collector.close()
+                    collector.exclude("scan folders without a slice", relative_path(folder, scan), missing=True)
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "cc-ccii",
     stand_in=StandIn(patients=60, acceptable=(0.65, None), baseline=0.5, ceiling=0.95),
-    maker=make,
+    generator=make,
     reader=read,
 )

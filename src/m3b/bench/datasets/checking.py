@@ -12,7 +12,7 @@ from typing import Any
 
 from m3b.errors import DataError
 
-from .spec import RawCase, RawReading
+from .spec import RawCase, RawDataset
 
 MAX_MISSING = 0.5
 """A listed set of which more than this share has no files is an incomplete download, not a set with faults."""
@@ -20,7 +20,7 @@ MAX_MISSING = 0.5
 csv.field_size_limit(10_000_000)
 
 
-def natural(text: str) -> list[tuple[int, int, str]]:
+def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sort key that counts: `2.png` before `10.png`."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
@@ -30,17 +30,17 @@ def is_junk(name: str) -> bool:
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
-def seen(folder: Path, limit: int = 8) -> str:
+def describe_contents(folder: Path, limit: int = 8) -> str:
     """What lies in a folder, in a few words, for error messages."""
     try:
-        names = sorted((entry.name for entry in folder.iterdir() if not is_junk(entry.name)), key=natural)
+        names = sorted((entry.name for entry in folder.iterdir() if not is_junk(entry.name)), key=natural_key)
     except OSError as error:
         return f"it cannot be listed: {error.strerror}"
     rest_text = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"it holds {', '.join(names[:limit])}{rest_text}" if names else "it is empty"
 
 
-def need(folder: Path, *names: str, what: str) -> None:
+def require_entries(folder: Path, *names: str, description: str) -> None:
     """Refuse a folder in which one of `names` is missing.
 
     Raises:
@@ -48,34 +48,36 @@ def need(folder: Path, *names: str, what: str) -> None:
     """
     missing_names = [name for name in names if not (folder / name).exists()]
     if missing_names:
-        raise DataError(f"{folder} is not {what}: {', '.join(missing_names)} missing; {seen(folder)}.")
+        raise DataError(
+            f"{folder} is not {description}: {', '.join(missing_names)} missing; {describe_contents(folder)}."
+        )
 
 
-def files(folder: Path, *suffixes: str) -> list[Path]:
+def list_files(folder: Path, *suffixes: str) -> list[Path]:
     """Files with one of the suffixes (lower case, with dots) in natural order; junk is passed over."""
     if not folder.is_dir():
         return []
     matches = [file for file in folder.iterdir() if not is_junk(file.name) and file.name.lower().endswith(suffixes)]
-    return sorted((file for file in matches if file.is_file()), key=lambda file: natural(file.name))
+    return sorted((file for file in matches if file.is_file()), key=lambda file: natural_key(file.name))
 
 
-def folders(folder: Path) -> list[Path]:
+def list_folders(folder: Path) -> list[Path]:
     """Folders inside `folder` in natural order; junk is passed over."""
     subfolders = [entry for entry in folder.iterdir() if entry.is_dir() and not is_junk(entry.name)]
-    return sorted(subfolders, key=lambda entry: natural(entry.name))
+    return sorted(subfolders, key=lambda entry: natural_key(entry.name))
 
 
-def only_file(folder: Path, suffix: str, what: str) -> Path:
+def get_only_file(folder: Path, suffix: str, description: str) -> Path:
     """The one file with that suffix.
 
     Raises:
         DataError: none, or several.
     """
-    matches = files(folder, suffix)
+    matches = list_files(folder, suffix)
     if len(matches) != 1:
-        names_text = ", ".join(file.name for file in matches[:5]) or seen(folder)
+        names_text = ", ".join(file.name for file in matches[:5]) or describe_contents(folder)
         raise DataError(
-            f"{folder} must hold exactly one {suffix} file with {what}; found {len(matches)}: {names_text}."
+            f"{folder} must hold exactly one {suffix} file with {description}; found {len(matches)}: {names_text}."
         )
     return matches[0]
 
@@ -118,7 +120,7 @@ def read_json(file: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     return value
 
 
-def inside(folder: Path, path: str, source: Path) -> str:
+def resolve_inside(folder: Path, path: str, source: Path) -> str:
     """A path from a data set's own list, tidied; it must stay inside the set's folder.
 
     Raises:
@@ -130,37 +132,41 @@ def inside(folder: Path, path: str, source: Path) -> str:
     return normalized.as_posix()
 
 
-def relative(folder: Path, file: Path) -> str:
+def relative_path(folder: Path, file: Path) -> str:
     """`file` relative to the set's folder, with forward slashes."""
     return file.relative_to(folder).as_posix()
 
 
 @dataclass
-class Collected:
+class CaseCollector:
     """Cases while a reader goes through a set; `close` refuses what cannot be the whole set."""
 
     folder: Path
     name: str
     layout: str
     cases: list[RawCase] = field(default_factory=list)
-    dropped: dict[str, list[str]] = field(default_factory=dict)
+    exclusions: dict[str, list[str]] = field(default_factory=dict)
     missing: int = 0
 
-    def drop(self, reason: str, case_name: str, *, missing: bool = False) -> None:
+    def exclude(self, reason: str, case_name: str, *, missing: bool = False) -> None:
         """Leave one out; `missing` says that its file is not there."""
-        self.dropped.setdefault(reason, []).append(case_name)
+        self.exclusions.setdefault(reason, []).append(case_name)
         self.missing += missing
 
-    def close(self) -> RawReading:
+    def finish(self) -> RawDataset:
         """The reading.
 
         Raises:
             DataError: no case; two cases of one name; most of the listed files missing.
         """
-        notes = tuple(f"{len(excluded)} {reason}: {_few(excluded)}" for reason, excluded in self.dropped.items())
+        notes = tuple(
+            f"{len(excluded)} {reason}: {_format_few(excluded)}" for reason, excluded in self.exclusions.items()
+        )
         exclusion_text = f" Left out: {'; '.join(notes)}." if notes else ""
         if not self.cases:
-            raise DataError(f"No case of {self.name} was found in {self.folder}; {seen(self.folder)}.{exclusion_text}")
+            raise DataError(
+                f"No case of {self.name} was found in {self.folder}; {describe_contents(self.folder)}.{exclusion_text}"
+            )
         if self.missing > MAX_MISSING * (self.missing + len(self.cases)):
             raise DataError(
                 f"{self.folder} lists {self.missing + len(self.cases)} cases of {self.name}, but {self.missing} of them"
@@ -169,10 +175,10 @@ class Collected:
         names = [case.name for case in self.cases]
         duplicates = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if duplicates:
-            raise DataError(f"{self.folder} holds several cases of the same name: {_few(duplicates)}.")
-        return RawReading(tuple(self.cases), self.layout, notes)
+            raise DataError(f"{self.folder} holds several cases of the same name: {_format_few(duplicates)}.")
+        return RawDataset(tuple(self.cases), self.layout, notes)
 
 
-def _few(names: Iterable[str], limit: int = 3) -> str:
+def _format_few(names: Iterable[str], limit: int = 3) -> str:
     name_list = list(names)
     return ", ".join(name_list[:limit]) + (f" and {len(name_list) - limit} more" if len(name_list) > limit else "")

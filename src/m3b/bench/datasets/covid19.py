@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, need, seen
+from .checking import CaseCollector, describe_contents, require_entries
 from .drawing import Blob, Random, noise, texture, to_hu
-from .masks import Outline, ceiling, need_paired, paint, pair
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
+from .masks import Outline, mean_agreement, paint, pair_masks, require_card_layout
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
 from .writing import save_json, save_nifti
 
 VALUES = {1: "left lung", 2: "right lung", 3: "infection"}
@@ -27,16 +27,16 @@ NAMES = tuple(
     name for number, scan in enumerate(SCANS, 1) for name in (f"coronacases_{number:03d}", f"radiopaedia_{scan}")
 )
 """All twenty, the two halves in turn."""
-IMAGES, MASKS = "COVID-19-CT-Seg_20cases", "Lung_and_Infection_Mask"
+IMAGES_FOLDER, MASKS_FOLDER = "COVID-19-CT-Seg_20cases", "Lung_and_Infection_Mask"
 WINDOW = (-1250.0, 250.0)
 SIDE = 128
-SLIP = 0.05
+OUTLINE_ERROR = 0.05
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """The first `order.patients` of the twenty scans."""
-    random = np.random.default_rng(order.seed)
-    names = NAMES[: order.patients]
+    random = np.random.default_rng(options.seed)
+    names = NAMES[: options.patients]
     agreements = []
     for name in names:
         is_windowed = name.startswith("radiopaedia")
@@ -44,27 +44,27 @@ def make(order: Order) -> GeneratedSet:
         low, high = WINDOW
         image = np.clip((hu - low) / (high - low) * 255, 0, 255).astype(np.uint8) if is_windowed else hu
         spacing = (1.0, 1.0, 1.0) if is_windowed else (2.8, 2.8, 7.5)
-        _save(order, f"{name}.nii.gz", image, outline.mask, spacing)
-        agreements.append(outline.agreement())
-    if order.layout == CARD:
-        save_json(order.folder / "labels.json", list(VALUES.values()))
+        _save_case(options, f"{name}.nii.gz", image, outline.mask, spacing)
+        agreements.append(outline.dice_by_value())
+    if options.layout == CARD:
+        save_json(options.folder / "labels.json", list(VALUES.values()))
     planted_faults = ("two intensity scales", "placeholder spacing", "two scans of one patient under different names")
     return GeneratedSet(
-        len(names), len({patient_of(name) for name in names}), ceiling(agreements, (3,)), planted_faults
+        len(names), len({patient_of(name) for name in names}), mean_agreement(agreements, (3,)), planted_faults
     )
 
 
-def _save(order: Order, name: str, image: NDArray[np.int16 | np.uint8], mask: NDArray[np.uint8],
+def _save_case(options: GeneratorOptions, name: str, image: NDArray[np.int16 | np.uint8], mask: NDArray[np.uint8],
           spacing: tuple[float, float, float]) -> None:  # fmt: skip
-    if order.layout == CARD:
-        save_nifti(order.folder / "images" / name, image, spacing)
-        save_nifti(order.folder / "segmentation_masks" / name, mask, spacing)
+    if options.layout == CARD:
+        save_nifti(options.folder / "images" / name, image, spacing)
+        save_nifti(options.folder / "segmentation_masks" / name, mask, spacing)
         return
     lungs = np.where(mask == 3, _nearest_lung(mask), mask).astype(np.uint8)
-    save_nifti(order.folder / IMAGES / name, image, spacing)
-    save_nifti(order.folder / MASKS / name, mask, spacing)
-    save_nifti(order.folder / "Lung_Mask" / name, lungs, spacing)
-    save_nifti(order.folder / "Infection_Mask" / name, (mask == 3).astype(np.uint8), spacing)
+    save_nifti(options.folder / IMAGES_FOLDER / name, image, spacing)
+    save_nifti(options.folder / MASKS_FOLDER / name, mask, spacing)
+    save_nifti(options.folder / "Lung_Mask" / name, lungs, spacing)
+    save_nifti(options.folder / "Infection_Mask" / name, (mask == 3).astype(np.uint8), spacing)
 
 
 def _nearest_lung(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -76,7 +76,7 @@ def _nearest_lung(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
     """A chest CT `(128, 128, depth)` in HU with one to four infected areas a lung."""
     shape = (SIDE, SIDE, depth)
-    outline = Outline(shape, random, SLIP)
+    outline = Outline(shape, random, OUTLINE_ERROR)
     body = np.full(shape, -1000, dtype=np.float32)
     Blob(shape, (64, 64, depth / 2), (60, 46, depth * 2)).fill(body, 35)
     Blob(shape, (64, 28, depth / 2), (8, 8, depth * 2)).fill(body, 280)
@@ -109,25 +109,31 @@ def patient_of(name: str) -> str:
     return f"{match[1]}_{match[2]}"
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per scan with a mask of lungs and infection."""
     if (folder / "images").is_dir():
-        need_paired(folder, "segmentation_masks", "COVID19", VALUES)
-        collector = Collected(folder, "COVID19", CARD)
-        pair(collector, folder / "images", folder / "segmentation_masks", patient=patient_of)
-        return collector.close()
-    if not (folder / IMAGES).is_dir():
-        raise DataError(f"{folder} is not COVID19: neither images nor {IMAGES} is there; {seen(folder)}.")
-    need(folder, MASKS, what="COVID19 as published (the archive of lungs and infection together is used)")
-    collector = Collected(folder, "COVID19", OFFICIAL)
-    pair(collector, folder / IMAGES, folder / MASKS, patient=patient_of)
-    return collector.close()
+        require_card_layout(folder, "segmentation_masks", "COVID19", VALUES)
+        collector = CaseCollector(folder, "COVID19", CARD)
+        pair_masks(collector, folder / "images", folder / "segmentation_masks", patient=patient_of)
+        return collector.finish()
+    if not (folder / IMAGES_FOLDER).is_dir():
+        raise DataError(
+            f"{folder} is not COVID19: neither images nor {IMAGES_FOLDER} is there; {describe_contents(folder)}."
+        )
+    require_entries(
+        folder, MASKS_FOLDER, description="COVID19 as published (the archive of lungs and infection together is used)"
+    )
+    collector = CaseCollector(folder, "COVID19", OFFICIAL)
+    pair_masks(collector, folder / IMAGES_FOLDER, folder / MASKS_FOLDER, patient=patient_of)
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "covid19",
-    stand_in=StandIn(patients=20, acceptable=(0.35, None), baseline=0.07, ceiling=0.94, least=6, most=20, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(
+        patients=20, acceptable=(0.35, None), baseline=0.07, ceiling=0.94, min_patients=6, max_patients=20, minutes=2.0
+    ),
+    generator=make,
     reader=read,
     values=VALUES,
     layouts=(CARD, OFFICIAL),

@@ -16,57 +16,60 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, need, read_rows, relative, seen
-from .doubt import mistaken_ceiling, shuffle_some
+from .checking import CaseCollector, describe_contents, list_files, read_rows, relative_path, require_entries
+from .doubt import compute_swap_ceiling, swap_some_classes
 from .drawing import Blob, Random, noise, texture, to_bytes
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
 from .writing import save_csv, save_picture
 
 CLASSES = ("Normal", "Cyst", "Stone", "Tumor")
 TARGETS = {"Cyst": 0, "Normal": 1, "Stone": 2, "Tumor": 3}
 SHARES = {"Normal": 5077, "Cyst": 3709, "Stone": 1377, "Tumor": 2283}
-OUTER = "CT-KIDNEY-DATASET-Normal-Cyst-Tumor-Stone"
-TABLE = "kidneyData.csv"
-MISTAKEN = 0.04
+OUTER_FOLDER = "CT-KIDNEY-DATASET-Normal-Cyst-Tumor-Stone"
+TABLE_FILE = "kidneyData.csv"
+MISTAKE_SHARE = 0.04
 SIDE = 128
-RUN = 4
-BLOCKS = 20
+PICTURES_PER_PATIENT = 4
+RUNS_PER_CLASS = 20
 """Each class is cut into this many runs of consecutive numbers; a run stays on one side of a split."""
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """Four consecutive numbers share an invented patient; `order.patients` counts pictures here."""
-    random = np.random.default_rng(order.seed)
-    counts = {name: max(4, round(order.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
-    truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // RUN))]
-    shown_classes = shuffle_some(random, truth, MISTAKEN, 4)
-    root = order.folder if order.layout == CARD else order.folder / OUTER / OUTER
+    random = np.random.default_rng(options.seed)
+    counts = {name: max(4, round(options.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
+    truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // PICTURES_PER_PATIENT))]
+    shown_classes = swap_some_classes(random, truth, MISTAKE_SHARE, 4)
+    root = options.folder if options.layout == CARD else options.folder / OUTER_FOLDER / OUTER_FOLDER
     rows: list[list[object]] = []
     shown_by_picture: list[int] = []
     patients = iter(shown_classes)
     for name, count in counts.items():
         for number in range(count):
-            if number % RUN == 0:
+            if number % PICTURES_PER_PATIENT == 0:
                 kind, body = next(patients), int(random.integers(1 << 31))
             picture = draw(np.random.default_rng(body), random, CLASSES[kind])
             if name == "Cyst" and number == 2:
                 picture = np.pad(picture, ((0, 0), (8, 8)))
             save_picture(root / name / f"{name}- ({number + 1}).jpg", np.stack([picture] * 3, axis=2))
             shown_by_picture.append(kind)
-            rows.append(_row(len(rows), name, number + 1))
-    if order.layout == OFFICIAL:
-        rows.append(_row(len(rows), "Stone", counts["Stone"] + 1))
-        save_csv(order.folder / TABLE, ("", "image_id", "path", "diag", "target", "Class"), rows)
+            rows.append(_make_row(len(rows), name, number + 1))
+    if options.layout == OFFICIAL:
+        rows.append(_make_row(len(rows), "Stone", counts["Stone"] + 1))
+        save_csv(options.folder / TABLE_FILE, ("", "image_id", "path", "diag", "target", "Class"), rows)
     labels = [CLASSES.index(name) for name, count in counts.items() for _ in range(count)]
     planted_faults = ("neighbours from one patient", "three equal channels", "a picture of another size")
-    official_faults = ("stale paths in the table", "a row without a file") if order.layout == OFFICIAL else ()
+    official_faults = ("stale paths in the table", "a row without a file") if options.layout == OFFICIAL else ()
     return GeneratedSet(
-        len(labels), 0, mistaken_ceiling(labels, shown_by_picture, 4, MISTAKEN), (*planted_faults, *official_faults)
+        len(labels),
+        0,
+        compute_swap_ceiling(labels, shown_by_picture, 4, MISTAKE_SHARE),
+        (*planted_faults, *official_faults),
     )
 
 
-def _row(index: int, name: str, number: int) -> list[object]:
-    stale = f"/content/data/{OUTER}/{OUTER}/{name.upper()}/{name}- ({number}).jpg"
+def _make_row(index: int, name: str, number: int) -> list[object]:
+    stale = f"/content/data/{OUTER_FOLDER}/{OUTER_FOLDER}/{name.upper()}/{name}- ({number}).jpg"
     return [index, f"{name}- ({number})", stale, name, TARGETS[name], name]
 
 
@@ -94,14 +97,14 @@ def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
     return to_bytes(image)
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per picture, its class from its folder; `patient` is the run of consecutive numbers that it lies in."""
-    root, layout = _root(folder)
-    collector = Collected(folder, "CT-Kidney", layout)
+    root, layout = _find_root(folder)
+    collector = CaseCollector(folder, "CT-Kidney", layout)
     file_stems = set()
     for label in CLASSES:
         numbered = {}
-        for file in files(root / label, ".jpg", ".jpeg", ".png"):
+        for file in list_files(root / label, ".jpg", ".jpeg", ".png"):
             bracket = re.search(r"\((\d+)\)", file.name)
             if bracket is None:
                 raise DataError(f"{file} carries no number in brackets, as in `{label}- (12).jpg`.")
@@ -109,32 +112,38 @@ def read(folder: Path) -> RawReading:
         for rank, number in enumerate(sorted(numbered)):
             file = numbered[number]
             file_stems.add(file.stem)
-            block = f"{label} run {rank * BLOCKS // len(numbered) + 1:02d}"
-            collector.cases.append(RawCase(file.stem, (relative(folder, file),), block, labels=(label,)))
-    for table in (root / TABLE, folder / TABLE):
+            block = f"{label} run {rank * RUNS_PER_CLASS // len(numbered) + 1:02d}"
+            collector.cases.append(RawCase(file.stem, (relative_path(folder, file),), block, labels=(label,)))
+    for table in (root / TABLE_FILE, folder / TABLE_FILE):
         for row in read_rows(table, ("image_id", "Class")) if table.is_file() else ():
             if row["image_id"] not in file_stems:
-                collector.drop("rows without a file", row["image_id"], missing=True)
+                collector.exclude("rows without a file", row["image_id"], missing=True)
         if table.is_file():
             break
-    return collector.close()
+    return collector.finish()
 
 
-def _root(folder: Path) -> tuple[Path, str]:
+def _find_root(folder: Path) -> tuple[Path, str]:
     """Where the four class folders lie: here, or up to two folders down."""
-    for root, layout in ((folder, CARD), (folder / OUTER, OFFICIAL), (folder / OUTER / OUTER, OFFICIAL)):
+    for root, layout in (
+        (folder, CARD),
+        (folder / OUTER_FOLDER, OFFICIAL),
+        (folder / OUTER_FOLDER / OUTER_FOLDER, OFFICIAL),
+    ):
         if all((root / name).is_dir() for name in CLASSES):
             return root, layout
-    if (folder / OUTER).is_dir():
-        raise DataError(f"{folder / OUTER} has no class folders {', '.join(CLASSES)}; {seen(folder / OUTER)}.")
-    need(folder, *CLASSES, what="CT-Kidney (the class folders Cyst, Normal, Stone and Tumor)")
+    if (folder / OUTER_FOLDER).is_dir():
+        raise DataError(
+            f"{folder / OUTER_FOLDER} has no class folders {', '.join(CLASSES)}; {describe_contents(folder / OUTER_FOLDER)}."
+        )
+    require_entries(folder, *CLASSES, description="CT-Kidney (the class folders Cyst, Normal, Stone and Tumor)")
     raise DataError(f"The class folders of {folder} are not folders.")
 
 
-SPEC = describe(
+SPEC = make_spec(
     "ct-kidney",
-    stand_in=StandIn(patients=400, acceptable=(0.7, None), baseline=0.5, ceiling=0.97, least=12),
-    maker=make,
+    stand_in=StandIn(patients=400, acceptable=(0.7, None), baseline=0.5, ceiling=0.97, min_patients=12),
+    generator=make,
     reader=read,
     layouts=(CARD, OFFICIAL),
 )

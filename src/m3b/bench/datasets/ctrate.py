@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, inside, need, read_rows, seen
+from .checking import CaseCollector, describe_contents, read_rows, require_entries, resolve_inside
 from .drawing import Blob, Random, noise, texture, to_hu
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
-from .wording import bleu_1, read_reports, say
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from .wording import bleu_1, compose_text, read_reports
 from .writing import save_csv, save_json, save_nifti
 
-BANK = {
+SENTENCES = {
     "effusion": (
         "Free pleural fluid reaching {0} 4 cm in depth is observed with compression atelectasis beneath it on the {0}.",
         "There is {0} pleural effusion; adjacent parenchyma of the {0} base is compressed.",
@@ -43,7 +43,7 @@ BANK = {
     "no effusion": ("No pleural effusion.", "Pleural effusion was not detected."),
     "clear": ("Both lungs are clear.", "No infiltrative lesion in both lungs."),
 }
-SUMMARY = {
+SUMMARY_SENTENCES = {
     "effusion": ("Pleural effusion on the {}.",), "opacity": ("Pneumonic infiltration in the {} lung.",),
     "nodule": ("Nodule in the {} lung.",), "heart": ("Cardiomegaly.",), "clear": ("Findings within normal limits.",),
 }  # fmt: skip
@@ -52,47 +52,50 @@ SPACING = (3.9, 3.9, 7.5)
 PARTS = {"train": ("train", "train_reports.csv", "train_metadata.csv", "no_chest_train.txt"),
          "test": ("valid", "validation_reports.csv", "validation_metadata.csv", "no_chest_valid.txt")}  # fmt: skip
 NOT_GIVEN = "Not given."
-NAME = re.compile(r"^((?:train|valid)_\d+)_([a-z]+)_(\d+)\.nii(?:\.gz)?$")
+VOLUME_NAME = re.compile(r"^((?:train|valid)_\d+)_([a-z]+)_(\d+)\.nii(?:\.gz)?$")
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """A fifth of the patients are the test part; every third scan has two reconstructions."""
-    random = np.random.default_rng(order.seed)
+    random = np.random.default_rng(options.seed)
     records_by_part: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
     metadata_rows: dict[str, list[list[object]]] = {"train": [], "test": []}
     references, usual_texts = [], []
-    test_count = max(2, order.patients // 4)
-    for number in range(order.patients):
-        part = "test" if number >= order.patients - test_count else "train"
+    test_count = max(2, options.patients // 4)
+    for number in range(options.patients):
+        part = "test" if number >= options.patients - test_count else "train"
         patient = f"{PARTS[part][0]}_{number + 1}"
-        facts = invent(random)
-        report = {"finding": say(BANK, findings(facts), random), "impression": say(SUMMARY, facts or ["clear"])}
+        facts = draw_facts(random)
+        report = {
+            "finding": compose_text(SENTENCES, list_findings(facts), random),
+            "impression": compose_text(SUMMARY_SENTENCES, facts or ["clear"]),
+        }
         if number == 4:
-            report["impression"] = NOT_GIVEN if order.layout == OFFICIAL else ""
+            report["impression"] = NOT_GIVEN if options.layout == OFFICIAL else ""
         references.append(report["finding"])
-        usual_texts.append(say(BANK, findings(facts)))
+        usual_texts.append(compose_text(SENTENCES, list_findings(facts)))
         body_seed = int(random.integers(1 << 31))
         for reconstruction in range(1, 3 if number % 3 == 0 else 2):
             name = f"{patient}_a_{reconstruction}.nii.gz"
             path = f"dataset/{PARTS[part][0]}/{patient}/{patient}_a/{name}"
             hu = to_hu(draw(np.random.default_rng(body_seed), facts) + noise(random, SHAPE, 40))
-            metadata_rows[part].append(_store(order, order.folder / path, hu, number))
+            metadata_rows[part].append(_save_volume(options, options.folder / path, hu, number))
             records_by_part[part].append({"image_path": path, **report})
     missing_record = {"image_path": "dataset/train/train_999/train_999_a/train_999_a_1.nii.gz", "finding": "Heart size is normal.",
              "impression": "Normal."}  # fmt: skip
     records_by_part["train"].append(missing_record)
-    _lists(order, records_by_part, metadata_rows)
+    _write_lists(options, records_by_part, metadata_rows)
     official_faults = (
-        ("values that only the table turns into HU", "a head scan", "Not given.") if order.layout == OFFICIAL else ()
+        ("values that only the table turns into HU", "a head scan", "Not given.") if options.layout == OFFICIAL else ()
     )
     planted_faults = ("reconstructions that share a report", "a listed volume without a file", *official_faults)
-    return GeneratedSet(order.patients, order.patients, bleu_1(references, usual_texts), planted_faults)
+    return GeneratedSet(options.patients, options.patients, bleu_1(references, usual_texts), planted_faults)
 
 
-def _store(order: Order, file: Path, hu: NDArray[np.int16], number: int) -> list[object]:
+def _save_volume(options: GeneratorOptions, file: Path, hu: NDArray[np.int16], number: int) -> list[object]:
     """Save a volume; officially as stored values with a meaningless header. Gives its row of the metadata table."""
     intercept = 0
-    if order.layout == OFFICIAL:
+    if options.layout == OFFICIAL:
         intercept = -8192 if number % 4 == 1 else -1024
         save_nifti(file, (hu.astype(np.int32) - intercept).astype(np.int16), (1, 1, 1))
     else:
@@ -111,38 +114,42 @@ def _store(order: Order, file: Path, hu: NDArray[np.int16], number: int) -> list
     ]
 
 
-def _lists(order: Order, lists: dict[str, list[dict[str, str]]], meta: dict[str, list[list[object]]]) -> None:
-    if order.layout == CARD:
-        for part, records in lists.items():
-            save_json(order.folder / f"{part}_reports.json", records)
+def _write_lists(
+    options: GeneratorOptions,
+    records_by_part: dict[str, list[dict[str, str]]],
+    metadata_rows: dict[str, list[list[object]]],
+) -> None:
+    if options.layout == CARD:
+        for part, records in records_by_part.items():
+            save_json(options.folder / f"{part}_reports.json", records)
         return
     for part, (_, reports, metadata, no_chest) in PARTS.items():
         rows = [[Path(record["image_path"]).name, NOT_GIVEN, NOT_GIVEN, record["finding"], record["impression"]]
-                for record in lists[part]]  # fmt: skip
+                for record in records_by_part[part]]  # fmt: skip
         if part == "train":
-            source_path = lists[part][1]["image_path"]
-            (order.folder / "dataset" / "metadata").mkdir(parents=True)
+            source_path = records_by_part[part][1]["image_path"]
+            (options.folder / "dataset" / "metadata").mkdir(parents=True)
             rows.append(["train_998_a_1.nii.gz", NOT_GIVEN, NOT_GIVEN, "Ventricles are of normal width.", "Normal."])
-            head_scan_file = order.folder / "dataset/train/train_998/train_998_a/train_998_a_1.nii.gz"
+            head_scan_file = options.folder / "dataset/train/train_998/train_998_a/train_998_a_1.nii.gz"
             head_scan_file.parent.mkdir(parents=True)
-            head_scan_file.write_bytes((order.folder / source_path).read_bytes())
+            head_scan_file.write_bytes((options.folder / source_path).read_bytes())
         no_chest_text = "train_998_a_1.nii.gz\n" if part == "train" else ""
-        save_csv(order.folder / "dataset/radiology_text_reports" / reports, (
+        save_csv(options.folder / "dataset/radiology_text_reports" / reports, (
             "VolumeName", "ClinicalInformation_EN", "Technique_EN", "Findings_EN", "Impressions_EN"), rows)  # fmt: skip
-        save_csv(order.folder / "dataset/metadata" / metadata, (
+        save_csv(options.folder / "dataset/metadata" / metadata, (
             "VolumeName", "Manufacturer", "Rows", "Columns", "XYSpacing", "RescaleIntercept", "RescaleSlope",
-            "RescaleType", "NumberofSlices", "ZSpacing"), meta[part])  # fmt: skip
-        (order.folder / "dataset/metadata" / no_chest).write_text(no_chest_text, encoding="utf-8")
+            "RescaleType", "NumberofSlices", "ZSpacing"), metadata_rows[part])  # fmt: skip
+        (options.folder / "dataset/metadata" / no_chest).write_text(no_chest_text, encoding="utf-8")
 
 
-def invent(random: Random) -> list[str]:
+def draw_facts(random: Random) -> list[str]:
     """The facts of one patient; about a fifth have none."""
     facts = [f"{name}:{random.choice(['left', 'right'])}" for name, probability in
              (("effusion", 0.45), ("opacity", 0.45), ("nodule", 0.2)) if random.random() < probability]  # fmt: skip
     return facts + (["heart"] if random.random() < 0.35 else [])
 
 
-def findings(facts: list[str]) -> list[str]:
+def list_findings(facts: list[str]) -> list[str]:
     """What the report's text goes through, present or absent."""
     fact_by_name = {fact.partition(":")[0]: fact for fact in facts}
     lungs = [fact_by_name[name] for name in ("opacity", "nodule") if name in fact_by_name] or ["clear"]
@@ -175,7 +182,7 @@ def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
     return image + texture(random, SHAPE, 20)
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per scan: of several reconstructions with one report the first that is there."""
     if (folder / "train_reports.json").is_file() or (folder / "train.json").is_file():
         return _read_card(folder)
@@ -183,29 +190,29 @@ def read(folder: Path) -> RawReading:
     if not (root / "radiology_text_reports").is_dir():
         raise DataError(
             f"{folder} is not CT-RATE: neither two JSON lists (train_reports.json, test_reports.json) nor"
-            f" radiology_text_reports; {seen(folder)}."
+            f" radiology_text_reports; {describe_contents(folder)}."
         )
     return _read_official(folder, root)
 
 
-def _read_card(folder: Path) -> RawReading:
+def _read_card(folder: Path) -> RawDataset:
     suffix = "_reports.json" if (folder / "train_reports.json").is_file() else ".json"
-    need(folder, f"train{suffix}", f"test{suffix}", what="CT-RATE (a JSON list for each part)")
-    collector = Collected(folder, "CT-RATE", CARD)
+    require_entries(folder, f"train{suffix}", f"test{suffix}", description="CT-RATE (a JSON list for each part)")
+    collector = CaseCollector(folder, "CT-RATE", CARD)
     path_by_scan: dict[str, str] = {}
     for part in PARTS:
         file = folder / f"{part}{suffix}"
         for record in read_reports(file):
-            path = inside(folder, record["image_path"], file)
-            _add(collector, path_by_scan, part, path, record["findings"], record["impression"], None)
-    return collector.close()
+            path = resolve_inside(folder, record["image_path"], file)
+            _add_case(collector, path_by_scan, part, path, record["findings"], record["impression"], None)
+    return collector.finish()
 
 
-def _read_official(folder: Path, root: Path) -> RawReading:
-    collector = Collected(folder, "CT-RATE", OFFICIAL)
+def _read_official(folder: Path, root: Path) -> RawDataset:
+    collector = CaseCollector(folder, "CT-RATE", OFFICIAL)
     path_by_scan: dict[str, str] = {}
     prefix = "" if root == folder else f"{root.name}/"
-    need(root, "metadata", what="CT-RATE as published (radiology_text_reports and metadata)")
+    require_entries(root, "metadata", description="CT-RATE as published (radiology_text_reports and metadata)")
     for part, (folder_name, reports, metadata, no_chest) in PARTS.items():
         if (root / f"{folder_name}_fixed").is_dir():
             folder_name = f"{folder_name}_fixed"
@@ -216,14 +223,14 @@ def _read_official(folder: Path, root: Path) -> RawReading:
         for row in read_rows(root / "radiology_text_reports" / reports, columns):
             name = row["VolumeName"]
             if name in no_chest_volumes:
-                collector.drop("scans of another region", name)
+                collector.exclude("scans of another region", name)
                 continue
-            patient, scan, _ = _parts(name)
+            patient, scan, _ = _parse_volume_name(name)
             path = f"{prefix}{folder_name}/{patient}/{patient}_{scan}/{name}"
             texts = ["" if row[key] == NOT_GIVEN else row[key] for key in columns[1:]]
             rescale = None if folder_name.endswith("_fixed") else rescale_by_volume.get(name)
-            _add(collector, path_by_scan, part, path, texts[0], texts[1], rescale)
-    return collector.close()
+            _add_case(collector, path_by_scan, part, path, texts[0], texts[1], rescale)
+    return collector.finish()
 
 
 def _read_rescales(file: Path) -> dict[str, tuple[float, float]]:
@@ -237,34 +244,34 @@ def _read_rescales(file: Path) -> dict[str, tuple[float, float]]:
     return scales
 
 
-def _parts(name: str) -> tuple[str, str, str]:
-    match = NAME.match(name)
+def _parse_volume_name(name: str) -> tuple[str, str, str]:
+    match = VOLUME_NAME.match(name)
     if match is None:
         raise DataError(f"{name!r} is no volume of CT-RATE; expected train_1_a_1.nii.gz: part, patient, scan, number.")
     return match[1], match[2], match[3]
 
 
-def _add(
-    got: Collected, taken: dict[str, str], part: str, path: str, text: str, summary: str,
-    scale: tuple[float, float] | None,
+def _add_case(
+    collector: CaseCollector, path_by_scan: dict[str, str], part: str, path: str, text: str, summary: str,
+    rescale: tuple[float, float] | None,
 ) -> None:  # fmt: skip
-    patient, scan, _ = _parts(path.rpartition("/")[2])
+    patient, scan, _ = _parse_volume_name(path.rpartition("/")[2])
     key = f"{patient}_{scan}"
-    if not (got.folder / path).is_file():
-        got.drop("listed volumes without a file", path, missing=True)
+    if not (collector.folder / path).is_file():
+        collector.exclude("listed volumes without a file", path, missing=True)
     elif not text and not summary:
-        got.drop("scans without any text", path)
-    elif key in taken:
-        got.drop("further reconstructions of a scan", path)
+        collector.exclude("scans without any text", path)
+    elif key in path_by_scan:
+        collector.exclude("further reconstructions of a scan", path)
     else:
-        taken[key] = path
-        got.cases.append(RawCase(key, (path,), patient, part, findings=text, impression=summary, rescale=scale))
+        path_by_scan[key] = path
+        collector.cases.append(RawCase(key, (path,), patient, part, findings=text, impression=summary, rescale=rescale))
 
 
-SPEC = describe(
+SPEC = make_spec(
     "ct-rate",
-    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.83, least=8, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.83, min_patients=8, minutes=2.0),
+    generator=make,
     reader=read,
     layouts=(CARD, OFFICIAL),
 )

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Ladder:
+class ClassSizeModel:
     """One measurable size per class, normally distributed around the class's own mean; neighbours overlap."""
 
     means: tuple[float, ...]
@@ -33,20 +33,22 @@ class Ladder:
         return macro_auroc(class_indices, self.posterior(sizes))
 
 
-def shuffle_some(random: np.random.Generator, rungs: Sequence[int], share: float, classes: int) -> list[int]:
+def swap_some_classes(
+    random: np.random.Generator, class_indices: Sequence[int], share: float, classes: int
+) -> list[int]:
     """What each patient's images show: its class, except in about `share` of the patients, who show another one."""
-    shown_classes = list(rungs)
+    shown_classes = list(class_indices)
     for index in random.choice(len(shown_classes), size=round(share * len(shown_classes)), replace=False):
         shown_classes[index] = int((shown_classes[index] + random.integers(1, classes)) % classes)
     return shown_classes
 
 
-def mistaken_ceiling(truth: Sequence[int], shown: Sequence[int], classes: int, share: float) -> float:
+def compute_swap_ceiling(truth: Sequence[int], shown_classes: Sequence[int], classes: int, share: float) -> float:
     """Macro AUROC of an observer who sees exactly what is shown; for many cases `1 - share * K / (2 (K - 1))`."""
     posteriors = np.full((classes, classes), share / (classes - 1)) + np.eye(classes) * (
         1 - share - share / (classes - 1)
     )
-    return macro_auroc(truth, posteriors[np.asarray(shown)])
+    return macro_auroc(truth, posteriors[np.asarray(shown_classes)])
 
 
 def macro_auroc(truth: Sequence[int], belief: Floats) -> float:

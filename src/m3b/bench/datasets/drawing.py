@@ -70,34 +70,34 @@ class Blob:
         if rough and random is not None and self.level.size:
             self.level = self.level * (1 + texture(random, self.level.shape, 2 * rough, cells=4))
 
-    def hard(self) -> Bools:
+    def hard_mask(self) -> Bools:
         """Inside or not, over the box."""
         return np.asarray(self.level < 1, dtype=np.bool_)
 
-    def soft(self, sharp: float = 6.0) -> Floats:
+    def soft_mask(self, sharp: float = 6.0) -> Floats:
         """1 inside, 0 outside, with a soft edge, over the box."""
         return np.asarray(1 / (1 + np.exp(np.clip((self.level - 1) * sharp, -30, 30))), dtype=np.float32)
 
-    def by_another_hand(self, random: Random, outline_error: float) -> Bools:
+    def redraw_outline(self, random: Random, outline_error: float) -> Bools:
         """The outline that a second reader would draw: the radius is off by a smooth error of sd `slip`."""
         if not self.level.size:
-            return self.hard()
+            return self.hard_mask()
         error = texture(random, self.level.shape, 2 * outline_error, cells=4)
         return np.asarray(self.level * (1 + error) < 1, dtype=np.bool_)
 
     def add(self, image: Floats, amount: float, sharp: float = 6.0) -> None:
         """Add `amount` inside, with a soft edge."""
-        image[self.box] += np.float32(amount) * self.soft(sharp)
+        image[self.box] += np.float32(amount) * self.soft_mask(sharp)
 
     def fill(self, image: NDArray[Any], value: float) -> None:
         """Set the inside to `value`."""
-        image[self.box][self.hard()] = value
+        image[self.box][self.hard_mask()] = value
 
 
-def dice(one: Bools, two: Bools) -> float:
+def dice(first: Bools, second: Bools) -> float:
     """Overlap of two masks; 1 where both are empty."""
-    total = int(one.sum()) + int(two.sum())
-    return 2 * int((one & two).sum()) / total if total else 1.0
+    total = int(first.sum()) + int(second.sum())
+    return 2 * int((first & second).sum()) / total if total else 1.0
 
 
 def to_bytes(image: Floats, low: float = 0.0, high: float = 1.0) -> NDArray[np.uint8]:

@@ -15,24 +15,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import DataError, WrongUse
-from m3b.llm.offline import VARIABLE, demanded
+from m3b.errors import DataError, UsageError
+from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
 
-from .registry import dataset
+from .registry import get_dataset
 from .sources import NOTES, SOURCES, RemoteFile
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, bytes so far, bytes in all if known."""
 
-BLOCK = 1 << 20
-TRIES = 5
-RECORD = "FETCHED.json"
-UNPACKABLE = (".zip", ".tar", ".tgz", ".tar.gz")
+BLOCK_BYTES = 1 << 20
+MAX_TRIES = 5
+RECORD_FILE = "FETCHED.json"
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz")
 
 
-def how_to_get(name: str) -> str:
+def describe_manual_download(name: str) -> str:
     """What to do for a set that no program may download: where it lies and under which terms."""
-    spec = dataset(name)
+    spec = get_dataset(name)
     return (
         f"{spec.name} has to be fetched by you: {spec.url}\nTerms: {spec.terms}\nUnpack it into a folder and give that"
         f" folder to m3b. Without it, `m3b data make {spec.name} DIR` draws a stand-in of the same layout."
@@ -57,37 +57,37 @@ def fetch(
             something else, or the disk is too small.
         DataError: the server refuses, the connection stays lost, or a checksum does not fit.
     """
-    spec = dataset(name)
+    spec = get_dataset(name)
     remote_files = SOURCES.get(spec.name) if sources is None else sources
     if not remote_files:
-        raise WrongUse(how_to_get(name))
+        raise UsageError(describe_manual_download(name))
     folder.mkdir(parents=True, exist_ok=True)
     expected_files = {
-        RECORD,
+        RECORD_FILE,
         *(source.file for source in remote_files),
         *(f"{source.file}.part" for source in remote_files),
     }
     if (existing_files := {path.name for path in folder.iterdir()}) and not existing_files & expected_files:
-        raise WrongUse(f"{folder} is not empty, and holds no download of {spec.name}. Name a folder of its own.")
-    record = _record(folder)
+        raise UsageError(f"{folder} is not empty, and holds no download of {spec.name}. Name a folder of its own.")
+    record = _read_record(folder)
     messages = []
     for source in remote_files:
         entry = record.get(source.url)
         if not entry:
             file = folder / source.file
             download(source.url, file, progress=progress, pause_s=pause_s)
-            digest = verify(file, source.checksum)
+            digest = verify_checksum(file, source.checksum)
             entry = {"bytes": file.stat().st_size, **digest}
             unpack(file, folder / source.into)
             record[source.url] = entry
-            (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            (folder / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         checksum_text = "checksum right" if source.checksum else f"no published checksum; sha256 {entry.get('sha256')}"
         messages.append(f"{source.file}: {entry['bytes']:,} bytes, {checksum_text}")
     return messages + ([NOTES[spec.name]] if spec.name in NOTES and sources is None else [])
 
 
-def _record(folder: Path) -> dict[str, Any]:
-    file = folder / RECORD
+def _read_record(folder: Path) -> dict[str, Any]:
+    file = folder / RECORD_FILE
     if not file.is_file():
         return {}
     try:
@@ -112,7 +112,7 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
         try:
             _continue_download(url, partial_file, progress)
             partial_file.replace(file)
-            _tag(partial_file).unlink(missing_ok=True)
+            _tag_file(partial_file).unlink(missing_ok=True)
             return
         except urllib.error.HTTPError as error:
             if error.code < 500 and error.code not in (408, 429):
@@ -122,7 +122,7 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
             reason = str(error) or type(error).__name__
         bytes_after = partial_file.stat().st_size if partial_file.is_file() else 0
         tries = 1 if bytes_after > bytes_before else tries + 1
-        if tries >= TRIES:
+        if tries >= MAX_TRIES:
             raise DataError(
                 f"{url} could not be fetched: {reason}. {bytes_after:,} bytes are kept; call again to go on."
             )
@@ -137,7 +137,7 @@ def _continue_download(url: str, partial_file: Path, progress: Progress | None) 
         WrongUse: the disk is too small.
     """
     received = partial_file.stat().st_size if partial_file.is_file() else 0
-    tag = _tag(partial_file).read_text(encoding="utf-8") if _tag(partial_file).is_file() else ""
+    tag = _tag_file(partial_file).read_text(encoding="utf-8") if _tag_file(partial_file).is_file() else ""
     headers = {"User-Agent": "m3b", "Accept-Encoding": "identity"}
     if received and tag:
         headers |= {"Range": f"bytes={received}-", "If-Range": tag}
@@ -157,12 +157,12 @@ def _continue_download(url: str, partial_file: Path, progress: Progress | None) 
         total = received + int(length) if length else None
         free_bytes = shutil.disk_usage(partial_file.parent).free
         if total and total - received > free_bytes:
-            raise WrongUse(
+            raise UsageError(
                 f"{partial_file.parent} has {free_bytes:,} bytes left, but {url} needs {total - received:,} more."
             )
-        _tag(partial_file).write_text(_get_strong_tag(answer.headers), encoding="utf-8")
+        _tag_file(partial_file).write_text(_get_strong_tag(answer.headers), encoding="utf-8")
         with partial_file.open("ab" if received else "wb") as file:
-            while block := answer.read(BLOCK):
+            while block := answer.read(BLOCK_BYTES):
                 file.write(block)
                 received += len(block)
                 if progress:
@@ -173,15 +173,15 @@ def _continue_download(url: str, partial_file: Path, progress: Progress | None) 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
     if not url.startswith(("http://", "https://")):
-        raise WrongUse(f"{url} is no web address.")
-    if demanded():
-        raise WrongUse(f"{url} is on another machine, and {VARIABLE} is set.")
+        raise UsageError(f"{url} is no web address.")
+    if is_offline():
+        raise UsageError(f"{url} is on another machine, and {OFFLINE_VARIABLE} is set.")
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)  # nosec B310  # the scheme was looked at
 
 
-def _tag(part: Path) -> Path:
+def _tag_file(partial_file: Path) -> Path:
     """Beside the part lies what names the server's version of the file."""
-    return part.with_name(part.name + ".tag")
+    return partial_file.with_name(partial_file.name + ".tag")
 
 
 def _get_strong_tag(headers: Any) -> str:
@@ -190,7 +190,7 @@ def _get_strong_tag(headers: Any) -> str:
     return tag if tag and not tag.startswith("W/") else str(headers.get("Last-Modified") or "")
 
 
-def verify(file: Path, checksum: str) -> dict[str, str]:
+def verify_checksum(file: Path, checksum: str) -> dict[str, str]:
     """The file's digests: sha256, and the published kind.
 
     Raises:
@@ -199,7 +199,7 @@ def verify(file: Path, checksum: str) -> dict[str, str]:
     kind, _, expected = checksum.partition(":")
     hashers = {name: hashlib.new(name) for name in {"sha256", kind or "sha256"}}
     with file.open("rb") as stream:
-        while block := stream.read(BLOCK):
+        while block := stream.read(BLOCK_BYTES):
             for hasher in hashers.values():
                 hasher.update(block)
     digests = {name: hasher.hexdigest() for name, hasher in hashers.items()}
@@ -216,7 +216,7 @@ def unpack(file: Path, into: Path) -> None:
         DataError: the archive is damaged, or would write elsewhere; it is removed.
     """
     into.mkdir(parents=True, exist_ok=True)
-    if not file.name.lower().endswith(UNPACKABLE):
+    if not file.name.lower().endswith(ARCHIVE_SUFFIXES):
         if file.parent != into:
             file.replace(into / file.name)
         return

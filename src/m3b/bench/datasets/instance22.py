@@ -14,34 +14,36 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, relative, seen
+from .checking import CaseCollector, describe_contents, list_files, relative_path
 from .drawing import Blob, Random, noise, texture, to_hu
-from .masks import NIFTI, Outline, ceiling, need_paired, number_in, paint, pair
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
+from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
 from .writing import save_json, save_nifti
 
 VALUES = {1: "haemorrhage"}
 SHAPE = (128, 128, 28)
 SPACING = (0.45, 0.45, 5.0)
-SLIP = 0.06
+OUTLINE_ERROR = 0.06
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """One scan a patient, each with a bleeding; the official layout adds two without labels."""
-    random = np.random.default_rng(order.seed)
-    is_official = order.layout == OFFICIAL
+    random = np.random.default_rng(options.seed)
+    is_official = options.layout == OFFICIAL
     images, masks = ("train/data", "train/label") if is_official else ("images", "masks")
     agreements = []
-    for number in range(order.patients):
-        image, outline = draw(random, wide=number == 3)
-        save_nifti(order.folder / images / f"{number + 1:03d}.nii.gz", image, SPACING)
-        save_nifti(order.folder / masks / f"{number + 1:03d}.nii.gz", outline.mask, SPACING)
-        agreements.append(outline.agreement())
+    for number in range(options.patients):
+        image, outline = draw(random, has_wide_border=number == 3)
+        save_nifti(options.folder / images / f"{number + 1:03d}.nii.gz", image, SPACING)
+        save_nifti(options.folder / masks / f"{number + 1:03d}.nii.gz", outline.mask, SPACING)
+        agreements.append(outline.dice_by_value())
     if is_official:
         for number in (101, 102):
-            save_nifti(order.folder / "evaluation" / f"{number}.nii.gz", draw(random, wide=False)[0], SPACING)
+            save_nifti(
+                options.folder / "evaluation" / f"{number}.nii.gz", draw(random, has_wide_border=False)[0], SPACING
+            )
     else:
-        save_json(order.folder / "labels.json", list(VALUES.values()))
+        save_json(options.folder / "labels.json", list(VALUES.values()))
     official_faults = ("2 evaluation cases without labels",) if is_official else ()
     planted_faults = (
         "image and mask share their name",
@@ -49,13 +51,13 @@ def make(order: Order) -> GeneratedSet:
         "a wide border of air",
         *official_faults,
     )
-    return GeneratedSet(order.patients, order.patients, ceiling(agreements), planted_faults)
+    return GeneratedSet(options.patients, options.patients, mean_agreement(agreements), planted_faults)
 
 
-def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
+def draw(random: Random, *, has_wide_border: bool) -> tuple[NDArray[np.int16], Outline]:
     """A head `(128, 128, 28)` in HU with one bleeding; `wide` leaves much air and a head rest around it."""
-    outline = Outline(SHAPE, random, SLIP)
-    shrink = 0.75 if wide else 1.0
+    outline = Outline(SHAPE, random, OUTLINE_ERROR)
+    shrink = 0.75 if has_wide_border else 1.0
     centre = (64 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), 14.0)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, centre, (52 * shrink, 60 * shrink, 19)).fill(body, 950)
@@ -63,7 +65,7 @@ def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
     for side in (-1, 1):
         position = (centre[0] + side * 8 * shrink, centre[1] + 2, centre[2])
         Blob(SHAPE, position, (5 * shrink, 18 * shrink, 4)).fill(body, 8)
-    if wide:
+    if has_wide_border:
         body[20:108, 4:9, :] = 300
     size = float(np.exp(random.uniform(np.log(4.0), np.log(15)))) * shrink
     angle, offset = random.uniform(0, 2 * np.pi), random.uniform(14, 28) * shrink
@@ -75,27 +77,29 @@ def draw(random: Random, *, wide: bool) -> tuple[NDArray[np.int16], Outline]:
     return to_hu(image + noise(random, SHAPE, 6)), outline
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per labelled scan."""
     if (folder / "images").is_dir():
-        need_paired(folder, "masks", "INSTANCE22", VALUES)
-        collector = Collected(folder, "INSTANCE22", CARD)
-        pair(collector, folder / "images", folder / "masks", patient=number_in)
-        return collector.close()
+        require_card_layout(folder, "masks", "INSTANCE22", VALUES)
+        collector = CaseCollector(folder, "INSTANCE22", CARD)
+        pair_masks(collector, folder / "images", folder / "masks", patient=parse_last_number)
+        return collector.finish()
     train = next((folder / name for name in ("train", "train_2") if (folder / name / "data").is_dir()), None)
     if train is None or not (train / "label").is_dir():
-        raise DataError(f"{folder} is not INSTANCE22: neither images nor train/data and train/label; {seen(folder)}.")
-    collector = Collected(folder, "INSTANCE22", OFFICIAL)
-    pair(collector, train / "data", train / "label", patient=number_in)
-    for image in files(folder / "evaluation", *NIFTI):
-        collector.drop("evaluation scans, which have no labels", relative(folder, image))
-    return collector.close()
+        raise DataError(
+            f"{folder} is not INSTANCE22: neither images nor train/data and train/label; {describe_contents(folder)}."
+        )
+    collector = CaseCollector(folder, "INSTANCE22", OFFICIAL)
+    pair_masks(collector, train / "data", train / "label", patient=parse_last_number)
+    for image in list_files(folder / "evaluation", *NIFTI):
+        collector.exclude("evaluation scans, which have no labels", relative_path(folder, image))
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "instance22",
-    stand_in=StandIn(patients=30, acceptable=(0.3, None), baseline=0.03, ceiling=0.93, most=100, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(patients=30, acceptable=(0.3, None), baseline=0.03, ceiling=0.93, max_patients=100, minutes=2.0),
+    generator=make,
     reader=read,
     values=VALUES,
     layouts=(CARD, OFFICIAL),

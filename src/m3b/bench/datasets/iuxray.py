@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, folders, need, only_file, read_rows, relative
+from .checking import CaseCollector, get_only_file, list_files, list_folders, read_rows, relative_path, require_entries
 from .drawing import Blob, Floats, Random, noise, texture, to_bytes
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
-from .wording import bleu_1, say
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from .wording import bleu_1, compose_text
 from .writing import save_csv, save_picture
 
-BANK = {
+SENTENCES = {
     "effusion": (
         "Blunting of the {0} costophrenic XXXX with layering fluid, suggesting a moderate {0} pleural effusion.",
         "Moderate {0} pleural effusion, obscuring the {0} hemidiaphragm.",
@@ -41,33 +41,36 @@ BANK = {
     "no heart": ("Heart size normal.", "The cardiac silhouette is within normal limits."),
     "bones": ("No acute bony abnormality.", "The XXXX are intact."),
 }
-SUMMARY = {
+SUMMARY_SENTENCES = {
     "effusion": ("{} pleural effusion.",), "opacity": ("{} lung opacity, consider pneumonia.",),
     "heart": ("Cardiomegaly.",), "normal": ("No acute cardiopulmonary abnormality.",),
 }  # fmt: skip
-REPORTS, PROJECTIONS = "indiana_reports.csv", "indiana_projections.csv"
-OPENI = "ecgen-radiology"
+REPORTS_FILE, PROJECTIONS_FILE = "indiana_reports.csv", "indiana_projections.csv"
+OPENI_FOLDER = "ecgen-radiology"
 SIDE = 256
-NAMES = ("image_id", "image", "filename", "id", "image_path")
+IMAGE_COLUMNS = ("image_id", "image", "filename", "id", "image_path")
 """Columns that may name the image in the card's single table."""
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """Two of three studies have a lateral view as well."""
-    random = np.random.default_rng(order.seed)
-    image_folder = order.folder / "images" / ("images_normalized" if order.layout == OFFICIAL else "")
+    random = np.random.default_rng(options.seed)
+    image_folder = options.folder / "images" / ("images_normalized" if options.layout == OFFICIAL else "")
     reports: list[list[object]] = []
     views: list[list[object]] = []
     card_rows: list[list[object]] = []
     references, usual_texts = [], []
-    uids = np.sort(random.permutation(3999)[: order.patients + 1] + 1)
+    uids = np.sort(random.permutation(3999)[: options.patients + 1] + 1)
     for number, uid in enumerate(uids[:-1]):
-        facts = invent(random)
-        text, summary = say(BANK, findings(facts), random), say(SUMMARY, facts or ["normal"]).capitalize()
-        text, summary = _gaps(number, text, summary)
+        facts = draw_facts(random)
+        text, summary = (
+            compose_text(SENTENCES, list_findings(facts), random),
+            compose_text(SUMMARY_SENTENCES, facts or ["normal"]).capitalize(),
+        )
+        text, summary = _blank_texts(number, text, summary)
         if text:
             references.append(text)
-            usual_texts.append(say(BANK, findings(facts)))
+            usual_texts.append(compose_text(SENTENCES, list_findings(facts)))
         body_seed = int(random.integers(1 << 31))
         for view in ("Frontal", "Lateral")[: 1 if number % 3 == 2 else 2]:
             name = f"{uid}_IM-{uid % 2400:04d}-{1001 if view == 'Frontal' else 2001}.dcm.png"
@@ -80,26 +83,29 @@ def make(order: Order) -> GeneratedSet:
     reports.append([uids[-1], "normal", "normal", "Xray Chest", "", "", "The lungs are clear.", "Normal."])
     views.append([uids[-1], missing_image, "Frontal"])
     card_rows.append([missing_image, "The lungs are clear.", "Normal."])
-    if order.layout == OFFICIAL:
+    if options.layout == OFFICIAL:
         header = ("uid", "MeSH", "Problems", "image", "indication", "comparison", "findings", "impression")
-        save_csv(order.folder / REPORTS, header, reports)
-        save_csv(order.folder / PROJECTIONS, ("uid", "filename", "projection"), views)
+        save_csv(options.folder / REPORTS_FILE, header, reports)
+        save_csv(options.folder / PROJECTIONS_FILE, ("uid", "filename", "projection"), views)
     else:
-        save_csv(order.folder / "reports.csv", ("image_id", "findings", "impression"), card_rows)
-    empty_studies = sum(1 for number in range(order.patients) if _gaps(number, "x", "x") == ("", ""))
+        save_csv(options.folder / "reports.csv", ("image_id", "findings", "impression"), card_rows)
+    empty_studies = sum(1 for number in range(options.patients) if _blank_texts(number, "x", "x") == ("", ""))
     planted_faults = ("studies of one or two views", "empty findings", "empty impressions", "studies without any text", "XXXX",
            "a row without a file", "commas and quotes in the text")  # fmt: skip
     return GeneratedSet(
-        order.patients - empty_studies, order.patients - empty_studies, bleu_1(references, usual_texts), planted_faults
+        options.patients - empty_studies,
+        options.patients - empty_studies,
+        bleu_1(references, usual_texts),
+        planted_faults,
     )
 
 
-def _gaps(number: int, text: str, summary: str) -> tuple[str, str]:
+def _blank_texts(number: int, text: str, summary: str) -> tuple[str, str]:
     """Every eighth study lacks findings, every fiftieth both, some the impression."""
     return "" if number % 8 == 5 else text, "" if number % 48 in (5, 30) else summary
 
 
-def invent(random: Random) -> list[str]:
+def draw_facts(random: Random) -> list[str]:
     """The facts of one study; 35 % have none."""
     if random.random() < 0.35:
         return []
@@ -107,7 +113,7 @@ def invent(random: Random) -> list[str]:
     return [name if name == "heart" else f"{name}:{random.choice(['left', 'right'])}" for name in finding_names]
 
 
-def findings(facts: list[str]) -> list[str]:
+def list_findings(facts: list[str]) -> list[str]:
     """What the report's text goes through, present or absent."""
     fact_by_name = {fact.partition(":")[0]: fact for fact in facts}
     return [
@@ -140,19 +146,21 @@ def draw(body: Random, scan: Random, facts: list[str], view: str) -> NDArray[np.
     return to_bytes(image + texture(scan, shape, 0.02, cells=10) + noise(scan, shape, 0.03))
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per study, its views frontal first; studies without any text or any image are left out."""
-    if (folder / OPENI).is_dir():
+    if (folder / OPENI_FOLDER).is_dir():
         return _read_openi(folder)
-    if (folder / REPORTS).is_file() or (folder / PROJECTIONS).is_file():
+    if (folder / REPORTS_FILE).is_file() or (folder / PROJECTIONS_FILE).is_file():
         return _read_official(folder)
-    need(folder, "images", what="IU-Xray (a folder images and one CSV)")
-    table = only_file(folder, ".csv", "image names, findings and impressions")
+    require_entries(folder, "images", description="IU-Xray (a folder images and one CSV)")
+    table = get_only_file(folder, ".csv", "image names, findings and impressions")
     columns = set(read_rows(table, ("findings",))[0]) if read_rows(table, ("findings",)) else set()
-    name = next((name for name in NAMES if name in columns), None)
+    name = next((name for name in IMAGE_COLUMNS if name in columns), None)
     summary = next((name for name in ("impression", "impressions") if name in columns), None)
     if name is None or summary is None:
-        raise DataError(f"{table} needs a column with the image's name ({', '.join(NAMES)}) and an impression column.")
+        raise DataError(
+            f"{table} needs a column with the image's name ({', '.join(IMAGE_COLUMNS)}) and an impression column."
+        )
     studies: dict[str, tuple[list[str], str, str]] = {}
     for row in read_rows(table, (name, "findings", summary)):
         uid = uid_of(row[name])
@@ -160,22 +168,24 @@ def read(folder: Path) -> RawReading:
     return _collect(folder, CARD, studies)
 
 
-def _read_official(folder: Path) -> RawReading:
-    need(folder, REPORTS, PROJECTIONS, "images", what="IU-Xray as on Kaggle (two tables and images)")
+def _read_official(folder: Path) -> RawDataset:
+    require_entries(
+        folder, REPORTS_FILE, PROJECTIONS_FILE, "images", description="IU-Xray as on Kaggle (two tables and images)"
+    )
     views: dict[str, list[tuple[str, str]]] = {}
-    for row in read_rows(folder / PROJECTIONS, ("uid", "filename", "projection")):
+    for row in read_rows(folder / PROJECTIONS_FILE, ("uid", "filename", "projection")):
         views.setdefault(row["uid"], []).append((row["projection"], row["filename"]))
     studies = {}
-    for row in read_rows(folder / REPORTS, ("uid", "findings", "impression")):
+    for row in read_rows(folder / REPORTS_FILE, ("uid", "findings", "impression")):
         names = [name for _, name in sorted(views.get(row["uid"], []))]
         studies[row["uid"]] = (names, row["findings"], row["impression"])
     return _collect(folder, OFFICIAL, studies)
 
 
-def _read_openi(folder: Path) -> RawReading:
+def _read_openi(folder: Path) -> RawDataset:
     """The archives of Open-i: an XML report a study, which names its images."""
     studies = {}
-    for file in files(folder / OPENI, ".xml"):
+    for file in list_files(folder / OPENI_FOLDER, ".xml"):
         try:
             root = ElementTree.parse(file).getroot()  # nosec B314  # the publisher's own set, asked for by name
         except (ElementTree.ParseError, OSError) as error:
@@ -203,30 +213,30 @@ def uid_of(name: str) -> str:
 
 def _collect(
     folder: Path, layout: str, studies: dict[str, tuple[list[str], str, str]], images: Path | None = None
-) -> RawReading:
-    collector = Collected(folder, "IU-Xray", layout)
+) -> RawDataset:
+    collector = CaseCollector(folder, "IU-Xray", layout)
     images = images or folder / "images"
-    image_folders = [images, *folders(images)]
+    image_folders = [images, *list_folders(images)]
     path_by_name = {
-        file.name: relative(folder, file)
+        file.name: relative_path(folder, file)
         for image_folder in image_folders
-        for file in files(image_folder, ".png", ".jpg")
+        for file in list_files(image_folder, ".png", ".jpg")
     }
     for uid, (names, text, summary) in studies.items():
         image_paths = tuple(path_by_name[name] for name in names if name in path_by_name)
         if not image_paths:
-            collector.drop("studies without an image", uid, missing=True)
+            collector.exclude("studies without an image", uid, missing=True)
         elif not text and not summary:
-            collector.drop("studies without any text", uid)
+            collector.exclude("studies without any text", uid)
         else:
             collector.cases.append(RawCase(uid, image_paths, uid, findings=text, impression=summary))
-    return collector.close()
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "iu-xray",
-    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.85, least=10, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(patients=120, acceptable=(0.63, None), baseline=0.57, ceiling=0.85, min_patients=10, minutes=2.0),
+    generator=make,
     reader=read,
     layouts=(CARD, OFFICIAL),
 )

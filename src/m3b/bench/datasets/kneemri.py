@@ -15,66 +15,66 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, folders, need, read_rows, relative
-from .doubt import Ladder
+from .checking import CaseCollector, list_files, list_folders, read_rows, relative_path, require_entries
+from .doubt import ClassSizeModel
 from .drawing import Blob, Random, noise, texture
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
 from .writing import save_csv
 
 CLASSES = ("healthy", "partial tear", "complete rupture")
 SHARES = (690, 172, 55)
-HEAD = (
+HEADER = (
     "examId", "seriesNo", "aclDiagnosis", "kneeLR", "roiX", "roiY", "roiZ", "roiHeight", "roiWidth", "roiDepth",
     "volumeFilename",
 )  # fmt: skip
-LADDER = Ladder((0.0, 0.5, 1.0), 0.2)
+SIZE_MODEL = ClassSizeModel((0.0, 0.5, 1.0), 0.2)
 SIDE = 88
 ROI = 36
 PER_FOLDER = 92
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """One volume an exam, two for every thirtieth; a healthy knee has a whole band."""
-    random = np.random.default_rng(order.seed)
-    exams = random.permutation(800_000)[: order.patients + 1] + 100_000
+    random = np.random.default_rng(options.seed)
+    exams = random.permutation(800_000)[: options.patients + 1] + 100_000
     rows: list[list[object]] = []
     class_indices: list[int] = []
     sizes: list[float] = []
-    for number, class_index in enumerate(_grades(order)):
-        size = LADDER.draw(random, class_index)
+    for number, class_index in enumerate(_assign_grades(options)):
+        size = SIZE_MODEL.draw(random, class_index)
         for series in (5, 6)[: 2 if number % 30 == 1 else 1]:
             class_indices.append(class_index)
             sizes.append(size)
             side = (SIDE, SIDE + 8) if number % 11 == 5 else (SIDE, SIDE)
             volume, roi = draw(random, size, side)
             name = f"{exams[number]}-{series}.pck"
-            volume_folder = _place(order, len(rows))
+            volume_folder = _choose_folder(options, len(rows))
             volume_folder.mkdir(parents=True, exist_ok=True)
             with (volume_folder / name).open("wb") as stream:
                 pickle.dump(volume, stream, protocol=2)
             rows.append([exams[number], series, class_index, int(random.integers(2)), *roi, name])
-    generated = GeneratedSet(len(rows), order.patients, LADDER.ceiling(class_indices, sizes), (
+    generated = GeneratedSet(len(rows), options.patients, SIZE_MODEL.ceiling(class_indices, sizes), (
         "a row without a file", "exams with two volumes", "a volume of another size", "the slice axis comes first",
     ))  # fmt: skip
     rows.append([exams[-1], 5, 0, 1, 30, 30, 9, ROI, ROI, 3, f"{exams[-1]}-5.pck"])
-    save_csv(order.folder / "metadata.csv", HEAD, rows)
+    save_csv(options.folder / "metadata.csv", HEADER, rows)
     return generated
 
 
-def _grades(order: Order) -> list[int]:
-    if order.layout == CARD:
-        return [number % 3 for number in range(order.patients)]
-    counts = [max(2, round(order.patients * share / sum(SHARES))) for share in SHARES[1:]]
-    return [0] * (order.patients - sum(counts)) + [1] * counts[0] + [2] * counts[1]
+def _assign_grades(options: GeneratorOptions) -> list[int]:
+    if options.layout == CARD:
+        return [number % 3 for number in range(options.patients)]
+    counts = [max(2, round(options.patients * share / sum(SHARES))) for share in SHARES[1:]]
+    return [0] * (options.patients - sum(counts)) + [1] * counts[0] + [2] * counts[1]
 
 
-def _place(order: Order, number: int) -> Path:
-    if order.layout == CARD:
-        return order.folder / "volumetric_data"
-    return order.folder / f"vol{min(number // min(PER_FOLDER, 1 + order.patients // 3), 9) + 1:02d}"
+def _choose_folder(options: GeneratorOptions, number: int) -> Path:
+    if options.layout == CARD:
+        return options.folder / "volumetric_data"
+    return options.folder / f"vol{min(number // min(PER_FOLDER, 1 + options.patients // 3), 9) + 1:02d}"
 
 
-def draw(random: Random, torn: float, side: tuple[int, int]) -> tuple[NDArray[np.uint16], list[int]]:
+def draw(random: Random, tear_size: float, side: tuple[int, int]) -> tuple[NDArray[np.uint16], list[int]]:
     """A knee `(slices, H, W)`, 12-bit grey, and its roiX, roiY, roiZ, roiHeight, roiWidth, roiDepth."""
     height, width = side
     depth = int(random.integers(22, 33))
@@ -90,22 +90,22 @@ def draw(random: Random, torn: float, side: tuple[int, int]) -> tuple[NDArray[np
     for step in np.linspace(-1, 1, 13):  # a dark band from corner to corner
         position = (middle[0], middle[1] + step * ROI * 0.42, middle[2] - step * ROI * 0.36)
         Blob(shape, position, (band_depth * 0.75, 4.2, 4.2)).add(image, -70)
-    gap_size = float(np.clip(torn, 0.02, 1.5))
+    gap_size = float(np.clip(tear_size, 0.02, 1.5))
     Blob(shape, middle, (band_depth * 0.8, 2 + 12 * gap_size, 2 + 12 * gap_size)).add(image, 760)  # fluid in the gap
     image = image + noise(random, shape, 55)
     return np.clip(image, 0, 1500).astype(np.uint16), [x, y, z, ROI, ROI, band_depth]
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per row of `metadata.csv`; the volume is looked for beside the table and one folder down."""
-    need(folder, "metadata.csv", what="KneeMRI (metadata.csv and .pck volumes)")
+    require_entries(folder, "metadata.csv", description="KneeMRI (metadata.csv and .pck volumes)")
     path_by_name: dict[str, str] = {}
-    candidate_folders = [folder, *(subfolder for subfolder in folders(folder))]
+    candidate_folders = [folder, *(subfolder for subfolder in list_folders(folder))]
     for subfolder in candidate_folders:
-        for file in files(subfolder, ".pck"):
-            path_by_name.setdefault(file.name, relative(folder, file))
+        for file in list_files(subfolder, ".pck"):
+            path_by_name.setdefault(file.name, relative_path(folder, file))
     layout = OFFICIAL if any(path.startswith("vol0") for path in path_by_name.values()) else CARD
-    collector = Collected(folder, "KneeMRI", layout)
+    collector = CaseCollector(folder, "KneeMRI", layout)
     for row in read_rows(folder / "metadata.csv", ("examId", "aclDiagnosis", "volumeFilename")):
         name = row["volumeFilename"]
         if row["aclDiagnosis"] not in ("0", "1", "2"):
@@ -113,19 +113,19 @@ def read(folder: Path) -> RawReading:
                 f"{folder / 'metadata.csv'}: aclDiagnosis of {name} is {row['aclDiagnosis']!r}, not 0, 1, 2."
             )
         if name not in path_by_name:
-            collector.drop("rows without a file", name, missing=True)
+            collector.exclude("rows without a file", name, missing=True)
             continue
         label = CLASSES[int(row["aclDiagnosis"])]
         collector.cases.append(
             RawCase(name.removesuffix(".pck"), (path_by_name[name],), row["examId"], labels=(label,))
         )
-    return collector.close()
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "kneemri",
     stand_in=StandIn(patients=90, acceptable=(0.7, None), baseline=0.5, ceiling=0.97),
-    maker=make,
+    generator=make,
     reader=read,
     layouts=(CARD, OFFICIAL),
 )

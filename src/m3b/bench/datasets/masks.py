@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from m3b.data.opening import Unreadable, attempt
 from m3b.errors import DataError
 
-from .checking import Collected, files, need, read_json, relative
+from .checking import CaseCollector, list_files, read_json, relative_path, require_entries
 from .drawing import Blob, Floats, Random, dice
 from .spec import RawCase
 
 NIFTI = (".nii.gz", ".nii")
 
 
-def stem(file: Path) -> str:
+def strip_suffix(file: Path) -> str:
     """The name without `.nii.gz`, `.nii` or any other single suffix."""
     return re.sub(r"\.(nii\.gz|[A-Za-z0-9]+)$", "", file.name)
 
 
-def pair(
-    got: Collected, images: Path, masks: Path, *, patient: Callable[[str], str], key: Callable[[str], str] = str,
+def pair_masks(
+    collector: CaseCollector, images: Path, masks: Path, *, patient: Callable[[str], str], key: Callable[[str], str] = str,
     suffixes: tuple[str, ...] = NIFTI, split: str = "",
 ) -> None:  # fmt: skip
     """Add a case per image of one folder whose mask of the same name lies in the other.
@@ -36,26 +36,36 @@ def pair(
         patient: case name -> patient.
         key: reduces an image's and a mask's name to what they share.
     """
-    mask_by_name = {key(stem(file)): file for file in files(masks, *suffixes)}
-    for image in files(images, *suffixes):
-        name = key(stem(image))
+    mask_by_name = {key(strip_suffix(file)): file for file in list_files(masks, *suffixes)}
+    for image in list_files(images, *suffixes):
+        name = key(strip_suffix(image))
         mask = mask_by_name.pop(name, None)
         if mask is None:
-            got.drop(f"images without a mask in {masks.name}", relative(got.folder, image), missing=True)
+            collector.exclude(
+                f"images without a mask in {masks.name}", relative_path(collector.folder, image), missing=True
+            )
             continue
-        case = RawCase(name, (relative(got.folder, image),), patient(name), split, mask=relative(got.folder, mask))
-        got.cases.append(case)
+        case = RawCase(
+            name,
+            (relative_path(collector.folder, image),),
+            patient(name),
+            split,
+            mask=relative_path(collector.folder, mask),
+        )
+        collector.cases.append(case)
     for mask in mask_by_name.values():
-        got.drop(f"masks without an image in {images.name}", relative(got.folder, mask), missing=True)
+        collector.exclude(
+            f"masks without an image in {images.name}", relative_path(collector.folder, mask), missing=True
+        )
 
 
-def need_paired(folder: Path, masks: str, name: str, values: Mapping[int, str]) -> None:
+def require_card_layout(folder: Path, masks: str, name: str, values: Mapping[int, str]) -> None:
     """Refuse a card layout without `images`, the folder `masks` and a `labels.json` that names the structures.
 
     Raises:
         DataError: a part is missing, or `labels.json` lists other names.
     """
-    need(folder, "images", masks, "labels.json", what=f"{name} (images, {masks} and labels.json)")
+    require_entries(folder, "images", masks, "labels.json", description=f"{name} (images, {masks} and labels.json)")
     check_labels(folder / "labels.json", values)
 
 
@@ -72,7 +82,7 @@ def check_labels(file: Path, values: Mapping[int, str]) -> None:
         )
 
 
-def number_in(name: str) -> str:
+def parse_last_number(name: str) -> str:
     """The last number of a case name, which names the patient where there is one scan each.
 
     Raises:
@@ -90,7 +100,7 @@ def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
     Raises:
         DataError: it does not open, holds fractions, or a value that no structure has.
     """
-    array = _open(file)
+    array = _read_array(file)
     rounded = np.rint(array)
     if float(np.abs(array - rounded).max(initial=0)) > 1e-3:
         raise DataError(f"{file} is no mask: it holds fractions, for example {array[array != rounded].flat[0]:g}.")
@@ -100,11 +110,11 @@ def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
     return np.asarray(rounded, dtype=np.uint8)
 
 
-def _open(file: Path) -> NDArray[Any]:
+def _read_array(file: Path) -> NDArray[Any]:
     """The raw numbers of a NIfTI or picture file."""
     is_volume = file.name.lower().endswith(NIFTI)
     try:
-        array = attempt(partial(_volume if is_volume else _picture, file))
+        array = attempt(partial(_read_volume if is_volume else _read_picture, file))
     except Unreadable as error:
         raise DataError(f"The mask {file} does not open: {error}.") from error
     if not is_volume and array.ndim != 2:
@@ -112,13 +122,13 @@ def _open(file: Path) -> NDArray[Any]:
     return array
 
 
-def _volume(file: Path) -> NDArray[Any]:
+def _read_volume(file: Path) -> NDArray[Any]:
     import nibabel as nib
 
     return np.asanyarray(nib.load(file).dataobj)
 
 
-def _picture(file: Path) -> NDArray[Any]:
+def _read_picture(file: Path) -> NDArray[Any]:
     from PIL import Image
 
     with Image.open(file) as picture:
@@ -133,26 +143,28 @@ class Outline:
     """
 
     def __init__(self, shape: tuple[int, ...], random: Random, outline_error: float) -> None:
-        self.random, self.slip = random, outline_error
-        self.true = np.zeros(shape, dtype=np.uint8)
+        self.random, self.outline_error = random, outline_error
+        self.true_mask = np.zeros(shape, dtype=np.uint8)
         self.mask = np.zeros(shape, dtype=np.uint8)
 
     def add(self, blob: Blob, value: int, within: int | None = None) -> None:
         """A structure; later ones lie over earlier ones. `within` keeps it inside structures of that value."""
-        redrawn = blob.by_another_hand(self.random, self.slip)
-        for array, region in ((self.true, blob.hard()), (self.mask, redrawn)):
+        redrawn = blob.redraw_outline(self.random, self.outline_error)
+        for array, region in ((self.true_mask, blob.hard_mask()), (self.mask, redrawn)):
             box = array[blob.box]
             box[region & ((box == within) if within is not None else True)] = value
 
-    def agreement(self) -> dict[int, float]:
+    def dice_by_value(self) -> dict[int, float]:
         """Dice of truth and mask, per value that occurs in either."""
-        values = sorted({*np.unique(self.true).tolist(), *np.unique(self.mask).tolist()} - {0})
-        return {value: dice(self.true == value, self.mask == value) for value in values}
+        values = sorted({*np.unique(self.true_mask).tolist(), *np.unique(self.mask).tolist()} - {0})
+        return {value: dice(self.true_mask == value, self.mask == value) for value in values}
 
 
-def ceiling(agreements: list[dict[int, float]], only: tuple[int, ...] = ()) -> float:
+def mean_agreement(agreements: list[dict[int, float]], selected_values: tuple[int, ...] = ()) -> float:
     """Mean over structures of their mean over cases; `only` restricts the structures."""
-    values = sorted({value for agreement in agreements for value in agreement if not only or value in only})
+    values = sorted(
+        {value for agreement in agreements for value in agreement if not selected_values or value in selected_values}
+    )
     return float(
         np.mean([np.mean([agreement[value] for agreement in agreements if value in agreement]) for value in values])
     )
@@ -163,5 +175,5 @@ def paint(outline: Outline, brightness: Mapping[int, float], background: float |
     table = np.zeros(256, dtype=np.float32)
     for value, level in brightness.items():
         table[value] = level
-    image = table[outline.true]
-    return np.asarray(np.where(outline.true == 0, np.float32(1) * background, image), dtype=np.float32)
+    image = table[outline.true_mask]
+    return np.asarray(np.where(outline.true_mask == 0, np.float32(1) * background, image), dtype=np.float32)

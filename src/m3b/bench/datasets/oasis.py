@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, relative, seen
+from .checking import CaseCollector, describe_contents, list_files, relative_path
 from .drawing import Blob, Floats, Random, noise, texture
-from .masks import NIFTI, Outline, ceiling, need_paired, number_in, paint, pair
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawReading, StandIn, describe
+from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
 from .writing import save_json, save_nifti
 
 SHAPE = (80, 112, 96)
-SLIP = 0.05
-SIDED: tuple[tuple[str, int, int, float, tuple[float, float, float], tuple[float, float, float]], ...] = (
+OUTLINE_ERROR = 0.05
+PAIRED_REGIONS: tuple[tuple[str, int, int, float, tuple[float, float, float], tuple[float, float, float]], ...] = (
     ("cortex", 2, 21, 0.42, (15, 0, 4), (20, 46, 36)),
     ("cerebral white matter", 1, 20, 0.66, (14, 0, 4), (14, 39, 29)),
     ("cerebellum cortex", 6, 25, 0.46, (11, -27, -29), (13, 15, 12)),
@@ -41,56 +41,56 @@ SIDED: tuple[tuple[str, int, int, float, tuple[float, float, float], tuple[float
     ("choroid plexus", 19, 35, 0.26, (10.2, -12, 11), (2.1, 4.2, 2.2)),
 )
 """Name, left value, right value, brightness, offset of the right one from the centre, radii; in order of drawing."""
-MIDDLE = (
+MIDLINE_REGIONS = (
     ("third ventricle", 11, 0.15, (0, -4, 0), (2.2, 7, 5)),
     ("fourth ventricle", 12, 0.17, (0, -19, -23), (3.6, 3, 4)),
     ("brain stem", 13, 0.68, (0, -9, -23), (6, 5.5, 14)),
 )
 VALUES = dict(
     sorted(
-        [(left, f"left {name}") for name, left, *_ in SIDED]
-        + [(right, f"right {name}") for name, _, right, *_ in SIDED]
-        + [(value, name) for name, value, *_ in MIDDLE]
+        [(left, f"left {name}") for name, left, *_ in PAIRED_REGIONS]
+        + [(right, f"right {name}") for name, _, right, *_ in PAIRED_REGIONS]
+        + [(value, name) for name, value, *_ in MIDLINE_REGIONS]
     )
 )
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """One scan a subject."""
-    random = np.random.default_rng(order.seed)
-    is_official = order.layout == OFFICIAL
+    random = np.random.default_rng(options.seed)
+    is_official = options.layout == OFFICIAL
     images, masks = ("imagesTr", "labelsTr") if is_official else ("images", "masks")
     agreements = []
-    names = [f"OASIS_{number + 1:04d}_0000.nii.gz" for number in range(order.patients)]
+    names = [f"OASIS_{number + 1:04d}_0000.nii.gz" for number in range(options.patients)]
     for number, name in enumerate(names):
-        image, outline = draw(random, vessels=number != 2)
-        save_nifti(order.folder / images / name, image)
-        save_nifti(order.folder / masks / name, outline.mask)
+        image, outline = draw(random, has_vessels=number != 2)
+        save_nifti(options.folder / images / name, image)
+        save_nifti(options.folder / masks / name, outline.mask)
         if is_official:
-            save_nifti(order.folder / "masksTr" / name, (image > 0).astype(np.uint8))
-        agreements.append(outline.agreement())
+            save_nifti(options.folder / "masksTr" / name, (image > 0).astype(np.uint8))
+        agreements.append(outline.dice_by_value())
     if is_official:
         records = [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}", "mask": f"./masksTr/{name}"}
                   for name in names]  # fmt: skip
         save_json(
-            order.folder / "OASIS_dataset.json", {"name": "OASIS", "numTraining": len(names), "training": records}
+            options.folder / "OASIS_dataset.json", {"name": "OASIS", "numTraining": len(names), "training": records}
         )
     else:
-        save_json(order.folder / "labels.json", list(VALUES.values()))
+        save_json(options.folder / "labels.json", list(VALUES.values()))
     official_faults = ("brain masks that are not the labels",) if is_official else ()
     planted_faults = ("labels carry _0000 as images do", "vessels missing in one case", *official_faults)
-    return GeneratedSet(len(names), len(names), ceiling(agreements), planted_faults)
+    return GeneratedSet(len(names), len(names), mean_agreement(agreements), planted_faults)
 
 
-def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
+def draw(random: Random, *, has_vessels: bool) -> tuple[Floats, Outline]:
     """An aligned brain `(80, 112, 96)`, float32 in 0..1 with steps of 1/1000, background 0."""
-    outline = Outline(SHAPE, random, SLIP)
+    outline = Outline(SHAPE, random, OUTLINE_ERROR)
     brightness: dict[int, float] = {}
     centre = np.array([39.5, 58.0, 47.0]) + random.uniform(-3.5, 3.5, 3)
     scale = random.uniform(0.88, 1.0)
-    for name, left_value, right_value, level, offset, radii in SIDED:
+    for name, left_value, right_value, level, offset, radii in PAIRED_REGIONS:
         for value, side in ((left_value, -1), (right_value, 1)):
-            if name == "vessel" and not vessels:
+            if name == "vessel" and not has_vessels:
                 continue
             position = (
                 centre + np.array([side * offset[0], offset[1], offset[2]]) * scale + random.uniform(-1.0, 1.0, 3)
@@ -101,44 +101,46 @@ def draw(random: Random, *, vessels: bool) -> tuple[Floats, Outline]:
         if name == "lateral ventricle":
             _draw_midline(outline, random, centre, scale, brightness)
     image = paint(outline, brightness, 0.0) + texture(random, SHAPE, 0.015) + noise(random, SHAPE, 0.035)
-    image = np.where((outline.true > 0) | (outline.mask > 0), np.clip(image, 0.01, 1), 0)
+    image = np.where((outline.true_mask > 0) | (outline.mask > 0), np.clip(image, 0.01, 1), 0)
     return np.asarray(np.rint(image * 1000) / 1000, dtype=np.float32), outline
 
 
 def _draw_midline(
     outline: Outline, random: Random, centre: NDArray[np.float64], scale: float, brightness: dict[int, float]
 ) -> None:
-    for _, value, level, offset, radii in MIDDLE:
+    for _, value, level, offset, radii in MIDLINE_REGIONS:
         position = centre + np.array(offset) * scale + random.uniform(-0.4, 0.4, 3)
         outline.add(Blob(SHAPE, position, [radius * scale for radius in radii]), value)
         brightness[value] = level
 
 
-def subject(name: str) -> str:
+def parse_subject(name: str) -> str:
     """`0001` of `OASIS_0001_0000`."""
-    return number_in(name.removesuffix("_0000"))
+    return parse_last_number(name.removesuffix("_0000"))
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per image with a label file; brain masks are not labels."""
     if (folder / "images").is_dir():
-        need_paired(folder, "masks", "OASIS", VALUES)
-        collector = Collected(folder, "OASIS", CARD)
-        pair(collector, folder / "images", folder / "masks", patient=subject)
-        return collector.close()
+        require_card_layout(folder, "masks", "OASIS", VALUES)
+        collector = CaseCollector(folder, "OASIS", CARD)
+        pair_masks(collector, folder / "images", folder / "masks", patient=parse_subject)
+        return collector.finish()
     if not (folder / "imagesTr").is_dir() or not (folder / "labelsTr").is_dir():
-        raise DataError(f"{folder} is not OASIS: neither images and masks, nor imagesTr and labelsTr; {seen(folder)}.")
-    collector = Collected(folder, "OASIS", OFFICIAL)
-    pair(collector, folder / "imagesTr", folder / "labelsTr", patient=subject)
-    for image in files(folder / "imagesTs", *NIFTI):
-        collector.drop("images of imagesTs, which has no labels", relative(folder, image))
-    return collector.close()
+        raise DataError(
+            f"{folder} is not OASIS: neither images and masks, nor imagesTr and labelsTr; {describe_contents(folder)}."
+        )
+    collector = CaseCollector(folder, "OASIS", OFFICIAL)
+    pair_masks(collector, folder / "imagesTr", folder / "labelsTr", patient=parse_subject)
+    for image in list_files(folder / "imagesTs", *NIFTI):
+        collector.exclude("images of imagesTs, which has no labels", relative_path(folder, image))
+    return collector.finish()
 
 
-SPEC = describe(
+SPEC = make_spec(
     "oasis",
-    stand_in=StandIn(patients=30, acceptable=(0.55, None), baseline=0.43, ceiling=0.94, most=414, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(patients=30, acceptable=(0.55, None), baseline=0.43, ceiling=0.94, max_patients=414, minutes=2.0),
+    generator=make,
     reader=read,
     values=VALUES,
     layouts=(CARD, OFFICIAL),

@@ -14,50 +14,50 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, inside, read_json, seen
+from .checking import CaseCollector, describe_contents, read_json, resolve_inside
 from .drawing import Blob, Random, noise, texture, to_hu
-from .masks import Outline, ceiling, need_paired, number_in, paint, pair, stem
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
-from .writing import apple_double, save_json, save_nifti
+from .masks import Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout, strip_suffix
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from .writing import save_json, save_nifti, write_apple_double
 
 VALUES = {1: "pancreas", 2: "cancer"}
 SHAPE = (128, 128, 40)
 SPACING = (0.8, 0.8, 2.5)
-SLIP = 0.05
+OUTLINE_ERROR = 0.05
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """One scan a patient, each with a tumour; the official layout adds two without labels."""
-    random = np.random.default_rng(order.seed)
-    is_official = order.layout == OFFICIAL
+    random = np.random.default_rng(options.seed)
+    is_official = options.layout == OFFICIAL
     images, masks = ("imagesTr", "labelsTr") if is_official else ("images", "masks")
     agreements: list[dict[int, float]] = []
-    numbers = np.sort(random.permutation(421)[: order.patients + 2] + 1)
+    numbers = np.sort(random.permutation(421)[: options.patients + 2] + 1)
     numbers = np.concatenate([numbers[-1:], numbers[:-1]])
-    for number in numbers[: order.patients]:
+    for number in numbers[: options.patients]:
         image, outline = draw(random)
         for folder_name, array in ((images, image), (masks, outline.mask)):
-            file = order.folder / folder_name / f"pancreas_{number:03d}.nii.gz"
+            file = options.folder / folder_name / f"pancreas_{number:03d}.nii.gz"
             save_nifti(file, array, SPACING)
             if len(agreements) < 3:
-                apple_double(file)
-        agreements.append(outline.agreement())
+                write_apple_double(file)
+        agreements.append(outline.dice_by_value())
     if is_official:
-        for number in numbers[order.patients :]:
-            save_nifti(order.folder / "imagesTs" / f"pancreas_{number:03d}.nii.gz", draw(random)[0], SPACING)
-        _describe(order, [f"pancreas_{number:03d}.nii.gz" for number in numbers])
+        for number in numbers[options.patients :]:
+            save_nifti(options.folder / "imagesTs" / f"pancreas_{number:03d}.nii.gz", draw(random)[0], SPACING)
+        _write_dataset_json(options, [f"pancreas_{number:03d}.nii.gz" for number in numbers])
     else:
-        save_json(order.folder / "labels.json", list(VALUES.values()))
+        save_json(options.folder / "labels.json", list(VALUES.values()))
     official_faults = (
         ("paths that begin with ./", "the key `relase`", "2 test scans without labels") if is_official else ()
     )
     planted_faults = ("numbers with gaps", "6 files ._* that macOS left", *official_faults)
-    return GeneratedSet(order.patients, order.patients, ceiling(agreements), planted_faults)
+    return GeneratedSet(options.patients, options.patients, mean_agreement(agreements), planted_faults)
 
 
-def _describe(order: Order, names: list[str]) -> None:
-    train, test = names[: order.patients], names[order.patients :]
-    save_json(order.folder / "dataset.json", {
+def _write_dataset_json(options: GeneratorOptions, names: list[str]) -> None:
+    train, test = names[: options.patients], names[options.patients :]
+    save_json(options.folder / "dataset.json", {
         "name": "Pancreas", "description": "Synthetic stand-in: pancreas and cancer", "reference": "none",
         "licence": "CC0 1.0", "relase": "1.0", "tensorImageSize": "3D", "modality": {"0": "CT"},
         "labels": {"0": "background", "1": "pancreas", "2": "cancer"}, "numTraining": len(train), "numTest": len(test),
@@ -68,7 +68,7 @@ def _describe(order: Order, names: list[str]) -> None:
 
 def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
     """A portal-venous upper abdomen `(128, 128, 40)` in HU."""
-    outline = Outline(SHAPE, random, SLIP)
+    outline = Outline(SHAPE, random, OUTLINE_ERROR)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, (64, 62, 20), (60, 50, 80)).fill(body, -90)
     Blob(SHAPE, (96, 76, 26), (24, 26, 18), random=random, rough=0.04).fill(body, 110)  # liver
@@ -91,23 +91,25 @@ def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
     return to_hu(image + texture(random, SHAPE, 5) + noise(random, SHAPE, 13)), outline
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per labelled scan; officially those that `dataset.json` lists for training."""
     task_folder = folder / "Task07_Pancreas"
     root = task_folder if task_folder.is_dir() else folder
     if (root / "images").is_dir():
-        need_paired(root, "masks", "MSD-Pancreas", VALUES)
-        collector = Collected(folder, "MSD-Pancreas", CARD)
-        pair(collector, root / "images", root / "masks", patient=number_in)
-        return collector.close()
+        require_card_layout(root, "masks", "MSD-Pancreas", VALUES)
+        collector = CaseCollector(folder, "MSD-Pancreas", CARD)
+        pair_masks(collector, root / "images", root / "masks", patient=parse_last_number)
+        return collector.finish()
     if not (root / "dataset.json").is_file():
-        raise DataError(f"{root} is not MSD-Pancreas: neither images and masks, nor dataset.json; {seen(root)}.")
-    collector = Collected(folder, "MSD-Pancreas", OFFICIAL)
+        raise DataError(
+            f"{root} is not MSD-Pancreas: neither images and masks, nor dataset.json; {describe_contents(root)}."
+        )
+    collector = CaseCollector(folder, "MSD-Pancreas", OFFICIAL)
     _read_list(collector, root)
-    return collector.close()
+    return collector.finish()
 
 
-def _read_list(collector: Collected, root: Path) -> None:
+def _read_list(collector: CaseCollector, root: Path) -> None:
     file = root / "dataset.json"
     dataset_json = read_json(file, dict)
     prefix = "" if root == collector.folder else f"{root.name}/"
@@ -117,20 +119,20 @@ def _read_list(collector: Collected, root: Path) -> None:
     ):
         raise DataError(f"`training` of {file} must be a list of objects with `image` and `label`.")
     for entry in pairs:
-        image, mask = (inside(root, str(entry[key]), file) for key in ("image", "label"))
-        name = stem(Path(image))
+        image, mask = (resolve_inside(root, str(entry[key]), file) for key in ("image", "label"))
+        name = strip_suffix(Path(image))
         if (root / image).is_file() and (root / mask).is_file():
-            collector.cases.append(RawCase(name, (prefix + image,), number_in(name), mask=prefix + mask))
+            collector.cases.append(RawCase(name, (prefix + image,), parse_last_number(name), mask=prefix + mask))
         else:
-            collector.drop("listed scans without image or label", image, missing=True)
+            collector.exclude("listed scans without image or label", image, missing=True)
     for image in dataset_json.get("test", []):
-        collector.drop("test scans, which have no labels", str(image))
+        collector.exclude("test scans, which have no labels", str(image))
 
 
-SPEC = describe(
+SPEC = make_spec(
     "msd-pancreas",
-    stand_in=StandIn(patients=30, acceptable=(0.4, None), baseline=0.28, ceiling=0.94, most=281, minutes=2.0),
-    maker=make,
+    stand_in=StandIn(patients=30, acceptable=(0.4, None), baseline=0.28, ceiling=0.94, max_patients=281, minutes=2.0),
+    generator=make,
     reader=read,
     values=VALUES,
     layouts=(CARD, OFFICIAL),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from .spec import DatasetSpec
 
-MODULES = {
+MODULE_BY_NAME = {
     "ADNI": "adni",
     "KneeMRI": "kneemri",
     "CC-CCII": "ccccii",
@@ -28,10 +28,10 @@ MODULES = {
 }
 """Name on the data card -> module of this package, in the paper's order: diagnosis, organs, anomalies, reports."""
 
-NAMES = tuple(MODULES)
+DATASET_NAMES = tuple(MODULE_BY_NAME)
 
 
-def dataset(name: str) -> DatasetSpec:
+def get_dataset(name: str) -> DatasetSpec:
     """The data set of that name; case and punctuation do not matter (`ct-kidney`, `ctkidney`).
 
     Raises:
@@ -39,9 +39,9 @@ def dataset(name: str) -> DatasetSpec:
     """
     from m3b.data.cards import slug
 
-    module_by_slug = {slug(dataset_name).replace("-", ""): module for dataset_name, module in MODULES.items()}
+    module_by_slug = {slug(dataset_name).replace("-", ""): module for dataset_name, module in MODULE_BY_NAME.items()}
     module = module_by_slug.get(slug(name).replace("-", ""))
     if module is None:
-        raise WrongUse(f"There is no data set {name!r} in M3Bench; choose one of {', '.join(NAMES)}.")
+        raise UsageError(f"There is no data set {name!r} in M3Bench; choose one of {', '.join(DATASET_NAMES)}.")
     spec: DatasetSpec = importlib.import_module(f"m3b.bench.datasets.{module}").SPEC
     return spec

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import DataError, WrongUse
-from m3b.resources import resources_dir
+from m3b.errors import DataError, UsageError
+from m3b.resources import get_resources_folder
 
-Range = tuple[float, float | None]
+AcceptableRange = tuple[float, float | None]
 CARD, OFFICIAL = "card", "official"
 """Layouts: as the data card promises (re-arranged folders), and as the publisher's archives unpack."""
 
@@ -55,12 +55,12 @@ class RawCase:
 
 
 @dataclass(frozen=True)
-class RawReading:
+class RawDataset:
     """A data set as read: its cases, which layout was found, and in words what was left out and why."""
 
     cases: tuple[RawCase, ...]
     layout: str
-    left_out: tuple[str, ...] = ()
+    exclusions: tuple[str, ...] = ()
 
     @property
     def patients(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class RawReading:
 
 
 @dataclass(frozen=True)
-class Order:
+class GeneratorOptions:
     """What a generator is asked for."""
 
     folder: Path
@@ -93,7 +93,7 @@ class GeneratedSet:
     cases: int
     patients: int
     ceiling: float
-    odd: tuple[str, ...]
+    planted_faults: tuple[str, ...]
     folder: Path = field(default=Path())
 
 
@@ -112,11 +112,11 @@ class StandIn:
     """
 
     patients: int
-    acceptable: Range
+    acceptable: AcceptableRange
     baseline: float
     ceiling: float
-    least: int = 6
-    most: int | None = None
+    min_patients: int = 6
+    max_patients: int | None = None
     minutes: float = 1.0
 
 
@@ -135,7 +135,7 @@ class DatasetSpec:
     task: str
     metric: str
     dimension: int
-    acceptable: Range
+    acceptable: AcceptableRange
     patient_key: str
     classes: tuple[str, ...]
     values: Mapping[int, str]
@@ -143,9 +143,9 @@ class DatasetSpec:
     url: str
     terms: str
     stand_in: StandIn
-    maker: Callable[[Order], GeneratedSet]
-    reader: Callable[[Path], RawReading]
-    union: str = ""
+    generator: Callable[[GeneratorOptions], GeneratedSet]
+    reader: Callable[[Path], RawDataset]
+    merged_class: str = ""
 
     def make(
         self,
@@ -164,22 +164,27 @@ class DatasetSpec:
         Raises:
             WrongUse: the folder is not empty, or there is no such layout or number of patients.
         """
-        from .writing import finish, new_folder
+        from .writing import finish_stand_in, make_empty_folder
 
         size = self.stand_in.patients if patients is None else patients
         if layout not in self.layouts:
-            raise WrongUse(f"{self.name} has no layout {layout!r}; choose {' or '.join(self.layouts)}.")
-        if size < self.stand_in.least or (self.stand_in.most and size > self.stand_in.most):
-            bounds = f"at least {self.stand_in.least}" + (
-                f", at most {self.stand_in.most}" if self.stand_in.most else ""
+            raise UsageError(f"{self.name} has no layout {layout!r}; choose {' or '.join(self.layouts)}.")
+        if size < self.stand_in.min_patients or (self.stand_in.max_patients and size > self.stand_in.max_patients):
+            bounds = f"at least {self.stand_in.min_patients}" + (
+                f", at most {self.stand_in.max_patients}" if self.stand_in.max_patients else ""
             )
-            raise WrongUse(f"{size} patients cannot be made for {self.name}: {bounds}.")
+            raise UsageError(f"{size} patients cannot be made for {self.name}: {bounds}.")
         if seed < 0:
-            raise WrongUse(f"The seed (--seed) must not be negative; it is {seed}.")
-        new_folder(folder)
-        return finish(self, self.maker(Order(folder, size, seed, layout)), folder, broken=with_broken_image)
+            raise UsageError(f"The seed (--seed) must not be negative; it is {seed}.")
+        make_empty_folder(folder)
+        return finish_stand_in(
+            self,
+            self.generator(GeneratorOptions(folder, size, seed, layout)),
+            folder,
+            with_broken_image=with_broken_image,
+        )
 
-    def read(self, folder: Path) -> RawReading:
+    def read(self, folder: Path) -> RawDataset:
         """The cases of a copy of the data set, real or made, in whichever layout it lies there.
 
         Raises:
@@ -192,18 +197,20 @@ class DatasetSpec:
         return self.reader(folder)
 
 
-def describe(
+def make_spec(
     card: str,
     *,
     stand_in: StandIn,
-    maker: Callable[[Order], GeneratedSet],
-    reader: Callable[[Path], RawReading],
+    generator: Callable[[GeneratorOptions], GeneratedSet],
+    reader: Callable[[Path], RawDataset],
     values: Mapping[int, str] | None = None,
     layouts: tuple[str, ...] = (CARD,),
-    union: str = "",
+    merged_class: str = "",
 ) -> DatasetSpec:
     """A spec whose published facts come from `resources/datacards/<card>.json`, so that they are written once."""
-    raw: dict[str, Any] = json.loads((resources_dir() / "datacards" / f"{card}.json").read_text(encoding="utf-8"))
+    raw: dict[str, Any] = json.loads(
+        (get_resources_folder() / "datacards" / f"{card}.json").read_text(encoding="utf-8")
+    )
     low, high = raw["acceptable"]
     return DatasetSpec(
         name=raw["name"],
@@ -218,7 +225,7 @@ def describe(
         url=raw["url"],
         terms=raw["terms"],
         stand_in=stand_in,
-        maker=maker,
+        generator=generator,
         reader=reader,
-        union=union,
+        merged_class=merged_class,
     )

@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 
 from m3b.errors import DataError
 
-from .checking import Collected, files, folders, relative, seen
+from .checking import CaseCollector, describe_contents, list_files, list_folders, relative_path
 from .drawing import Blob, Floats, Random, noise, texture, to_hu
-from .masks import NIFTI, Outline, ceiling, need_paired, paint, pair, stem
-from .spec import CARD, OFFICIAL, GeneratedSet, Order, RawCase, RawReading, StandIn, describe
+from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, require_card_layout, strip_suffix
+from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
 from .writing import save_json, save_nifti
 
-NAMES = (
+VERTEBRA_NAMES = (
     *(f"C{number}" for number in range(1, 8)),
     *(f"T{number}" for number in range(1, 13)),
     *(f"L{number}" for number in range(1, 7)),
 )
-VALUES = {**dict(enumerate(NAMES, 1)), 28: "T13"}
+VALUES = {**dict(enumerate(VERTEBRA_NAMES, 1)), 28: "T13"}
 SHAPE = (64, 64, 128)
 SPACING = (1.8, 1.8, 2.6)
-SLIP = 0.05
+OUTLINE_ERROR = 0.05
 ORIENTATIONS = ("RAS", "LPS", "PIR", "ASL")
 SPLITS = ("training", "training", "training", "validation", "test")
 
@@ -47,31 +47,31 @@ class Scan:
     top: int
 
 
-def make(order: Order) -> GeneratedSet:
+def make(options: GeneratorOptions) -> GeneratedSet:
     """One scan a subject, two for one of them."""
-    random = np.random.default_rng(order.seed)
-    scans = list(_plan_scans(random, order.patients))
+    random = np.random.default_rng(options.seed)
+    scans = list(_plan_scans(random, options.patients))
     agreements = []
     for number, scan in enumerate(scans):
         image, outline, centres = draw(random, scan)
         mask = outline.mask.astype(np.float64) if number % 2 == 0 else outline.mask
         orientation = ORIENTATIONS[number % 4]
-        if order.layout == CARD:
-            save_nifti(order.folder / "images" / f"{scan.name}.nii.gz", image, SPACING, orientation)
-            save_nifti(order.folder / "masks" / f"{scan.name}.nii.gz", mask, SPACING, orientation)
+        if options.layout == CARD:
+            save_nifti(options.folder / "images" / f"{scan.name}.nii.gz", image, SPACING, orientation)
+            save_nifti(options.folder / "masks" / f"{scan.name}.nii.gz", mask, SPACING, orientation)
         else:
-            root = order.folder / f"dataset-verse19{scan.split}"
+            root = options.folder / f"dataset-verse19{scan.split}"
             raw, derivatives = root / "rawdata" / scan.patient, root / "derivatives" / scan.patient
             save_nifti(raw / f"{scan.name}_ct.nii.gz", image, SPACING, orientation)
             save_nifti(derivatives / f"{scan.name}_seg-vert_msk.nii.gz", mask, SPACING, orientation)
             points = [{"label": v, "X": x, "Y": y, "Z": z} for v, (x, y, z) in centres.items()]
             save_json(derivatives / f"{scan.name}_seg-subreg_ctd.json", [{"direction": ["R", "A", "S"]}, *points])
-        agreements.append(outline.agreement())
-    if order.layout == CARD:
-        save_json(order.folder / "labels.json", list(VALUES.values()))
+        agreements.append(outline.dice_by_value())
+    if options.layout == CARD:
+        save_json(options.folder / "labels.json", list(VALUES.values()))
     planted_faults = ("mixed orientations", "masks as float64", "a T13 with the value 28", "an L6", "two scans of one subject",
            "cut vertebrae without a label")  # fmt: skip
-    return GeneratedSet(len(scans), order.patients, ceiling(agreements), planted_faults)
+    return GeneratedSet(len(scans), options.patients, mean_agreement(agreements), planted_faults)
 
 
 def _plan_scans(random: Random, patients: int) -> list[Scan]:
@@ -92,7 +92,7 @@ def _plan_scans(random: Random, patients: int) -> list[Scan]:
 
 def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[int, tuple[float, float, float]]]:
     """A spine CT `(64, 64, 128)` in HU, its masks, and the centres of the labelled vertebrae in voxels."""
-    outline = Outline(SHAPE, random, SLIP)
+    outline = Outline(SHAPE, random, OUTLINE_ERROR)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, (32, 34, 64), (30, 27, 200)).fill(body, 25)
     upper_edge = SHAPE[2] + random.uniform(-2, 5)
@@ -174,32 +174,39 @@ def patient_of(name: str) -> str:
     return match[0]
 
 
-def read(folder: Path) -> RawReading:
+def read(folder: Path) -> RawDataset:
     """A case per scan with a mask; the official archives' names give the split."""
     if (folder / "images").is_dir():
-        need_paired(folder, "masks", "VerSe", VALUES)
-        collector = Collected(folder, "VerSe", CARD)
-        pair(collector, folder / "images", folder / "masks", patient=patient_of, key=_strip_entities)
-        return collector.close()
-    roots = [root for root in (folder, *folders(folder)) if (root / "rawdata").is_dir()]
+        require_card_layout(folder, "masks", "VerSe", VALUES)
+        collector = CaseCollector(folder, "VerSe", CARD)
+        pair_masks(collector, folder / "images", folder / "masks", patient=patient_of, key=_strip_entities)
+        return collector.finish()
+    roots = [root for root in (folder, *list_folders(folder)) if (root / "rawdata").is_dir()]
     if not roots:
-        raise DataError(f"{folder} is not VerSe: neither images and masks, nor archives with rawdata; {seen(folder)}.")
-    collector = Collected(folder, "VerSe", OFFICIAL)
+        raise DataError(
+            f"{folder} is not VerSe: neither images and masks, nor archives with rawdata; {describe_contents(folder)}."
+        )
+    collector = CaseCollector(folder, "VerSe", OFFICIAL)
     for root in roots:
         _read_archive(collector, root)
-    return collector.close()
+    return collector.finish()
 
 
-def _read_archive(collector: Collected, root: Path) -> None:
+def _read_archive(collector: CaseCollector, root: Path) -> None:
     split = "test" if "test" in root.name else "train" if "training" in root.name else "validation"
-    for subject in folders(root / "rawdata"):
-        masks = {_strip_entities(stem(file)): file for file in files(root / "derivatives" / subject.name, *NIFTI)}
-        for image in files(subject, *NIFTI):
-            name = _strip_entities(stem(image))
+    for subject in list_folders(root / "rawdata"):
+        masks = {
+            _strip_entities(strip_suffix(file)): file
+            for file in list_files(root / "derivatives" / subject.name, *NIFTI)
+        }
+        for image in list_files(subject, *NIFTI):
+            name = _strip_entities(strip_suffix(image))
             if name not in masks:
-                collector.drop("scans without a mask in derivatives", relative(collector.folder, image), missing=True)
+                collector.exclude(
+                    "scans without a mask in derivatives", relative_path(collector.folder, image), missing=True
+                )
                 continue
-            path, mask = relative(collector.folder, image), relative(collector.folder, masks[name])
+            path, mask = relative_path(collector.folder, image), relative_path(collector.folder, masks[name])
             case = f"{root.name}/{name}" if len(root.relative_to(collector.folder).parts) else name
             collector.cases.append(RawCase(case, (path,), patient_of(name), split, mask=mask))
 
@@ -209,10 +216,10 @@ def _strip_entities(name: str) -> str:
     return re.sub(r"(_dir-[a-z]+)?(_ct|_seg-vert_msk|_seg-vert)?$", "", name)
 
 
-SPEC = describe(
+SPEC = make_spec(
     "verse",
-    stand_in=StandIn(patients=60, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, most=140, minutes=2.5),
-    maker=make,
+    stand_in=StandIn(patients=60, acceptable=(0.2, None), baseline=0.02, ceiling=0.94, max_patients=140, minutes=2.5),
+    generator=make,
     reader=read,
     values=VALUES,
     layouts=(CARD, OFFICIAL),

@@ -14,26 +14,26 @@ from m3b.errors import DataError
 
 from .checking import read_json
 
-USUAL = 0.75
+USUAL_SHARE = 0.75
 """How often a sentence takes its usual wording rather than one of the others."""
 
-Bank = Mapping[str, tuple[str, ...]]
+SentenceBank = Mapping[str, tuple[str, ...]]
 """Fact -> ways to say it, the usual one first. `{}` is replaced by what the fact carries, e.g. a side."""
 
 
-def say(bank: Bank, facts: Sequence[str], random: np.random.Generator | None = None) -> str:
+def compose_text(bank: SentenceBank, facts: Sequence[str], random: np.random.Generator | None = None) -> str:
     """Sentences for facts such as `effusion` or `effusion:left`; without `random`, in their usual words."""
     sentences = []
     for fact in facts:
         name, _, detail = fact.partition(":")
         variants = bank[name]
-        is_usual = random is None or len(variants) == 1 or random.random() < USUAL
+        is_usual = random is None or len(variants) == 1 or random.random() < USUAL_SHARE
         sentence = variants[0] if is_usual or random is None else variants[int(random.integers(1, len(variants)))]
         sentences.append(sentence.format(*detail.split(":")))
     return " ".join(sentences)
 
 
-def words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """Lower-case words and full stops."""
     return re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*|\.", text.lower())
 
@@ -42,7 +42,7 @@ def bleu_1(references: Sequence[str], candidates: Sequence[str]) -> float:
     """Corpus BLEU-1: clipped unigram precision times the brevity penalty (Papineni et al. 2002), one reference each."""
     matched = candidate_length = reference_length = 0
     for reference, candidate in zip(references, candidates, strict=True):
-        reference_counts, candidate_counts = Counter(words(reference)), Counter(words(candidate))
+        reference_counts, candidate_counts = Counter(tokenize(reference)), Counter(tokenize(candidate))
         matched += sum((reference_counts & candidate_counts).values())
         candidate_length, reference_length = (
             candidate_length + candidate_counts.total(),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from .spec import DatasetSpec, GeneratedSet
@@ -24,28 +24,30 @@ Licence of these synthetic files: CC0 1.0 (public domain). The real data set has
 """
 
 
-def new_folder(folder: Path) -> None:
+def make_empty_folder(folder: Path) -> None:
     """Make `folder`.
 
     Raises:
         WrongUse: it exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise WrongUse(f"{folder} is not empty. Name a folder that does not exist yet.")
+        raise UsageError(f"{folder} is not empty. Name a folder that does not exist yet.")
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def finish(spec: DatasetSpec, made: GeneratedSet, folder: Path, *, broken: bool) -> GeneratedSet:
+def finish_stand_in(
+    spec: DatasetSpec, generated: GeneratedSet, folder: Path, *, with_broken_image: bool
+) -> GeneratedSet:
     """What every stand-in gets: a note on its licence, a stray file, and on request an image that does not open."""
-    planted_faults = [*made.odd, "a stray .DS_Store"]
+    planted_faults = [*generated.planted_faults, "a stray .DS_Store"]
     (folder / "README.md").write_text(README.format(name=spec.name, url=spec.url), encoding="utf-8")
     inner_folder = min((entry for entry in folder.iterdir() if entry.is_dir()), default=folder)
     (inner_folder / ".DS_Store").write_bytes(b"\x00\x00\x00\x01Bud1")
-    if broken:
+    if with_broken_image:
         broken_image = folder / spec.read(folder).cases[-1].images[-1]
         broken_image.write_bytes(broken_image.read_bytes()[:64])
         planted_faults.append(f"an image that does not open: {broken_image.relative_to(folder).as_posix()}")
-    return replace(made, folder=folder, odd=tuple(planted_faults))
+    return replace(generated, folder=folder, planted_faults=tuple(planted_faults))
 
 
 def save_nifti(file: Path, array: NDArray[Any], spacing: Sequence[float] = (1, 1, 1), orientation: str = "RAS") -> None:
@@ -80,12 +82,12 @@ def save_picture(file: Path, array: NDArray[np.uint8]) -> None:
         picture.save(file, compress_level=1)
 
 
-def save_csv(file: Path, head: Sequence[str], rows: Sequence[Sequence[object]], *, quote_all: bool = False) -> None:
+def save_csv(file: Path, header: Sequence[str], rows: Sequence[Sequence[object]], *, quote_all: bool = False) -> None:
     """A CSV file with a header."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL)
-        writer.writerow(head)
+        writer.writerow(header)
         writer.writerows(rows)
 
 
@@ -95,6 +97,6 @@ def save_json(file: Path, value: Any) -> None:
     file.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def apple_double(file: Path) -> None:
+def write_apple_double(file: Path) -> None:
     """The `._name` file that macOS archives leave beside `name`."""
     (file.parent / f"._{file.name}").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")

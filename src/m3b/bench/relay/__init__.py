@@ -1,5 +1,5 @@
 """The language model of an outside system: `server` answers outside the sandbox what `inside` asks within it."""
 
-from .server import INSIDE, ROUTE, Meter, Relay
+from .server import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
 
-__all__ = ["INSIDE", "ROUTE", "Meter", "Relay"]
+__all__ = ["LOOPBACK_PROGRAM", "MODEL_ROUTE", "UsageMeter", "Relay"]

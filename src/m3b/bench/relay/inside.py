@@ -21,7 +21,7 @@ _numbers = iter(range(10**9))
 _lock = threading.Lock()
 
 
-def ask(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
+def ask_relay(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
     """Hand a request over and wait for its answer."""
     with _lock:
         number = next(_numbers)
@@ -40,7 +40,7 @@ def ask(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
     return 504, {"error": {"message": "the relay gave no answer in time"}}
 
 
-def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
+def make_handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
     """The request handler for one relay folder."""
 
     class RelayHandler(BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ def handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
             if not self.path.rstrip("/").endswith("/chat/completions"):
                 self._send(404, {"error": {"message": f"no such path {self.path}; there is /v1/chat/completions"}})
                 return
-            status, answer = ask(folder, body)
+            status, answer = ask_relay(folder, body)
             try:
                 is_stream = status == 200 and bool(json.loads(body).get("stream"))
             except ValueError:
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     """Serve, run the command, end with its status."""
     folder, model = Path(arguments[0]), arguments[1]
     command = arguments[arguments.index("--") + 1 :]
-    server = _Server(("127.0.0.1", 0), handler(folder, model))
+    server = _Server(("127.0.0.1", 0), make_handler(folder, model))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}/v1"
     env = {

@@ -17,25 +17,25 @@ from typing import Any
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
 from m3b.llm.base import LLM
 from m3b.messages import Usage
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
-from .wire import completion, read_messages, read_tools
+from .wire import read_messages, read_tools, to_completion
 
 POLL_S = 0.02
 
-INSIDE = Path(__file__).with_name("inside.py")
+LOOPBACK_PROGRAM = Path(__file__).with_name("inside.py")
 """The program that runs inside the sandbox."""
 
-ROUTE = "openai/"
+MODEL_ROUTE = "openai/"
 """What programs that choose a wire by the model's name want before it."""
 
 
-FINAL = 401
+NO_RETRY_STATUS = 401
 """The status after which no program asks again; others, 403 too, are tried again for minutes by some."""
 
 
 @dataclass
-class Meter:
+class UsageMeter:
     """What was asked so far, and how much may be."""
 
     max_requests: int = 100
@@ -43,12 +43,12 @@ class Meter:
     max_cost: float | None = None
     usage: Usage = field(default_factory=Usage)
     requests: int = 0
-    refused: str = ""
+    refusal: str = ""
     failure: str = ""
-    in_vain: int = 0
+    failed_in_a_row: int = 0
     """Requests in a row that got no answer."""
 
-    def over(self) -> str:
+    def explain_limit(self) -> str:
         """Why no further request is answered; empty while one may be."""
         if self.requests >= self.max_requests:
             return f"all {self.max_requests} requests are used"
@@ -62,11 +62,11 @@ class Meter:
 class Relay:
     """Answers the requests that appear in a folder, in a thread of its own."""
 
-    def __init__(self, folder: Path, llm: LLM, meter: Meter) -> None:
+    def __init__(self, folder: Path, llm: LLM, meter: UsageMeter) -> None:
         self.folder, self.llm, self.meter = folder, llm, meter
         folder.mkdir(parents=True, exist_ok=True)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="m3b-relay", daemon=True)
+        self._thread = threading.Thread(target=self._serve_requests, name="m3b-relay", daemon=True)
 
     def __enter__(self) -> Relay:
         self._thread.start()
@@ -76,26 +76,28 @@ class Relay:
         self._stop.set()
         self._thread.join(timeout=10)
 
-    def _work(self) -> None:
+    def _serve_requests(self) -> None:
         while not self._stop.is_set():
             request_files = sorted(self.folder.glob("ask-*.json"))
             for file in request_files:
                 if not file.is_symlink():
-                    self._serve(file)
+                    self._serve_file(file)
                 file.unlink(missing_ok=True)
             if not request_files:
                 time.sleep(POLL_S)
 
-    def _serve(self, file: Path) -> None:
-        status, body = self._answer(file)
-        replace_text(file.with_name(file.name.replace("ask-", "told-")), json.dumps({"status": status, "body": body}))
+    def _serve_file(self, file: Path) -> None:
+        status, body = self._answer_request(file)
+        write_text_atomically(
+            file.with_name(file.name.replace("ask-", "told-")), json.dumps({"status": status, "body": body})
+        )
 
-    def _answer(self, file: Path) -> tuple[int, dict[str, Any]]:
-        limit = self.meter.over()
+    def _answer_request(self, file: Path) -> tuple[int, dict[str, Any]]:
+        limit = self.meter.explain_limit()
         if limit:
-            self.meter.refused = limit
-            self.meter.in_vain += 1
-            return FINAL, _make_error(f"The budget of this run is spent: {limit}.")
+            self.meter.refusal = limit
+            self.meter.failed_in_a_row += 1
+            return NO_RETRY_STATUS, _make_error(f"The budget of this run is spent: {limit}.")
         try:
             request = json.loads(file.read_text(encoding="utf-8"))
             messages, tools = read_messages(request), read_tools(request)
@@ -105,21 +107,21 @@ class Relay:
         try:
             reply = self.llm.ask(messages, tools)
         except LLMError as error:
-            return self._failed(error)
-        self.meter.failure, self.meter.in_vain = "", 0
+            return self._record_failure(error)
+        self.meter.failure, self.meter.failed_in_a_row = "", 0
         self.meter.usage = self.meter.usage + reply.usage
-        return 200, completion(reply, request, self.meter.requests)
+        return 200, to_completion(reply, request, self.meter.requests)
 
-    def _failed(self, error: LLMError) -> tuple[int, dict[str, Any]]:
+    def _record_failure(self, error: LLMError) -> tuple[int, dict[str, Any]]:
         """The status that tells a program whether asking again makes sense."""
-        self.meter.in_vain += 1
+        self.meter.failed_in_a_row += 1
         if isinstance(error, ContextOverflow):  # the program's own doing: its conversation is too long
             return 400, _make_error(str(error), "context_length_exceeded")
         if not isinstance(error, BadRequest) or not self.meter.usage.output_tokens:
             self.meter.failure = str(error)
         if isinstance(error, BadRequest):
             return 400, _make_error(str(error))
-        return FINAL if isinstance(error, Authentication) else 502, _make_error(str(error))
+        return NO_RETRY_STATUS if isinstance(error, Authentication) else 502, _make_error(str(error))
 
 
 def _make_error(message: str, code: str | None = None) -> dict[str, Any]:

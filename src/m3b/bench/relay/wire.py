@@ -12,22 +12,22 @@ from m3b.llm.calls import parse_arguments
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
 
-def read_messages(asked: Mapping[str, Any]) -> list[Message]:
+def read_messages(request: Mapping[str, Any]) -> list[Message]:
     """The conversation of a chat completion request, in the order that every provider takes."""
     messages = []
-    for raw_message in asked["messages"]:
+    for raw_message in request["messages"]:
         role = {"developer": "system", "function": "tool"}.get(raw_message["role"], raw_message["role"])
-        calls = tuple(_call(call) for call in raw_message.get("tool_calls") or ())
+        calls = tuple(_parse_call(call) for call in raw_message.get("tool_calls") or ())
         messages.append(
-            Message(role, _text(raw_message.get("content")), calls, str(raw_message.get("tool_call_id") or ""))
+            Message(role, _join_text(raw_message.get("content")), calls, str(raw_message.get("tool_call_id") or ""))
         )
-    choice_text = _describe_tool_choice(asked)
+    choice_text = _describe_tool_choice(request)
     if choice_text:
         messages.append(Message("user", choice_text))
-    return _ordered(messages)
+    return _order_system_turns(messages)
 
 
-def _ordered(messages: list[Message]) -> list[Message]:
+def _order_system_turns(messages: list[Message]) -> list[Message]:
     """System turns first, then one of the user: AIDE sends a system turn alone, aider reminds in a late one."""
     first_turn = next(
         (index for index, message in enumerate(messages) if message.role != "system"), max(0, len(messages) - 1)
@@ -46,40 +46,40 @@ def _describe_tool_choice(request: Mapping[str, Any]) -> str:
     return "Answer with a call of one of the functions, not in text." if choice == "required" else ""
 
 
-def read_tools(asked: Mapping[str, Any]) -> list[ToolSpec]:
+def read_tools(request: Mapping[str, Any]) -> list[ToolSpec]:
     """The functions of a chat completion request."""
-    if asked.get("tool_choice") == "none":
+    if request.get("tool_choice") == "none":
         return []
-    functions = [tool["function"] for tool in asked.get("tools") or () if tool.get("type", "function") == "function"]
+    functions = [tool["function"] for tool in request.get("tools") or () if tool.get("type", "function") == "function"]
     return [
         ToolSpec(function["name"], function.get("description", ""), function.get("parameters") or {"type": "object"})
         for function in functions
     ]
 
 
-def _text(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)
 
 
-def _call(raw: Mapping[str, Any]) -> ToolCall:
+def _parse_call(raw: Mapping[str, Any]) -> ToolCall:
     arguments, error = parse_arguments(raw["function"].get("arguments") or "{}")
     return ToolCall(str(raw.get("id", "")), raw["function"]["name"], arguments, error)
 
 
-def cut(text: str, stops: Any) -> str:
+def cut_at_stop(text: str, stops: Any) -> str:
     """The text up to the first stop word; the model behind the relay does not know of them."""
     stop_words = [stops] if isinstance(stops, str) else stops or ()
     return text[: min((text.find(word) for word in stop_words if word in text), default=len(text))]
 
 
-def completion(reply: Reply, asked: Mapping[str, Any], number: int) -> dict[str, Any]:
+def to_completion(reply: Reply, request: Mapping[str, Any], request_number: int) -> dict[str, Any]:
     """A reply as the body of a chat completion."""
-    message: dict[str, Any] = {"role": "assistant", "content": cut(reply.text, asked.get("stop")) or None}
+    message: dict[str, Any] = {"role": "assistant", "content": cut_at_stop(reply.text, request.get("stop")) or None}
     if reply.calls:
         message["tool_calls"] = [
-            {"id": call.id or f"call_{number}_{index}", "type": "function",
+            {"id": call.id or f"call_{request_number}_{index}", "type": "function",
              "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
             for index, call in enumerate(reply.calls)
         ]  # fmt: skip
@@ -87,6 +87,6 @@ def completion(reply: Reply, asked: Mapping[str, Any], number: int) -> dict[str,
     usage = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens,
             "total_tokens": reply.usage.total_tokens}  # fmt: skip
     choice = {"index": 0, "message": message, "finish_reason": finish_reason, "logprobs": None}
-    return {"id": f"relay-{number}", "object": "chat.completion", "created": int(time.time()),
-            "model": str(asked.get("model", "")),
+    return {"id": f"relay-{request_number}", "object": "chat.completion", "created": int(time.time()),
+            "model": str(request.get("model", "")),
             "choices": [choice], "usage": usage, "system_fingerprint": None}  # fmt: skip

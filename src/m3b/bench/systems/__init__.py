@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .base import CellJob, CellOutcome, System
-from .registry import known, system
+from .registry import get_system, list_systems
 
-__all__ = ["CellJob", "CellOutcome", "System", "known", "system"]
+__all__ = ["CellJob", "CellOutcome", "System", "list_systems", "get_system"]

@@ -66,7 +66,7 @@ class System(Protocol):
     @property
     def name(self) -> str: ...
 
-    def missing(self) -> str:
+    def explain_missing(self) -> str:
         """Why it cannot run on this machine, and what to install; empty where it can."""
         ...
 

@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.checks.integrity import CLEAN, fingerprint
-from m3b.bench.relay import INSIDE, ROUTE, Meter, Relay
+from m3b.agents.checks.integrity import INTEGRITY_CLEAN, fingerprint_folder
+from m3b.bench.relay import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
 from m3b.cleanup import undo_on_error
 from m3b.errors import LLMError, SandboxError
 from m3b.llm import LLM, connect
 from m3b.models import check_deliverable
-from m3b.run.folder import Run
-from m3b.run.provisioning import lay_out
-from m3b.sandbox import Limits, Mounts, Sandbox, choose
+from m3b.run.folder import RunFolder
+from m3b.run.provisioning import lay_out_run_folder
+from m3b.sandbox import Limits, Mounts, Sandbox, choose_sandbox
 from m3b.workspace import Workspace
 
 from . import program
 from .base import CellJob, CellOutcome
-from .prompt import combined
+from .prompt import build_prompt
 
-DELIVER, DECLINED, PROMPT = "Deliver", "DECLINED.txt", "PROMPT.md"
+DELIVER_FOLDER, DECLINED_FILE, PROMPT_FILE = "Deliver", "DECLINED.txt", "PROMPT.md"
 POLL_S = 0.1
-WALL_S = 4 * 3600.0
-PATIENCE = 10
+DEFAULT_WALL_S = 4 * 3600.0
+MAX_FAILED_REQUESTS = 10
 """So often in a row a program may ask and get no answer; one that goes on then would do so until the time is up."""
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandSystem:
     """A system that is started as a command.
 
     Args:
@@ -54,156 +54,158 @@ class Command:
     template: tuple[str, ...]
     package: str = ""
     env: tuple[tuple[str, str], ...] = ()
-    about: str = ""
-    before: Callable[[Path, CellJob], None] | None = None
-    lifted: bool = False
+    prompt_addition: str = ""
+    write_files: Callable[[Path, CellJob], None] | None = None
+    uses_launcher: bool = False
     connect: Callable[[str], LLM] = field(default=connect)
 
-    def missing(self) -> str:
+    def explain_missing(self) -> str:
         """Why the program cannot be started here."""
         name = self.template[0]
-        if name == "{python}" or program.found(name):
+        if name == "{python}" or program.find_program(name):
             return ""
         hint = f"pip install {self.package}" if self.package else "put it on the PATH, or give its full path"
         return f"{self.name}: there is no program {name!r} on this machine; {hint}."
 
     def run(self, job: CellJob) -> CellOutcome:
-        reason_missing = self.missing()
+        reason_missing = self.explain_missing()
         if reason_missing:
             return CellOutcome("failed", reason_missing, kind="not_installed")
         started = time.monotonic()
-        run = Run.create(job.folder / "run")
+        run = RunFolder.create(job.folder / "run")
         workspace = Workspace(data=list(job.cards))
         cards = [card for card in workspace.cards.values() if card.path]
-        lay_out(run, cards, workspace.root)
-        prompt = combined(workspace.root / "prompts", job.request, list(workspace.cards.values()), job.options)
-        prompt += self.about
-        (run.work / PROMPT).write_text(prompt, encoding="utf-8")
-        if self.before is not None:
-            self.before(run.work, job)
+        lay_out_run_folder(run, cards, workspace.root)
+        prompt = build_prompt(workspace.root / "prompts", job.request, list(workspace.cards.values()), job.options)
+        prompt += self.prompt_addition
+        (run.work / PROMPT_FILE).write_text(prompt, encoding="utf-8")
+        if self.write_files is not None:
+            self.write_files(run.work, job)
         folders = [card.path for card in cards if card.path]
         try:
             llm = self.connect(job.model)
-            sandbox = choose(str(job.options.get("sandbox", "auto")))
+            sandbox = choose_sandbox(str(job.options.get("sandbox", "auto")))
         except (LLMError, SandboxError) as error:
             return CellOutcome("failed", str(error), kind="provider" if isinstance(error, LLMError) else "crashed")
         fingerprints_before = _fingerprint_folders(folders, sandbox)
-        meter = Meter(
+        meter = UsageMeter(
             int(job.options.get("max_actions", 100)), job.options.get("max_tokens"), job.options.get("max_cost")
         )
-        with Relay(run.folder / "relay", llm, meter):
-            code, reason, output_end = self._start(run, job, prompt, sandbox, folders, meter)
+        with Relay(run.path / "relay", llm, meter):
+            code, reason, output_end = self._run_command(run, job, prompt, sandbox, folders, meter)
         integrity = (
-            CLEAN
+            INTEGRITY_CLEAN
             if fingerprints_before == _fingerprint_folders(folders, sandbox)
             else "raw data changed during the run"
         )
-        usage = _usage(meter, time.monotonic() - started)
-        return _ended(run, code, reason, output_end, meter, integrity, usage)
+        usage = _make_usage(meter, time.monotonic() - started)
+        return _make_outcome(run, code, reason, output_end, meter, integrity, usage)
 
-    def _start(
-        self, run: Run, job: CellJob, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: Meter
+    def _run_command(
+        self, run: RunFolder, job: CellJob, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: UsageMeter
     ) -> tuple[int, str, str]:
         """Run the command to its end; its exit status, how it ended, and the end of what it printed."""
-        programs_folder = run.folder / "bin"
+        programs_folder = run.path / "bin"
         programs_folder.mkdir(exist_ok=True)
-        for file in (INSIDE, *(Path(__file__).with_name(name) for name in ("react.py", "lifted.py"))):
+        for file in (LOOPBACK_PROGRAM, *(Path(__file__).with_name(name) for name in ("react.py", "lifted.py"))):
             shutil.copyfile(file, programs_folder / file.name)
-        command_line, program_folders = self._words(run, job, prompt, programs_folder)
+        command_line, program_folders = self._build_command_line(run, job, prompt, programs_folder)
         argv = [
             sys.executable,
-            str(programs_folder / INSIDE.name),
-            str(run.folder / "relay"),
-            model_name(job),
+            str(programs_folder / LOOPBACK_PROGRAM.name),
+            str(run.path / "relay"),
+            get_model_name(job),
             "--",
             *command_line,
         ]
         mounts = Mounts(
-            read=(*folders, run.resources, programs_folder, *program_folders), write=(run.work, run.folder / "relay")
+            read=(*folders, run.resources, programs_folder, *program_folders), write=(run.work, run.path / "relay")
         )
-        wall_s = float(job.options.get("max_wall") or WALL_S)
-        log = run.folder / "output.txt"
+        wall_s = float(job.options.get("max_wall") or DEFAULT_WALL_S)
+        log = run.path / "output.txt"
         process = sandbox.start(
             argv, cwd=run.work, mounts=mounts, output=log, limits=Limits(wall_s=wall_s), env=dict(self.env)
         )
         with undo_on_error(process.stop):
             while (ending := process.wait(POLL_S)) is None:
-                if meter.in_vain >= PATIENCE:
+                if meter.failed_in_a_row >= MAX_FAILED_REQUESTS:
                     ending = process.stop()
                     break
         return ending.code, ending.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
-    def _words(self, run: Run, job: CellJob, prompt: str, programs_folder: Path) -> tuple[list[str], tuple[Path, ...]]:
+    def _build_command_line(
+        self, run: RunFolder, job: CellJob, prompt: str, programs_folder: Path
+    ) -> tuple[list[str], tuple[Path, ...]]:
         """The command line, and the folders that its program needs."""
-        steps, model = int(job.options.get("max_actions", 100)), model_name(job)
-        placeholders = {"here": str(programs_folder), "prompt": prompt, "prompt_file": PROMPT, "model": model,
-                "routed_model": ROUTE + model, "python": sys.executable,
+        steps, model = int(job.options.get("max_actions", 100)), get_model_name(job)
+        placeholders = {"here": str(programs_folder), "prompt": prompt, "prompt_file": PROMPT_FILE, "model": model,
+                "routed_model": MODEL_ROUTE + model, "python": sys.executable,
                 "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
                 "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
-        words = [program.filled(word, placeholders) for word in self.template]
-        words[0] = program.found(words[0]) or words[0]
-        program_folders = program.folders(words[0])
-        if self.lifted:
-            python = str(program.interpreter(Path(words[0])))
+        words = [program.fill_placeholders(word, placeholders) for word in self.template]
+        words[0] = program.find_program(words[0]) or words[0]
+        program_folders = program.list_program_folders(words[0])
+        if self.uses_launcher:
+            python = str(program.find_interpreter(Path(words[0])))
             words = [python, str(programs_folder / "lifted.py"), self.name, str(steps), *words]
         return words, program_folders
 
 
 def _fingerprint_folders(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
     """Cells at work on the same data link to its files, which changes their ctime."""
-    return [fingerprint(folder, change_times=sandbox.name == "off") for folder in folders]
+    return [fingerprint_folder(folder, change_times=sandbox.name == "off") for folder in folders]
 
 
-def model_name(job: CellJob) -> str:
+def get_model_name(job: CellJob) -> str:
     """The model's name without its provider."""
     return job.model.partition(":")[2] or job.model
 
 
-def _usage(meter: Meter, wall_s: float) -> dict[str, Any]:
+def _make_usage(meter: UsageMeter, wall_s: float) -> dict[str, Any]:
     token_usage = meter.usage
     return {"actions": meter.requests, "iterations": 0, "input_tokens": token_usage.input_tokens,
             "cached_tokens": token_usage.cached_tokens, "output_tokens": token_usage.output_tokens,
             "cost_usd": round(token_usage.cost_usd, 6), "wall_s": round(wall_s, 1)}  # fmt: skip
 
 
-def _ended(
-    run: Run, code: int, reason: str, said: str, meter: Meter, integrity: str, usage: dict[str, Any]
+def _make_outcome(
+    run: RunFolder, code: int, reason: str, output_end: str, meter: UsageMeter, integrity: str, usage: dict[str, Any]
 ) -> CellOutcome:
     """What the command left: a model, a refusal, or nothing."""
     common: dict[str, Any] = {"work": str(run.work), "integrity": integrity, "usage": usage}
-    declined_file = run.work / DECLINED
-    folder = newest(run.work)
-    problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER}/"]
+    declined_file = run.work / DECLINED_FILE
+    folder = find_newest_deliverable(run.work)
+    problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER_FOLDER}/"]
     if folder and not problems:
         shutil.copytree(folder, run.model, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
         return CellOutcome("completed", "A deliverable was handed over.", model=str(run.model), **common)
     if declined_file.is_file() and not declined_file.is_symlink() and folder is None:
         declined_reason = declined_file.read_text(encoding="utf-8", errors="replace").strip()[:1000]
         return CellOutcome("no_dataset", declined_reason or "declined without a reason", **common)
-    exit_text = f" It ended with status {code}; it printed: {said.strip()[-600:] or 'nothing'}"
+    exit_text = f" It ended with status {code}; it printed: {output_end.strip()[-600:] or 'nothing'}"
     if meter.failure:
         return CellOutcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **common)
-    if meter.refused:
-        return CellOutcome("out_of_budget", f"{meter.refused}; {problems[0]}.{exit_text}", **common)
+    if meter.refusal:
+        return CellOutcome("out_of_budget", f"{meter.refusal}; {problems[0]}.{exit_text}", **common)
     if reason == "wall_time":
         return CellOutcome("out_of_budget", f"The time is up; {problems[0]}.{exit_text}", kind="timeout", **common)
     kind = "not_installed" if code == 127 else "crashed" if code else ""
     return CellOutcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{exit_text}", kind=kind, **common)
 
 
-def newest(work: Path) -> Path | None:
+def find_newest_deliverable(work_folder: Path) -> Path | None:
     """The youngest folder `Deliver` in the working directory; some systems work in a folder of their own inside it."""
-    candidates = [work / DELIVER] if (work / DELIVER).is_dir() else []
-    for folder, folders, _ in os.walk(work):
-        depth = len(Path(folder).relative_to(work).parts)
+    candidates = [work_folder / DELIVER_FOLDER] if (work_folder / DELIVER_FOLDER).is_dir() else []
+    for folder, folders, _ in os.walk(work_folder):
+        depth = len(Path(folder).relative_to(work_folder).parts)
         folders[:] = [name for name in folders if depth < 4 and not Path(folder, name).is_symlink()]
-        candidates += [Path(folder, name) for name in folders if name == DELIVER and depth]
+        candidates += [Path(folder, name) for name in folders if name == DELIVER_FOLDER and depth]
     return max(candidates, key=lambda path: path.stat().st_mtime) if candidates else None
 
 
-def from_text(name: str) -> Command:
+def parse_command(name: str) -> CommandSystem:
     """`command:PROGRAM ARGUMENTS...` as a system; without a placeholder the prompt's file is the last argument."""
     arguments = shlex.split(name.removeprefix("command:"))
     if not any("{prompt" in word for word in arguments):
         arguments.append("{prompt_file}")
-    return Command(name, tuple(arguments))
+    return CommandSystem(name, tuple(arguments))

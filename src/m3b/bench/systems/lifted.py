@@ -17,7 +17,7 @@ import traceback
 from types import TracebackType
 
 
-def aider(steps: int) -> None:
+def lift_aider(steps: int) -> None:
     """Its command ends after three answers to its own test; nobody is there to say "go on".
 
     It takes some models' names for ones that must be asked through the responses API, which the relay does not speak.
@@ -28,17 +28,17 @@ def aider(steps: int) -> None:
     importlib.import_module("aider.coders").Coder.max_reflections = steps
 
 
-def smolagents(steps: int) -> None:
+def lift_smolagents(steps: int) -> None:
     """Its command ends after 20 steps, gives up on code after 30 seconds, and has no `open`."""
     agent = importlib.import_module("smolagents").CodeAgent
     executor = {"timeout_seconds": None, "additional_functions": {"open": open}}
     agent.__init__ = functools.partialmethod(agent.__init__, max_steps=steps, executor_kwargs=executor)
 
 
-LIFTS = {"aider": aider, "smolagents": smolagents}
+LIFTS = {"aider": lift_aider, "smolagents": lift_smolagents}
 
 
-def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def exit_at_once(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The program is over, and waits for nothing that it has started: the sandbox ends what is left."""
     traceback.print_exception(kind, error, trace)
     sys.stdout.flush()
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> None:
         print(f"{name} keeps the limits of its command: {error}", file=sys.stderr)
     sys.argv = command
     sys.path.pop(0)  # m3b's folder, which the program itself would not have
-    sys.excepthook = end
+    sys.excepthook = exit_at_once
     runpy.run_path(command[0], run_name="__main__")
 
 

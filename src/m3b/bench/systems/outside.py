@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from m3b.bench.relay import ROUTE
+from m3b.bench.relay import MODEL_ROUTE
 
 from .base import CellJob
-from .command import Command
+from .command import CommandSystem
 
 RUN_SH = """#!/bin/sh
 # aider writes files but runs no commands of its own; this one is run after each of its edits.
@@ -38,8 +38,8 @@ AIDE_ABOUT = (
 """
 )
 
-LOCAL_COSTS = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-COMMAND_S = 3600
+LOCAL_COST_MAP = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+COMMAND_TIMEOUT_S = 3600
 """The time for one command of an agent, as `react` has it; the default of mini-swe-agent is 30 s."""
 
 
@@ -47,54 +47,54 @@ def _write_aider_files(work_folder: Path, job: CellJob) -> None:
     (work_folder / "run.sh").write_text(RUN_SH, encoding="utf-8")
 
 
-AIDER = Command(
+AIDER = CommandSystem(
     "aider",
     ("aider", "--model", "{routed_model}", "--message-file", "{prompt_file}", "--yes-always", "--no-git", "--no-stream",
      "--no-pretty", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes", "--analytics-disable",
      "--no-suggest-shell-commands", "--no-detect-urls", "--map-tokens", "0", "--max-chat-history-tokens", "100000",
      "--auto-test", "--test-cmd", "sh run.sh"),
     package="aider-chat",
-    env=(LOCAL_COSTS,),
-    about=AIDER_ABOUT,
-    before=_write_aider_files,
-    lifted=True,
+    env=(LOCAL_COST_MAP,),
+    prompt_addition=AIDER_ABOUT,
+    write_files=_write_aider_files,
+    uses_launcher=True,
 )  # fmt: skip
 
-MINI = Command(
+MINI_SWE_AGENT = CommandSystem(
     "mini-swe-agent",
-    ("mini", "-m", ROUTE + "relay", "-t", "{prompt}", "-y", "-l", "0", "--exit-immediately", "-o", "mini.traj.json",
-     "-c", "mini.yaml", "-c", f"environment.timeout={COMMAND_S}"),
+    ("mini", "-m", MODEL_ROUTE + "relay", "-t", "{prompt}", "-y", "-l", "0", "--exit-immediately", "-o", "mini.traj.json",
+     "-c", "mini.yaml", "-c", f"environment.timeout={COMMAND_TIMEOUT_S}"),
     package="mini-swe-agent 'litellm[mcp]'",
     env=(
         ("MSWEA_CONFIGURED", "true"),
         ("MSWEA_COST_TRACKING", "ignore_errors"),
         ("MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT", "2"),
-        LOCAL_COSTS,
+        LOCAL_COST_MAP,
     ),
 )  # fmt: skip
 
-SMOLAGENTS = Command(
+SMOLAGENTS = CommandSystem(
     "smolagents",
-    ("smolagent", "{prompt}", "--model-type", "LiteLLMModel", "--model-id", ROUTE + "relay", "--imports", "*", "--tools"),
+    ("smolagent", "{prompt}", "--model-type", "LiteLLMModel", "--model-id", MODEL_ROUTE + "relay", "--imports", "*", "--tools"),
     package="'smolagents[litellm]'",
-    env=(LOCAL_COSTS,),
-    about=PYTHON_ABOUT,
-    lifted=True,
+    env=(LOCAL_COST_MAP,),
+    prompt_addition=PYTHON_ABOUT,
+    uses_launcher=True,
 )  # fmt: skip
 
-AIDE = Command(
+AIDE = CommandSystem(
     "aide",
     ("aide", "data_dir={data}", "desc_file={prompt_file}", "agent.steps={half}", "agent.code.model=relay",
      "agent.feedback.model=relay", "agent.k_fold_validation=1", "generate_report=False", "copy_data=False",
      "preprocess_data=False",
      "exp_name=m3b"),
     package="aideml",
-    about=AIDE_ABOUT,
-    lifted=True,
+    prompt_addition=AIDE_ABOUT,
+    uses_launcher=True,
 )  # fmt: skip
 """Its report at the end asks a model of its own; a step asks twice."""
 
-REACT = Command("react", ("{python}", "{here}/react.py", "{prompt_file}", "--steps", "{steps}"))
+REACT = CommandSystem("react", ("{python}", "{here}/react.py", "{prompt_file}", "--steps", "{steps}"))
 """Reason and act in one loop, in the manner of MLAgentBench; our own small program, so nothing has to be installed."""
 
-OUTSIDE = {one.name: one for one in (AIDER, MINI, SMOLAGENTS, AIDE, REACT)}
+EXTERNAL_SYSTEMS = {one.name: one for one in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT)}

@@ -24,7 +24,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class OwnSystem:
+class PipelineSystem:
     """m3b with some options.
 
     Args:
@@ -32,22 +32,22 @@ class OwnSystem:
     """
 
     name: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    option_changes: Mapping[str, Any] = field(default_factory=dict)
     connect: Callable[[str], LLM] | None = None
 
-    def missing(self) -> str:
+    def explain_missing(self) -> str:
         return ""
 
     def run(self, job: CellJob) -> CellOutcome:
         llm: Any = self.connect(job.model) if self.connect else job.model
-        options = {**job.options, **self.changes, "seed": job.seed}
+        options = {**job.options, **self.option_changes, "seed": job.seed}
         pipeline = Pipeline(
             llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", register=False, **options
         )
-        return outcome(pipeline.run(job.request), job)
+        return to_outcome(pipeline.run(job.request), job)
 
 
-def outcome(result: Result, job: CellJob) -> CellOutcome:
+def to_outcome(result: Result, job: CellJob) -> CellOutcome:
     """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
     run = job.folder / "run"
     model_folder = result.model_dir or ""

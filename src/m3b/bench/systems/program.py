@@ -15,17 +15,17 @@ def search_path() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
-def found(word: str) -> str:
+def find_program(word: str) -> str:
     """The program's full path; empty where there is none."""
     return shutil.which(word, path=search_path()) or ""
 
 
-def filled(word: str, fill: Mapping[str, str]) -> str:
+def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
     """The word with each `{name}` replaced; what is filled in is left as it is."""
-    return re.sub(r"\{(\w+)\}", lambda name: fill.get(name[1], name[0]), word)
+    return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1], name[0]), word)
 
 
-def interpreter(program: Path) -> Path:
+def find_interpreter(program: Path) -> Path:
     """The Python of a program that pip made: named in its first line, or beside it where a shell stands there."""
     with program.open("rb") as stream:
         first_line = stream.readline(4096)
@@ -40,13 +40,13 @@ def interpreter(program: Path) -> Path:
     )
 
 
-def folders(word: str) -> tuple[Path, ...]:
+def list_program_folders(word: str) -> tuple[Path, ...]:
     """What the sandbox would not show of a program anyway: its own folder, its environment, its Python."""
     program = Path(word)
     if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
         return ()
     needed_folders = [program.parent, program.resolve().parent]
-    python = interpreter(program)
+    python = find_interpreter(program)
     for path in (program, python, python.resolve()):
         if (path.parent.parent / "pyvenv.cfg").is_file() or (path is not program and path.parent.name == "bin"):
             needed_folders.append(path.parent.parent)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from m3b.agents import prompts
-from m3b.agents.roles import STAGES
+from m3b.agents.roles import BUILTIN_ROLES
 from m3b.data.cards import Card, absent_told
 
-ENDING = """# How this run differs
+PROMPT_ENDING = """# How this run differs
 You have a shell of your own instead of the tools named above: where a tool is mentioned, use the shell. Nobody answers
 questions. Do all four parts in one go:
 1. Choose the data set that serves the request. If none does, write the reason to `DECLINED.txt` and stop.
@@ -21,7 +21,7 @@ Limits: {actions} requests to the language model{tokens}{wall}; plan for {minute
 """
 
 
-def combined(
+def build_prompt(
     folder: Path, request: str, cards: Sequence[Card], limits: Mapping[str, object], *, examples: bool = True
 ) -> str:
     """The whole prompt as one text.
@@ -35,8 +35,8 @@ def combined(
     wall = f", {float(str(limits['max_wall'])) / 60:.0f} minutes in all" if limits.get("max_wall") else ""
     minutes = float(str(limits.get("train_minutes", 5.0)))
     parts = [
-        prompts.system_prompt(folder, STAGES, examples=examples),
-        ENDING.format(actions=limits.get("max_actions", 100), tokens=tokens, wall=wall, minutes=minutes),
+        prompts.build_system_prompt(folder, BUILTIN_ROLES, with_examples=examples),
+        PROMPT_ENDING.format(actions=limits.get("max_actions", 100), tokens=tokens, wall=wall, minutes=minutes),
         f"# Request of the user\n{request.strip()}",
         "# Data on this machine",
         *(card.text() for card in local_cards),

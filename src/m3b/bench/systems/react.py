@@ -16,19 +16,19 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-FORMAT = """You work in a loop. Each reply has exactly this form:
+REPLY_FORMAT = """You work in a loop. Each reply has exactly this form:
 Reflection: what the last observation means
 Thought: what you do next and why
 Action: one of List Files, Read File, Write File, Run Command, Final Answer
 Action Input: one JSON object: {"path": ...}, {"path": ..., "text": ...}, {"command": ...} or {"answer": ...}
 Then stop; the next message is the observation."""
-KEEP = 12
+KEPT_EXCHANGES = 12
 """So many of the last exchanges are sent again in full; older observations are shortened, as the agent's memory is."""
-SHOWN = 6000
-COMMAND_S = 3600
+MAX_OBSERVATION_CHARACTERS = 6000
+COMMAND_TIMEOUT_S = 3600
 
 
-def ask(messages: list[dict[str, str]]) -> str:
+def ask_model(messages: list[dict[str, str]]) -> str:
     """One reply of the model at `M3B_BASE_URL`."""
     body = json.dumps({"model": os.environ.get("M3B_MODEL", "model"), "messages": messages}).encode()
     headers = {"Content-Type": "application/json"}
@@ -37,7 +37,7 @@ def ask(messages: list[dict[str, str]]) -> str:
         return str(json.loads(answer.read())["choices"][0]["message"]["content"] or "")
 
 
-def parse(text: str) -> tuple[str, dict[str, str]]:
+def parse_reply(text: str) -> tuple[str, dict[str, str]]:
     """Action and input of a reply.
 
     Raises:
@@ -53,24 +53,24 @@ def parse(text: str) -> tuple[str, dict[str, str]]:
     return action[1].lower(), {key: str(value) for key, value in raw.items()}
 
 
-def act(action: str, given: dict[str, str]) -> str:
+def act(action: str, arguments: dict[str, str]) -> str:
     """Do it, and say what came of it."""
     if action == "list files":
-        return "\n".join(sorted(os.listdir(given.get("path", "."))))
+        return "\n".join(sorted(os.listdir(arguments.get("path", "."))))
     if action == "read file":
-        return Path(given["path"]).read_text(encoding="utf-8", errors="replace")
+        return Path(arguments["path"]).read_text(encoding="utf-8", errors="replace")
     if action == "write file":
-        target = Path(given["path"])
+        target = Path(arguments["path"])
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(given["text"], encoding="utf-8")
+        target.write_text(arguments["text"], encoding="utf-8")
         return f"wrote {target}"
     if action == "run command":
         completed = subprocess.run(
-            given["command"],
+            arguments["command"],
             shell=True,  # nosec B602  # it runs inside the sandbox, whose purpose this is
             capture_output=True,
             text=True,
-            timeout=COMMAND_S,
+            timeout=COMMAND_TIMEOUT_S,
             errors="replace",
             check=False,
         )
@@ -78,7 +78,7 @@ def act(action: str, given: dict[str, str]) -> str:
     raise ValueError(f"there is no action {action!r}")
 
 
-def short(text: str, limit: int = SHOWN) -> str:
+def shorten(text: str, limit: int = MAX_OBSERVATION_CHARACTERS) -> str:
     """Beginning and end of a long observation."""
     return (
         text
@@ -94,18 +94,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args(arguments)
     messages = [
-        {"role": "system", "content": FORMAT},
+        {"role": "system", "content": REPLY_FORMAT},
         {"role": "user", "content": options.prompt.read_text(encoding="utf-8")},
     ]
     for step in range(options.steps):
         try:
-            reply = ask(messages)
+            reply = ask_model(messages)
         except (urllib.error.URLError, OSError) as error:
             print(f"step {step}: the model does not answer: {error}", flush=True)
             return 3
         print(f"--- step {step}\n{reply}", flush=True)
         try:
-            action, action_input = parse(reply)
+            action, action_input = parse_reply(reply)
             if action == "final answer":
                 return 0
             observation = act(action, action_input)
@@ -113,10 +113,10 @@ def main(arguments: list[str]) -> int:
             observation = f"{type(error).__name__}: {error}"
         messages += [
             {"role": "assistant", "content": reply},
-            {"role": "user", "content": f"Observation: {short(observation)}"},
+            {"role": "user", "content": f"Observation: {shorten(observation)}"},
         ]
-        for old_message in messages[2 : -2 * KEEP]:
-            old_message["content"] = short(old_message["content"], 400)
+        for old_message in messages[2 : -2 * KEPT_EXCHANGES]:
+            old_message["content"] = shorten(old_message["content"], 400)
     return 4
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from m3b.bench import paper
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 
 from .base import System
-from .command import from_text
-from .outside import OUTSIDE
-from .own import ABLATIONS, OwnSystem
-from .role import NAMES, PREFIX, one_role
+from .command import parse_command
+from .outside import EXTERNAL_SYSTEMS
+from .own import ABLATIONS, PipelineSystem
+from .role import ROLE_NAMES, ROLE_PREFIX, parse_role_system
 
 
-def known() -> tuple[str, ...]:
+def list_systems() -> tuple[str, ...]:
     """The names that `system` takes, besides `command:...`."""
-    return (*ABLATIONS, *OUTSIDE, *(PREFIX + name for name in NAMES))
+    return (*ABLATIONS, *EXTERNAL_SYSTEMS, *(ROLE_PREFIX + name for name in ROLE_NAMES))
 
 
-def system(name: str) -> System:
+def get_system(name: str) -> System:
     """The system of that name; `command:PROGRAM ...` is any program.
 
     Raises:
@@ -25,16 +25,20 @@ def system(name: str) -> System:
     """
     if name.startswith("command:"):
         if not name.removeprefix("command:").strip():
-            raise WrongUse("command: needs a program, as in `command:my-agent --task {prompt_file}`.")
-        return from_text(name)
-    if name.startswith(PREFIX):
-        return one_role(name)
+            raise UsageError("command: needs a program, as in `command:my-agent --task {prompt_file}`.")
+        return parse_command(name)
+    if name.startswith(ROLE_PREFIX):
+        return parse_role_system(name)
     if name in ABLATIONS:
-        return OwnSystem(name, ABLATIONS[name])
-    if name in OUTSIDE:
-        return OUTSIDE[name]
-    if any(row.name.lower().startswith(name.lower()) for row in paper.systems() if row.name not in paper.HEADLESS):
-        raise WrongUse(
+        return PipelineSystem(name, ABLATIONS[name])
+    if name in EXTERNAL_SYSTEMS:
+        return EXTERNAL_SYSTEMS[name]
+    if any(
+        row.name.lower().startswith(name.lower())
+        for row in paper.load_systems()
+        if row.name not in paper.RUNNABLE_SYSTEMS
+    ):
+        raise UsageError(
             f"{name} has no headless form and cannot be run; its published figures stand in `m3b bench table`."
         )
-    raise WrongUse(f"There is no system {name!r}; choose {', '.join(known())} or command:PROGRAM.")
+    raise UsageError(f"There is no system {name!r}; choose {', '.join(list_systems())} or command:PROGRAM.")

@@ -10,22 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from m3b.agents.roles import STAGES
-from m3b.errors import WrongUse
-from m3b.events import Event, HandedOver
+from m3b.agents.roles import BUILTIN_ROLES
+from m3b.errors import UsageError
+from m3b.events import ArtifactAccepted, Event
 from m3b.llm import LLM
 from m3b.run.pipeline import Pipeline
 from m3b.workspace import Workspace
 
 from .base import CellJob, CellOutcome
-from .own import outcome
+from .own import to_outcome
 
-PREFIX = "role:"
-NAMES = tuple(role.name for role in STAGES)
+ROLE_PREFIX = "role:"
+ROLE_NAMES = tuple(role.name for role in BUILTIN_ROLES)
 
 
 @dataclass(frozen=True)
-class OneRole:
+class SingleRoleSystem:
     """A role of m3b with the model under test; `rules` is everybody else.
 
     Args:
@@ -37,9 +37,9 @@ class OneRole:
 
     @property
     def name(self) -> str:
-        return f"{PREFIX}{self.role}"
+        return f"{ROLE_PREFIX}{self.role}"
 
-    def missing(self) -> str:
+    def explain_missing(self) -> str:
         return ""
 
     def run(self, job: CellJob) -> CellOutcome:
@@ -54,13 +54,13 @@ class OneRole:
         )
 
         def cancel_after_role(event: Event) -> None:
-            if isinstance(event, HandedOver) and event.role == self.role:
+            if isinstance(event, ArtifactAccepted) and event.role == self.role:
                 pipeline.cancel()
 
         pipeline.on_event = cancel_after_role
-        return self._ended(outcome(pipeline.run(job.request), job))
+        return self._make_outcome(to_outcome(pipeline.run(job.request), job))
 
-    def _ended(self, pipeline_outcome: CellOutcome) -> CellOutcome:
+    def _make_outcome(self, pipeline_outcome: CellOutcome) -> CellOutcome:
         role_result = pipeline_outcome.roles.get(self.role)
         if role_result is None:
             return replace(
@@ -82,13 +82,13 @@ class OneRole:
         return replace(pipeline_outcome, kind=pipeline_outcome.kind or "role", roles=roles, model="")
 
 
-def one_role(name: str) -> OneRole:
+def parse_role_system(name: str) -> SingleRoleSystem:
     """`role:data_engineer` as a system.
 
     Raises:
         WrongUse: there is no such role.
     """
-    role = name.removeprefix(PREFIX)
-    if role not in NAMES:
-        raise WrongUse(f"There is no role {role!r}; choose one of {', '.join(NAMES)}.")
-    return OneRole(role)
+    role = name.removeprefix(ROLE_PREFIX)
+    if role not in ROLE_NAMES:
+        raise UsageError(f"There is no role {role!r}; choose one of {', '.join(ROLE_NAMES)}.")
+    return SingleRoleSystem(role)

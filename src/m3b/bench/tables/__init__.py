@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .base import ResultTable, Row
-from .completion import completion
-from .executions import executions
-from .quality import failures, quality
-from .roles import roles
-from .systems import differences, systems
+from .completion import make_completion_table
+from .executions import make_execution_tables
+from .quality import make_failure_table, make_quality_table
+from .roles import make_role_tables
+from .systems import make_difference_table, make_system_table
 
-__all__ = ["ResultTable", "tables"]
+__all__ = ["ResultTable", "make_tables"]
 
 
-def tables(rows: Sequence[Row]) -> list[ResultTable]:
+def make_tables(rows: Sequence[Row]) -> list[ResultTable]:
     """Everything that can be said of a sweep."""
-    all_tables = [completion(rows), systems(rows), differences(rows), *executions(rows), *roles(rows), quality(rows),
-            failures(rows)]  # fmt: skip
+    all_tables = [make_completion_table(rows), make_system_table(rows), make_difference_table(rows),
+    *make_execution_tables(rows), *make_role_tables(rows), make_quality_table(rows),
+            make_failure_table(rows)]  # fmt: skip
     return [table for table in all_tables if table.rows]

@@ -15,7 +15,7 @@ from m3b.data.reading import read_image
 from m3b.data.records import Record, paths_of
 from m3b.data.spec.series import series_of, thumbnail_of
 from m3b.errors import DataError
-from m3b.untrusted import one_by_one
+from m3b.untrusted import should_open_one_by_one
 
 OPEN_AT_MOST = 30_000
 OPEN_S = 300.0
@@ -64,7 +64,7 @@ def open_all(
     end = time.monotonic() + OPEN_S
     if len(references) > OPEN_AT_MOST:
         return Opened({}, [""] * len(references), len(references))
-    with ThreadPoolExecutor(1 if one_by_one() else THREADS) as pool:
+    with ThreadPoolExecutor(1 if should_open_one_by_one() else THREADS) as pool:
         looked = list(pool.map(lambda some: _look(root, some, end), references))
     reasons = {place: fault for place, (_, fault, _) in enumerate(looked) if fault}
     same: dict[str, list[int]] = defaultdict(list)

@@ -11,7 +11,7 @@ from m3b.data.reading import read_mask, shared
 from m3b.data.records import Record
 from m3b.data.spec.job import SpecExecution
 from m3b.errors import DataError
-from m3b.untrusted import one_by_one
+from m3b.untrusted import should_open_one_by_one
 
 MAX_OPENED = {2: 5000, 3: 200}
 """Masks of pictures and of volumes that are opened at most, by their axes; of larger sets having one is what counts. A
@@ -26,7 +26,7 @@ def marked_in(job: SpecExecution, records: Sequence[Record]) -> list[tuple[str, 
     if not masks or job.spec.masks is None or len(masks) > MAX_OPENED.get(_axes(job, masks[0]), 0):
         return [classes_in(record) for record in records]
     named = {value: name for name, value in job.spec.masks.classes.items()}
-    with ThreadPoolExecutor(1 if one_by_one() else THREADS) as pool:
+    with ThreadPoolExecutor(1 if should_open_one_by_one() else THREADS) as pool:
         return list(pool.map(lambda record: _held(job, record, named), records))
 
 

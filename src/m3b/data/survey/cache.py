@@ -11,7 +11,7 @@ from m3b.data.survey.facts import VERSION, SurveyLimits
 from m3b.data.survey.relations import Survey
 from m3b.data.survey.walk import walk
 from m3b.errors import DataError
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
 MAX_KEPT = 32
 """Surveys that a cache folder holds; the oldest go."""
@@ -55,7 +55,7 @@ def cached_survey(
 def _store(place: Path, made: Survey) -> None:
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(place, made.model_dump_json(), private=True)
+        write_text_atomically(place, made.model_dump_json(), is_private=True)
         kept = sorted(place.parent.glob("survey-*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
         torn = [one for one in place.parent.glob(".survey-*.json.*") if one.stat().st_mtime < time.time() - TORN_S]
         for old in (*kept[MAX_KEPT:], *torn):

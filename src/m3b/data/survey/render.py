@@ -11,7 +11,7 @@ from m3b.data.survey.item_facts import ItemSet
 from m3b.data.survey.kinds import IMAGES
 from m3b.data.survey.relations import Join, Pairing, Survey
 from m3b.data.survey.table_facts import Column, Table
-from m3b.writing import one_line
+from m3b.writing import to_one_line
 
 _MAX_LINES = 12
 _MAX_WORDS = 8
@@ -23,7 +23,7 @@ def render(survey: Survey, phi: Phi = "mask") -> str:
     Args:
         phi: "mask" shows what names a person as `[masked ...]`, "allow" shows it as it is. Prose is never shown.
     """
-    lines = [f"{one_line(survey.name)}: {survey.files:,} files in {survey.folders:,} folders, {_size(survey.bytes)}"]
+    lines = [f"{to_one_line(survey.name)}: {survey.files:,} files in {survey.folders:,} folders, {_size(survey.bytes)}"]
     lines += _section("groups of files", [_group(survey, one) for one in survey.groups if not one.stray])
     lines += _section("arrays of items", items_lines(survey))
     lines += _section("tables", [_table(one, phi) for one in survey.tables])
@@ -42,7 +42,7 @@ def _section(title: str, lines: list[str]) -> list[str]:
     if not lines:
         return []
     more = [f"  ... {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
-    return [f"{title}:", *(f"  {one_line(line)}" for line in lines[:_MAX_LINES]), *more]
+    return [f"{title}:", *(f"  {to_one_line(line)}" for line in lines[:_MAX_LINES]), *more]
 
 
 def items_lines(survey: Survey) -> list[str]:

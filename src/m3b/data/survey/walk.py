@@ -15,7 +15,7 @@ from pathlib import Path
 
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.notes import Notes
-from m3b.writing import is_text, one_line
+from m3b.writing import is_text, to_one_line
 
 STAT_ALL = 20_000
 """Trees of more files have the sizes of a part of their files looked at."""
@@ -106,7 +106,7 @@ def _walk(tree: Tree) -> Tree:
             _keep(tree, folder, stamp)
         tree.folder_count += len(folder.inner)
         if len(parts) >= limits.depth and folder.inner:
-            tree.notes.add("deep", one_line("/".join(parts))[:200], len(folder.inner))
+            tree.notes.add("deep", to_one_line("/".join(parts))[:200], len(folder.inner))
             continue
         # The last pushed is taken first: reversed, so that folders come in the order of their names.
         stack += [(f"{path}/{name}", (*parts, name)) for name in reversed(folder.inner)]
@@ -124,14 +124,14 @@ def _scan(tree: Tree, path: str, parts: tuple[str, ...]) -> WalkedFolder | None:
             inner.append(entry.name)
         else:
             kind = "link" if entry.is_symlink() else "special"
-            tree.notes.add(kind, one_line("/".join((*parts, entry.name)))[:200])
+            tree.notes.add(kind, to_one_line("/".join((*parts, entry.name)))[:200])
         return False
 
     try:
         with os.scandir(path) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) or other(entry)]
     except OSError as error:
-        tree.notes.add("unreadable", one_line("/".join(parts))[:200], detail=error.strerror or "")
+        tree.notes.add("unreadable", to_one_line("/".join(parts))[:200], detail=error.strerror or "")
         return None
     names.sort()
     inner.sort()
@@ -162,10 +162,10 @@ def _keep(tree: Tree, folder: WalkedFolder, stamp: hashlib.blake2b) -> None:
 def _leave_undecodable(tree: Tree, folder: WalkedFolder) -> None:
     """Leave out files whose path is not UTF-8: no JSON file, table or message can hold it."""
     paths = [folder.path(name) for name in folder.names]
-    tree.undecodable += [one_line(path) for path in paths if not is_text(path)]
+    tree.undecodable += [to_one_line(path) for path in paths if not is_text(path)]
     for path in paths:
         if not is_text(path):
-            tree.notes.add("undecodable", one_line(path)[:200])
+            tree.notes.add("undecodable", to_one_line(path)[:200])
     folder.names = [name for name, path in zip(folder.names, paths, strict=True) if is_text(path)]
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from m3b.errors import WrongUse
+from m3b.errors import UsageError
 from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import Bytes, MaskProposal
+from m3b.interactive.segmenter import ByteImage, MaskProposal
 
 MODEL_TYPE = "m3b_promptnet"
-MAPS = 4
+PROMPT_CHANNELS = 4
 """Channels beside the image: the box, positive clicks, negative clicks, the mask so far."""
 CLICK_RADIUS = 3.0
 """Of the disk that stands for a click, in pixels of the network's input."""
 MAX_SIZE, MAX_WIDTH = 2048, 512
 
 
-def build(config: Mapping[str, Any]) -> Any:
+def build_network(config: Mapping[str, Any]) -> Any:
     """The network of a config: `size` (side of its input), `widths` (channels a level).
 
     Raises:
@@ -32,37 +32,39 @@ def build(config: Mapping[str, Any]) -> Any:
     size, widths = config.get("size"), config.get("widths")
     levels = len(widths) if isinstance(widths, list) else 0
     if not isinstance(size, int) or not isinstance(widths, list) or not 2 <= levels <= 8:
-        raise WrongUse("config.json of a promptnet needs `size` (a whole number) and `widths` (2 to 8 whole numbers).")
+        raise UsageError(
+            "config.json of a promptnet needs `size` (a whole number) and `widths` (2 to 8 whole numbers)."
+        )
     if not all(isinstance(width, int) and 0 < width <= MAX_WIDTH for width in widths):
-        raise WrongUse(f"`widths` are {widths}; whole numbers from 1 to {MAX_WIDTH} are needed.")
+        raise UsageError(f"`widths` are {widths}; whole numbers from 1 to {MAX_WIDTH} are needed.")
     step = 2 ** (levels - 1)
     if not 0 < size <= MAX_SIZE or size % step:
-        raise WrongUse(f"`size` is {size}; a multiple of {step} up to {MAX_SIZE} is needed for {levels} levels.")
+        raise UsageError(f"`size` is {size}; a multiple of {step} up to {MAX_SIZE} is needed for {levels} levels.")
     return UNet(
-        spatial_dims=2, in_channels=3 + MAPS, out_channels=1, channels=widths, strides=[2] * (levels - 1), num_res_units=2,
+        spatial_dims=2, in_channels=3 + PROMPT_CHANNELS, out_channels=1, channels=widths, strides=[2] * (levels - 1), num_res_units=2,
         norm="BATCH",
     )  # fmt: skip
 
 
-def fitted(shape: Sequence[int], size: int) -> tuple[int, int]:
+def fit_size(shape: Sequence[int], size: int) -> tuple[int, int]:
     """Rows and columns that an image fills of the network's square; the rest at the bottom or right is padding."""
     scale = size / max(shape)
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
-def image_map(image: Bytes, size: int) -> Any:
+def make_image_input(image: ByteImage, size: int) -> Any:
     """(3, size, size) float: the image scaled to fit, -1 to 1, padding 0."""
     import torch
     from PIL import Image
 
-    height, width = fitted(image.shape[:2], size)
+    height, width = fit_size(image.shape[:2], size)
     resized = np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32)
     square = torch.zeros(3, size, size)
     square[:, :height, :width] = torch.from_numpy(resized).permute(2, 0, 1) / 127.5 - 1
     return square
 
 
-def prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape: Sequence[int], size: int) -> Any:
+def make_prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape: Sequence[int], size: int) -> Any:
     """(3, size, size) float: the box filled, disks where clicks are.
 
     Args:
@@ -82,7 +84,7 @@ def prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape: Sequ
     return maps
 
 
-def expected_iou(probability: Any) -> float:
+def estimate_iou(probability: Any) -> float:
     """The IoU that a probability map expects of its own thresholded mask: sum p in the mask / (mask + sum p outside)."""
     mask = probability > 0.5
     union = float(mask.sum()) + float(probability[~mask].sum())
@@ -100,23 +102,25 @@ class PromptNetSegmenter:
         try:
             from safetensors.torch import load_file
         except ImportError as error:
-            raise WrongUse("Segmenters need torch, MONAI and safetensors: pip install 'm3b[train]'.") from error
+            raise UsageError("Segmenters need torch, MONAI and safetensors: pip install 'm3b[train]'.") from error
         self.name = f"promptnet:{folder.name}"
         self._device = device
-        self.network = build(config)
+        self.network = build_network(config)
         self.size = int(config["size"])
         file = folder / "model.safetensors"
         try:
             self.network.load_state_dict(load_file(file))
         except (OSError, RuntimeError, KeyError, ValueError) as error:
-            raise WrongUse(f"{file} does not fit config.json: {str(error).splitlines()[0]} Train it again.") from error
+            raise UsageError(
+                f"{file} does not fit config.json: {str(error).splitlines()[0]} Train it again."
+            ) from error
         self.network.to(device).eval()
         self._image: Any = None
         self._shape = (0, 0)
 
-    def set_image(self, image: Bytes) -> None:
+    def set_image(self, image: ByteImage) -> None:
         self._shape = (image.shape[0], image.shape[1])
-        self._image = image_map(image, self.size)
+        self._image = make_image_input(image, self.size)
 
     def predict(
         self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
@@ -125,11 +129,13 @@ class PromptNetSegmenter:
         from torch.nn.functional import interpolate
 
         if self._image is None:
-            raise WrongUse("Set an image before prompting.")
+            raise UsageError("Set an image before prompting.")
         if not boxes and not points:
-            raise WrongUse("Give a box or a point.")
-        previous_mask = torch.zeros(1, self.size, self.size) if previous is None else self._state(previous)
-        maps = prompt_maps(boxes, points, self._shape, self.size)
+            raise UsageError("Give a box or a point.")
+        previous_mask = (
+            torch.zeros(1, self.size, self.size) if previous is None else self._scale_previous_mask(previous)
+        )
+        maps = make_prompt_maps(boxes, points, self._shape, self.size)
         with torch.inference_mode():
             probability = (
                 self.network(torch.cat([self._image, maps, previous_mask])[None].to(self._device))
@@ -137,19 +143,19 @@ class PromptNetSegmenter:
                 .sigmoid()
                 .cpu()
             )
-        height, width = fitted(self._shape, self.size)
+        height, width = fit_size(self._shape, self.size)
         cropped = probability[..., :height, :width]
         resized = interpolate(cropped, self._shape, mode="bilinear", align_corners=False)[0, 0]
-        return MaskProposal((resized > 0.5).numpy(), expected_iou(cropped), probability[0])
+        return MaskProposal((resized > 0.5).numpy(), estimate_iou(cropped), probability[0])
 
-    def _state(self, previous: MaskProposal) -> Any:
+    def _scale_previous_mask(self, previous: MaskProposal) -> Any:
         """The mask so far in the network's square; of another segmenter's or a model's proposal its mask is taken."""
         import torch
         from torch.nn.functional import interpolate
 
         if torch.is_tensor(previous.state) and tuple(previous.state.shape) == (1, self.size, self.size):
             return previous.state
-        height, width = fitted(self._shape, self.size)
+        height, width = fit_size(self._shape, self.size)
         mask = torch.from_numpy(previous.mask.astype(np.float32))[None, None]
         square = torch.zeros(1, self.size, self.size)
         square[:, :height, :width] = interpolate(mask, (height, width), mode="area")[0]

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from m3b.briefs import IndexBrief, ModelBrief, ModuleBrief, SelectionBrief
-from m3b.llm.base import Cancelled, Facts, OnWait
+from m3b.llm.base import IsCancelled, ModelFacts, OnWait
 from m3b.llm.rules.building import train_model, write_module
 from m3b.llm.rules.indexing import write_index
-from m3b.llm.rules.selection import select
-from m3b.llm.rules.view import View, given_up, read
-from m3b.llm.tokens import of_reply, of_request
+from m3b.llm.rules.selection import select_card
+from m3b.llm.rules.view import StageView, format_give_up, read_view
+from m3b.llm.tokens import estimate_reply_tokens, estimate_request_tokens
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 
-UNKNOWN = (
+UNKNOWN_STAGE = (
     "The rules plan by data that messages carry, and these carry none for a stage that they know. Use a language model."
 )
 
 
-def plan(view: View) -> str | list[ToolCall]:
+def plan_next_step(view: StageView) -> str | list[ToolCall]:
     """What to do next: a closing text, or calls."""
     match view.brief:
         case SelectionBrief() as brief:
-            return select(brief, view)
+            return select_card(brief, view)
         case IndexBrief() as brief:
             return write_index(brief, view)
         case ModuleBrief() as brief:
@@ -36,11 +36,11 @@ def plan(view: View) -> str | list[ToolCall]:
             return train_model(brief, view)
 
 
-class Rules:
+class RulesLLM:
     """An `LLM` that answers by rules. Its usage is an estimate of what a model would have read and written."""
 
     name = "rules"
-    facts = Facts(window=1_000_000, max_output=8_192, price_in=0.0, price_out=0.0)
+    facts = ModelFacts(window=1_000_000, max_output=8_192, price_in=0.0, price_out=0.0)
 
     def ask(
         self,
@@ -48,21 +48,21 @@ class Rules:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Reply:
         """The next step of the stage that the conversation is in; never waits, never fails."""
-        view = read(messages)
-        answer = plan(view) if view is not None else given_up(UNKNOWN)
+        view = read_view(messages)
+        answer = plan_next_step(view) if view is not None else format_give_up(UNKNOWN_STAGE)
         text = answer if isinstance(answer, str) else ""
         call_count = sum(len(message.calls) for message in messages)
-        calls = () if isinstance(answer, str) else tuple(_numbered(answer, call_count))
+        calls = () if isinstance(answer, str) else tuple(_number_calls(answer, call_count))
         reply = Reply(text, calls, stop="tools" if calls else "end", model="rules")
-        usage = Usage(of_request(messages, tools), 0, of_reply(reply), 1, 0.0)
+        usage = Usage(estimate_request_tokens(messages, tools), 0, estimate_reply_tokens(reply), 1, 0.0)
         return Reply(text, calls, usage, reply.stop, "rules")
 
 
-def _numbered(calls: Sequence[ToolCall], made: int) -> list[ToolCall]:
-    return [ToolCall(f"rules-{made + index}", call.name, call.arguments) for index, call in enumerate(calls)]
+def _number_calls(calls: Sequence[ToolCall], call_count: int) -> list[ToolCall]:
+    return [ToolCall(f"rules-{call_count + index}", call.name, call.arguments) for index, call in enumerate(calls)]
 
 
-__all__ = ["Rules"]
+__all__ = ["RulesLLM"]

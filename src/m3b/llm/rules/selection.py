@@ -6,31 +6,41 @@ import json
 import re
 from collections.abc import Callable
 
-from m3b.briefs import Answer, CardOffer, SelectionBrief, TaskOffer
-from m3b.llm.rules.evidence import only_marked, shown, spoken
-from m3b.llm.rules.view import View
-from m3b.llm.rules.words import BEYOND, STOP, anatomy, modality, of_images, plain, words
+from m3b.briefs import Answer, DatasetOption, SelectionBrief, TaskOption
+from m3b.llm.rules.evidence import collect_card_text, find_target_kinds, has_only_masks
+from m3b.llm.rules.view import StageView
+from m3b.llm.rules.words import (
+    BEYOND_IMAGE_PATTERNS,
+    STOP_WORDS,
+    extract_words,
+    find_anatomy,
+    find_modality,
+    fold_accents,
+    is_about_images,
+)
 from m3b.messages import ToolCall
 
-SHOWN = 3
+MAX_EXPLAINED_CARDS = 3
 """Data sets of which it is said why they do not serve."""
 ADVICE = "Point --data at a folder that shows it, or say in its README.md or data card what the images are."
 
 
-def select(brief: SelectionBrief, view: View) -> str | list[ToolCall]:
+def select_card(brief: SelectionBrief, view: StageView) -> str | list[ToolCall]:
     """The closing JSON of the selection stage."""
     if view.rejection:
-        return _declined(f"The rules cannot fix this: {' '.join(view.rejection.faults)[:300]}")
+        return _format_refusal(f"The rules cannot fix this: {' '.join(view.rejection.faults)[:300]}")
     if view.answer:
         return _follow_answer(brief, view.answer)
-    matching_cards = [card for card in brief.cards if _fits(brief, card)] or _readable(brief)
+    matching_cards = [card for card in brief.cards if _matches_request(brief, card)] or _readable(brief)
     if not matching_cards:
-        return _declined(_why_none(brief))
-    best = max(matching_cards, key=lambda one: _score(brief.request, one))
-    task = task_for(brief, best)
+        return _format_refusal(_why_none(brief))
+    best = max(matching_cards, key=lambda one: _score_card(brief.request, one))
+    task = choose_task(brief, best)
     assert task is not None  # of those that fit
     reason = "Its card or folder shares most with the request."
-    return _chosen(best, task, "The user named it, and nothing speaks against it." if _alone(brief, best) else reason)
+    return _format_choice(
+        best, task, "The user named it, and nothing speaks against it." if _alone(brief, best) else reason
+    )
 
 
 def _why_none(brief: SelectionBrief) -> str:
@@ -38,53 +48,55 @@ def _why_none(brief: SelectionBrief) -> str:
     only = brief.cards[0] if len(brief.cards) == 1 else None
     if only is not None and _alone(brief, only) and (against := contradiction(brief, only)):
         return f"{against}. {ADVICE}"
-    asked = _asked(brief)
+    asked = _find_requested_task(brief)
     what = f"what a {asked.name} model needs" if asked else "what the request asks for"
-    apart = "; ".join(why for one in brief.cards[:SHOWN] if (why := _differs(brief.request, one)))
+    apart = "; ".join(
+        why for one in brief.cards[:MAX_EXPLAINED_CARDS] if (why := _describe_difference(brief.request, one))
+    )
     found = f" {apart}." if apart else ""
     return f"No data on this machine speaks of {what}. Data here: {_list_card_names(brief)}.{found} {ADVICE}"
 
 
-def _alone(brief: SelectionBrief, card: CardOffer) -> bool:
+def _alone(brief: SelectionBrief, card: DatasetOption) -> bool:
     """Whether the user named this data set and no other is here: which one is meant is then no question."""
     return card.named and len(brief.cards) == 1
 
 
-def _readable(brief: SelectionBrief) -> list[CardOffer]:
+def _readable(brief: SelectionBrief) -> list[DatasetOption]:
     """Of several data sets that the user named, the only one that can be read for the request; none if several can."""
     cards = [card for card in brief.cards if card.named and _is_readable(card) and not contradiction(brief, card)]
     return cards if len(cards) == 1 else []
 
 
-def _is_readable(card: CardOffer) -> bool:
+def _is_readable(card: DatasetOption) -> bool:
     """Whether `m3b look` shows a reading for the request that may be taken without asking."""
     chosen = card.read.chosen
     return chosen is not None and bool(chosen.title) and not chosen.insufficient
 
 
-def contradiction(brief: SelectionBrief, card: CardOffer) -> str:
+def contradiction(brief: SelectionBrief, card: DatasetOption) -> str:
     """What a data set says against serving the request; empty if nothing.
 
     Another organ, another kind of image, a card of another task; a request for other signals or for the future of which
     the data tells nothing.
     """
-    request, task = brief.request, task_for(brief, card)
+    request, task = brief.request, choose_task(brief, card)
     if task is None:
-        asked = _asked(brief)
+        asked = _find_requested_task(brief)
         return f"{card.name} does not show what a {asked.name if asked else card.task} model needs"
-    shows_times = "times" in task.needs and ("times" in shown(card) or _is_readable(card))
-    if beyond(request, spoken(card)) and not shows_times:
+    shows_times = "times" in task.needs and ("times" in find_target_kinds(card) or _is_readable(card))
+    if is_beyond_images(request, collect_card_text(card)) and not shows_times:
         return (
             f"The request asks for other signals than images, or for what will happen later, and {card.name} tells "
             "nothing of that"
         )
-    return _differs(request, card)
+    return _describe_difference(request, card)
 
 
-def _differs(request: str, card: CardOffer) -> str:
+def _describe_difference(request: str, card: DatasetOption) -> str:
     """In which organ or kind of image a data set and the request differ; empty where in neither."""
-    for find_terms, preposition in ((anatomy, "of the"), (modality, "as")):
-        requested, available = find_terms(request), _told(find_terms, card)
+    for find_terms, preposition in ((find_anatomy, "of the"), (find_modality, "as")):
+        requested, available = find_terms(request), _find_card_terms(find_terms, card)
         if requested and available and not requested & available:
             return (
                 f"{card.name} shows images {preposition} {' and '.join(sorted(available))} by its names and notes, "
@@ -96,37 +108,37 @@ def _differs(request: str, card: CardOffer) -> str:
 
 def _follow_answer(brief: SelectionBrief, answer: Answer) -> str:
     """The data set that the user's answer names, whatever its words have in common with the request."""
-    answer_words = _apart(answer.text)
-    named_cards = [card for card in brief.cards if card.name == answer.card or _apart(card.name) in answer_words]
+    answer_words = _pad_words(answer.text)
+    named_cards = [card for card in brief.cards if card.name == answer.card or _pad_words(card.name) in answer_words]
     if not named_cards:
-        return _declined(
+        return _format_refusal(
             f"The rules find no data set in the answer {answer.text[:100]!r}. Data here: {_list_card_names(brief)}."
         )
     best = max(named_cards, key=lambda card: len(card.name))
-    task = task_for(brief, best)
+    task = choose_task(brief, best)
     if task is None:
-        requested_task = _asked(brief)
-        return _declined(
+        requested_task = _find_requested_task(brief)
+        return _format_refusal(
             f"{best.name} does not show what a {requested_task.name if requested_task else best.task} model needs."
         )
-    return _chosen(best, task, "The user named it.")
+    return _format_choice(best, task, "The user named it.")
 
 
 def _list_card_names(brief: SelectionBrief) -> str:
     return ", ".join(card.name for card in brief.cards) or "none"
 
 
-def _apart(text: str) -> str:
+def _pad_words(text: str) -> str:
     """The words of a text with a blank around each."""
-    spaced = "".join(letter if letter.isalnum() else " " for letter in plain(text))
+    spaced = "".join(letter if letter.isalnum() else " " for letter in fold_accents(text))
     return f" {' '.join(spaced.split())} "
 
 
-def _chosen(best: CardOffer, task: TaskOffer, reason: str) -> str:
+def _format_choice(best: DatasetOption, task: TaskOption, reason: str) -> str:
     choice: dict[str, object] = {
         "data_card": best.name,
         "task": task.name,
-        "metric": _metric(task, best),
+        "metric": _choose_metric(task, best),
         "classes": [],
         "plan": task.plan,
         "reason": reason,
@@ -134,22 +146,22 @@ def _chosen(best: CardOffer, task: TaskOffer, reason: str) -> str:
     return json.dumps(choice, ensure_ascii=False)
 
 
-def _declined(reason: str) -> str:
+def _format_refusal(reason: str) -> str:
     return json.dumps({"data_card": None, "reason": reason}, ensure_ascii=False)
 
 
-def _asked(brief: SelectionBrief) -> TaskOffer | None:
+def _find_requested_task(brief: SelectionBrief) -> TaskOption | None:
     return next((task for task in brief.tasks if task.asked), None)
 
 
-def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
+def choose_task(brief: SelectionBrief, card: DatasetOption) -> TaskOption | None:
     """The task for which a request may use a data set; None where the two do not go together.
 
     A card of a task that is kin to the one asked for serves that (grades are labels too). Else a card's own task decides
     between tasks with a need in common, since "outline the tumour" may be segmentation or detection. A folder without a
     card serves the task for which `m3b look` reads it; of several, one must show what the task needs.
     """
-    requested, target_kinds = _asked(brief), shown(card)
+    requested, target_kinds = _find_requested_task(brief), find_target_kinds(card)
     card_task, alone = _offer(brief, card.task), _alone(brief, card)
     if card_task is not None:
         if requested is None:  # "detect" alone asks for places only where the data shows places
@@ -167,35 +179,35 @@ def task_for(brief: SelectionBrief, card: CardOffer) -> TaskOffer | None:
             requested if len(brief.cards) == 1 or not requested.needs or target_kinds & set(requested.needs) else None
         )
     hinted_task = next((task for task in brief.tasks if task.hinted), None)
-    if hinted_task is not None and "masks" in hinted_task.needs and only_marked(card):
+    if hinted_task is not None and "masks" in hinted_task.needs and has_only_masks(card):
         return hinted_task
     return next((task for task in brief.tasks if not task.needs), None)
 
 
-def _offer(brief: SelectionBrief, name: str) -> TaskOffer | None:
+def _offer(brief: SelectionBrief, name: str) -> TaskOption | None:
     return next((task for task in brief.tasks if task.name == name), None)
 
 
-def _metric(task: TaskOffer, card: CardOffer) -> str:
+def _choose_metric(task: TaskOption, card: DatasetOption) -> str:
     """The card's metric if it is for this task, which knows it; of boxes one that boxes can be measured by, and of images that
     are known to be abnormal or not one of images."""
     metrics = _metrics_known(task, card)
     return card.metric if card.metric in metrics and card.task not in task.kin else metrics[0]
 
 
-def _metrics_known(task: TaskOffer, card: CardOffer) -> tuple[str, ...]:
+def _metrics_known(task: TaskOption, card: DatasetOption) -> tuple[str, ...]:
     """The metrics of a task that the data bears: those of the reading's target, else by what previews show."""
     chosen = card.read.chosen
     if chosen is not None and chosen.task == task.name and chosen.target:
         by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
         return by_target.get(chosen.target) or task.metrics
-    there = shown(card)
+    there = find_target_kinds(card)
     if task.state_metrics and not there & {"masks", "boxes"} and _has_proposal_without_boxes(task, card):
         return task.state_metrics
     return task.box_metrics if task.box_metrics and "masks" not in there else task.metrics
 
 
-def _has_proposal_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
+def _has_proposal_without_boxes(task: TaskOption, card: DatasetOption) -> bool:
     """Whether the survey of a data set found what this task may learn, and no boxes."""
     proposals = [
         proposal for proposal in card.read.readings if proposal.task == task.name and not proposal.insufficient
@@ -203,7 +215,7 @@ def _has_proposal_without_boxes(task: TaskOffer, card: CardOffer) -> bool:
     return bool(proposals) and not any(proposal.boxes for proposal in proposals)
 
 
-def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
+def _matches_request(brief: SelectionBrief, card: DatasetOption) -> bool:
     """Whether a data set serves: nothing in it contradicts the request, and both have something in common.
 
     The only data set that the user named needs nothing in common. Another that came without words may be in common with
@@ -213,21 +225,27 @@ def _fits(brief: SelectionBrief, card: CardOffer) -> bool:
         return False
     if _alone(brief, card):
         return True
-    return _score(brief.request, card) > 0 or (len(brief.cards) == 1 and of_images(brief.request))
+    return _score_card(brief.request, card) > 0 or (len(brief.cards) == 1 and is_about_images(brief.request))
 
 
-def beyond(request: str, card: str) -> bool:
+def is_beyond_images(request: str, card: str) -> bool:
     """Whether a request asks from other signals than images, or for the future, and the card knows nothing of that."""
-    request_text, card_text = plain(request), plain(card)
-    return any(re.search(pattern, request_text) and not re.search(pattern, card_text) for pattern in BEYOND)
+    request_text, card_text = fold_accents(request), fold_accents(card)
+    return any(
+        re.search(pattern, request_text) and not re.search(pattern, card_text) for pattern in BEYOND_IMAGE_PATTERNS
+    )
 
 
-def _score(request: str, card: CardOffer) -> float:
-    request_words, card_text = words(request) - STOP, spoken(card)
-    shared_terms = len(anatomy(request) & _told(anatomy, card)) + 0.5 * len(modality(request) & _told(modality, card))
-    return len(request_words & words(card_text)) / max(1, len(request_words)) + shared_terms
+def _score_card(request: str, card: DatasetOption) -> float:
+    request_words, card_text = extract_words(request) - STOP_WORDS, collect_card_text(card)
+    shared_terms = len(find_anatomy(request) & _find_card_terms(find_anatomy, card)) + 0.5 * len(
+        find_modality(request) & _find_card_terms(find_modality, card)
+    )
+    return len(request_words & extract_words(card_text)) / max(1, len(request_words)) + shared_terms
 
 
-def _told(kinds: Callable[[str], set[str]], card: CardOffer) -> set[str]:
+def _find_card_terms(find_terms: Callable[[str], set[str]], card: DatasetOption) -> set[str]:
     """The organs, or the kinds of image, that a data set is of: by its card's own field, and by all that it says."""
-    return kinds(card.anatomy if kinds is anatomy else card.modality) | kinds(spoken(card))
+    return find_terms(card.anatomy if find_terms is find_anatomy else card.modality) | find_terms(
+        collect_card_text(card)
+    )

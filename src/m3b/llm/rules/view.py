@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from m3b.briefs import Answer, Brief, IndexBrief, ModelBrief, ModuleBrief, Rejection, SelectionBrief, known
+from m3b.briefs import Answer, Brief, IndexBrief, ModelBrief, ModuleBrief, Rejection, SelectionBrief, parse_facts
 from m3b.messages import Message, ToolCall
 from m3b.summaries import ScriptOutcome
 
@@ -24,12 +24,12 @@ class Step:
         return str(self.call.arguments.get("command", ""))
 
     @property
-    def failed(self) -> bool:
-        return self.is_error or (self.outcome is not None and self.outcome.failed)
+    def has_failed(self) -> bool:
+        return self.is_error or (self.outcome is not None and self.outcome.has_failed)
 
 
 @dataclass(frozen=True)
-class View:
+class StageView:
     """The conversation from the last brief on.
 
     Args:
@@ -45,19 +45,19 @@ class View:
     answer: Answer | None = None
 
 
-def read(messages: Sequence[Message]) -> View | None:
+def read_view(messages: Sequence[Message]) -> StageView | None:
     """The view of a conversation; None where no message carries a brief."""
     for index in range(len(messages) - 1, -1, -1):
-        briefs = [fact for fact in known(messages[index].facts) if isinstance(fact, BRIEFS)]
+        briefs = [fact for fact in parse_facts(messages[index].facts) if isinstance(fact, BRIEF_TYPES)]
         if briefs:
             return _view_since(briefs[-1], messages[index + 1 :])
     return None
 
 
-BRIEFS = (SelectionBrief, IndexBrief, ModuleBrief, ModelBrief)
+BRIEF_TYPES = (SelectionBrief, IndexBrief, ModuleBrief, ModelBrief)
 
 
-def _view_since(brief: Brief, messages: Sequence[Message]) -> View:
+def _view_since(brief: Brief, messages: Sequence[Message]) -> StageView:
     calls: dict[str, ToolCall] = {}
     steps: list[Step] = []
     rejection: Rejection | None = None
@@ -67,21 +67,21 @@ def _view_since(brief: Brief, messages: Sequence[Message]) -> View:
             calls.update({call.id: call for call in message.calls})
             continue
         rejection = answer = None  # whatever was said before has been acted on
-        facts = known(message.facts)
+        facts = parse_facts(message.facts)
         if message.role == "tool" and message.call_id in calls:
             outcome = next((fact for fact in facts if isinstance(fact, ScriptOutcome)), None)
             steps.append(Step(calls[message.call_id], message.is_error, outcome))
         elif message.role == "user":
             rejection = next((fact for fact in facts if isinstance(fact, Rejection)), None)
             answer = next((fact for fact in facts if isinstance(fact, Answer)), None)
-    return View(brief, tuple(steps), rejection, answer)
+    return StageView(brief, tuple(steps), rejection, answer)
 
 
-def call(name: str, **arguments: object) -> ToolCall:
+def make_call(name: str, **arguments: object) -> ToolCall:
     """A call; its id is set when it is sent."""
     return ToolCall("", name, dict(arguments))
 
 
-def given_up(words: str) -> str:
+def format_give_up(words: str) -> str:
     """The closing text of a role that cannot go on, with what the user is told."""
     return json.dumps({"given_up": words}, ensure_ascii=False)

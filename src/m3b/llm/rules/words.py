@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-ANATOMY = {
+ANATOMY_WORDS = {
     "chest": (
         "chest lung lungs thorax thoracic pulmonary pneumonia covid pneumothorax cxr rib ribs tuberculosis poumon "
         "poumons pneumonie thoracique lunge lungen brust brustkorb torax torácica tórax pulmon pulmón pulmones neumonía "
@@ -28,7 +28,7 @@ ANATOMY = {
     "prostate": "prostate prostata próstata 前列腺",
     "bone": "fracture fractures bone bones wrist hip knochen fraktur frakturen osseux osseuse hueso huesos 骨",
 }
-MODALITY = {
+MODALITY_WORDS = {
     "x-ray": "x-ray x-rays xray xrays cxr radiograph radiographs radiographie radiographies röntgen röntgenbild "
     "röntgenbilder röntgenbildern radiografía radiografías x光 胸片",
     "ct": "ct cts tomography computertomographie tomodensitométrie tdm scanner tac 断层",
@@ -37,20 +37,20 @@ MODALITY = {
     "pathology": "histology histopathology histological pathology smear 病理",
     "photograph": "dermoscopy dermoscopic fundus endoscopy endoscopic colonoscopy",
 }
-IMAGING = (
+IMAGING_WORDS = (
     "image images imaging picture pictures scan scans slice slices volume volumes radiology bild bilder bildern "
     "aufnahme aufnahmen clichés cliché imagerie imagen imágenes 影像 图像 图片 扫描"
 )
-COMPOUNDED = frozenset(["hirn", "knie", "herz", "lung"])
+COMPOUND_STEMS = frozenset(["hirn", "knie", "herz", "lung"])
 """Short words that German and others build longer ones with; those of five letters and more may all begin one."""
-_MASKS = (
+_MASK_WORD_LIST = (
     "mask masks seg segs segm segmentation segmentations label labels lbl msk gt groundtruth truth gold standard annotation "
     "annotations roi rois manual consensus lesions"
 )
-_IMAGES = ("cases", "images", "scans", "dataset", "data", "ct", "mr", "mri", "img", "imgs", "image")
+_IMAGE_PATH_WORDS = ("cases", "images", "scans", "dataset", "data", "ct", "mr", "mri", "img", "imgs", "image")
 """A part of a path that ends with one of these speaks of images, whatever stands before: `Lung-Seg_40cases`."""
-MASK_WORDS = frozenset(_MASKS.split())
-BEYOND = (
+MASK_WORDS = frozenset(_MASK_WORD_LIST.split())
+BEYOND_IMAGE_PATTERNS = (
     r"\bvideos?\b|\bfilm(?:s|ed|ing)?\b|\bgait\b",
     r"\becgs?\b|\bekgs?\b|electrocardio|\beegs?\b|electroencephalo|12-lead|twelve-lead",
     r"\baudio\b|\bsounds?\b|\bauscult|\bcough recording",
@@ -74,66 +74,66 @@ aus mit von zu zum zur im am oder und ob modell baue bauen erstelle
 le la les un une du de est sont que qui quel quelle comment pourquoi ou et dans sur avec pour je modele
 el los las una del es son cual como por en con para yo modelo
 """
-STOP = frozenset(_STOP_WORD_LIST.split())
+STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 """Words of a request that say nothing of its subject."""
 
 
-def plain(text: str) -> str:
+def fold_accents(text: str) -> str:
     """Lower case, without accents on Latin letters, so that `Pneumonie` and `pneumonié` are one word."""
     parts = unicodedata.normalize("NFKD", text.lower())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
-def words(text: str) -> set[str]:
+def extract_words(text: str) -> set[str]:
     """The words of a text; Chinese and the like count letter by letter as well as in runs."""
-    text = plain(text)
+    text = fold_accents(text)
     tokens = set(re.findall(r"[a-z0-9][a-z0-9-]*|[^\W\d_a-z]+", text))
     tokens |= {part for word in tokens for part in word.split("-") if len(part) > 2}
     return tokens | {letter for letter in text if ord(letter) > 0x2E80}
 
 
-def anatomy(text: str) -> set[str]:
+def find_anatomy(text: str) -> set[str]:
     """The parts of the body that a text speaks of most."""
-    return _find_main_terms(text, ANATOMY)
+    return _find_main_terms(text, ANATOMY_WORDS)
 
 
-def modality(text: str) -> set[str]:
+def find_modality(text: str) -> set[str]:
     """The kinds of image that a text speaks of most."""
-    return _find_main_terms(text, MODALITY)
+    return _find_main_terms(text, MODALITY_WORDS)
 
 
-def of_images(text: str) -> bool:
+def is_about_images(text: str) -> bool:
     """Whether a text speaks of images at all."""
-    return bool(modality(text) or anatomy(text) or _hits(text, IMAGING))
+    return bool(find_modality(text) or find_anatomy(text) or _count_hits(text, IMAGING_WORDS))
 
 
 def _find_main_terms(text: str, vocabulary: dict[str, str]) -> set[str]:
     """Those named at least a third as often as the one named most, so that a word in passing does not count."""
-    counts = {name: hits for name, term_words in vocabulary.items() if (hits := _hits(text, term_words))}
+    counts = {name: hits for name, term_words in vocabulary.items() if (hits := _count_hits(text, term_words))}
     max_hits = max(counts.values(), default=0)
     return {name for name, hits in counts.items() if 3 * hits >= max_hits}
 
 
-def _hits(text: str, listed: str) -> int:
+def _count_hits(text: str, term_words: str) -> int:
     """How many words of a text are listed, or begin with a listed one of five letters and more."""
-    lower_text = plain(text)
-    ideographs = [word for word in map(plain, listed.split()) if ord(word[-1]) > 0x2E80]
-    exact = {word for word in map(plain, listed.split()) if ord(word[-1]) <= 0x2E80}
-    roots = tuple(word for word in exact if len(word) >= 5 or word in COMPOUNDED)
+    lower_text = fold_accents(text)
+    ideographs = [word for word in map(fold_accents, term_words.split()) if ord(word[-1]) > 0x2E80]
+    exact = {word for word in map(fold_accents, term_words.split()) if ord(word[-1]) <= 0x2E80}
+    roots = tuple(word for word in exact if len(word) >= 5 or word in COMPOUND_STEMS)
     tokens: list[str] = re.findall(r"[^\W_]+(?:-[^\W_]+)*", lower_text)
     parts = [part for word in tokens for part in ({word, *word.split("-")} if "-" in word else (word,))]
     hits = sum(part in exact or (part.startswith(roots) and part.isalpha()) for part in parts)
     return hits + sum(lower_text.count(word) for word in ideographs)
 
 
-def bare_words(name: str) -> list[str]:
+def split_name_words(name: str) -> list[str]:
     """The words in a file's or folder's name, in lower case and without numbers; `labelsTr` is labels and tr."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
     return re.findall(r"[a-z]+", spaced.lower())
 
 
-def of_masks(path: str) -> bool:
+def is_mask_path(path: str) -> bool:
     """Whether a path's file, or one of its folders, is called like masks."""
     *folders, name = path.split("/")
-    part_words = [bare_words(part) for part in (*folders[-3:], name)]
-    return any(word in MASK_WORDS for part in part_words for word in part if part[-1] not in _IMAGES)
+    part_words = [split_name_words(part) for part in (*folders[-3:], name)]
+    return any(word in MASK_WORDS for part in part_words for word in part if part[-1] not in _IMAGE_PATH_WORDS)

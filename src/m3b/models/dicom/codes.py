@@ -7,10 +7,10 @@ from typing import Any
 
 SCHEME = "99M3B"
 """Private codes, as DICOM names such schemes."""
-MAX_CODE, MAX_MEANING = 16, 64
+MAX_CODE_CHARS, MAX_MEANING_CHARS = 16, 64
 
 
-def coded(name: str) -> Any:
+def make_class_concept(name: str) -> Any:
     """The concept of a class name."""
     from highdicom.sr import CodedConcept
     from pydicom.sr.codedict import codes
@@ -22,29 +22,29 @@ def coded(name: str) -> Any:
         standard_concept = None
     if standard_concept is not None:
         return CodedConcept(standard_concept.value, standard_concept.scheme_designator, standard_concept.meaning)
-    return own(name)
+    return make_private_concept(name)
 
 
-def own(meaning: str, code: str = "") -> Any:
+def make_private_concept(meaning: str, code: str = "") -> Any:
     """A concept of the private scheme; the code is made of the meaning where none is given."""
     from highdicom.sr import CodedConcept
 
-    code_value = code or re.sub(r"[^A-Z0-9]+", "_", meaning.upper()).strip("_")[:MAX_CODE] or "UNNAMED"
-    return CodedConcept(code_value, SCHEME, meaning[:MAX_MEANING])
+    code_value = code or re.sub(r"[^A-Z0-9]+", "_", meaning.upper()).strip("_")[:MAX_CODE_CHARS] or "UNNAMED"
+    return CodedConcept(code_value, SCHEME, meaning[:MAX_MEANING_CHARS])
 
 
-def concept(value: str, scheme: str, meaning: str) -> Any:
+def make_concept(value: str, scheme: str, meaning: str) -> Any:
     """A concept as it is."""
     from highdicom.sr import CodedConcept
 
     return CodedConcept(value, scheme, meaning)
 
 
-def yes_or_no(told: bool) -> Any:
+def make_yes_no_concept(value: bool) -> Any:
     """SNOMED's Yes and No."""
-    return concept("373066001", "SCT", "Yes") if told else concept("373067005", "SCT", "No")
+    return make_concept("373066001", "SCT", "Yes") if value else make_concept("373067005", "SCT", "No")
 
 
-def one() -> Any:
+def make_no_units_concept() -> Any:
     """The unit of shares and scores."""
-    return concept("1", "UCUM", "no units")
+    return make_concept("1", "UCUM", "no units")

@@ -5,47 +5,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from m3b.models.predictions import BoxAnswer, Prediction
+from m3b.models.predictions import DetectedBox, Prediction
 
-from .codes import coded, concept, one, own, yes_or_no
+from .codes import make_class_concept, make_concept, make_no_units_concept, make_private_concept, make_yes_no_concept
 
-SERIES, MAKER = 901, "m3b"
+SR_SERIES_NUMBER, MANUFACTURER = 901, "m3b"
 PROCEDURE = ("363679005", "SCT", "Imaging procedure")
 VOLUME, MILLILITRES = ("118565006", "SCT", "Volume"), ("ml", "UCUM", "Milliliter")
 
 
-def measurement_report(answer: Prediction, sources: Sequence[Any], model: str, version: str) -> Any:
+def make_measurement_report(prediction: Prediction, sources: Sequence[Any], model: str, version: str) -> Any:
     """What was answered of one image, as a Comprehensive SR; None where it holds nothing for one (masks alone)."""
     import highdicom as hd
 
-    groups = [*_whole(answer, sources, model, version), *_volumes(answer, sources), *_boxes(answer, sources)]
+    groups = [
+        *_whole_image_groups(prediction, sources, model, version),
+        *_volume_groups(prediction, sources),
+        *_box_groups(prediction, sources),
+    ]
     if not groups:
         return None
     device = hd.sr.DeviceObserverIdentifyingAttributes(
-        uid=hd.UID(), name=MAKER, manufacturer_name=MAKER, model_name=model[:64] or MAKER
+        uid=hd.UID(), name=MANUFACTURER, manufacturer_name=MANUFACTURER, model_name=model[:64] or MANUFACTURER
     )
     context = hd.sr.ObservationContext(
         observer_device_context=hd.sr.ObserverContext(
-            observer_type=concept("121007", "DCM", "Device"), observer_identifying_attributes=device
+            observer_type=make_concept("121007", "DCM", "Device"), observer_identifying_attributes=device
         )
     )
     content = hd.sr.MeasurementReport(
-        observation_context=context, procedure_reported=concept(*PROCEDURE), imaging_measurements=groups
+        observation_context=context, procedure_reported=make_concept(*PROCEDURE), imaging_measurements=groups
     )
     return hd.sr.ComprehensiveSR(
         evidence=list(sources),
         content=content[0],
         series_instance_uid=hd.UID(),
-        series_number=SERIES,
+        series_number=SR_SERIES_NUMBER,
         sop_instance_uid=hd.UID(),
         instance_number=1,
-        manufacturer=MAKER,
+        manufacturer=MANUFACTURER,
         is_complete=True,
         is_final=False,
     )
 
 
-def _group(name: str, sources: Sequence[Any], **more: Any) -> Any:
+def _make_group(name: str, sources: Sequence[Any], **options: Any) -> Any:
     import highdicom as hd
 
     return hd.sr.MeasurementsAndQualitativeEvaluations(
@@ -54,36 +58,48 @@ def _group(name: str, sources: Sequence[Any], **more: Any) -> Any:
             hd.sr.SourceImageForMeasurementGroup(str(source.SOPClassUID), str(source.SOPInstanceUID))
             for source in sources
         ],
-        **more,
+        **options,
     )
 
 
-def _whole(answer: Prediction, sources: Sequence[Any], model: str, version: str) -> list[Any]:
+def _whole_image_groups(prediction: Prediction, sources: Sequence[Any], model: str, version: str) -> list[Any]:
     """Decision and probabilities, a number with its interval, a score, and what the model doubts."""
     import highdicom as hd
 
-    decision = own("Decision of the model", "DECISION")  # "Finding" itself is taken: it names what a group is about
-    evaluations = [hd.sr.QualitativeEvaluation(decision, coded(name)) for name in answer.prediction]
-    for name in answer.prediction_set or ():
-        evaluations.append(hd.sr.QualitativeEvaluation(own("Cannot be ruled out", "POSSIBLE"), coded(name)))
-    if answer.out_of_distribution is not None:
-        ood_concept = own("Unlike the training images", "OUT_OF_DIST")
-        evaluations.append(hd.sr.QualitativeEvaluation(ood_concept, yes_or_no(answer.out_of_distribution)))
-    if answer.abstains is not None:
-        evaluations.append(hd.sr.QualitativeEvaluation(own("Model abstains", "ABSTAINS"), yes_or_no(answer.abstains)))
+    decision = make_private_concept(
+        "Decision of the model", "DECISION"
+    )  # "Finding" itself is taken: it names what a group is about
+    evaluations = [hd.sr.QualitativeEvaluation(decision, make_class_concept(name)) for name in prediction.prediction]
+    for name in prediction.prediction_set or ():
+        evaluations.append(
+            hd.sr.QualitativeEvaluation(
+                make_private_concept("Cannot be ruled out", "POSSIBLE"), make_class_concept(name)
+            )
+        )
+    if prediction.out_of_distribution is not None:
+        ood_concept = make_private_concept("Unlike the training images", "OUT_OF_DIST")
+        evaluations.append(
+            hd.sr.QualitativeEvaluation(ood_concept, make_yes_no_concept(prediction.out_of_distribution))
+        )
+    if prediction.abstains is not None:
+        evaluations.append(
+            hd.sr.QualitativeEvaluation(
+                make_private_concept("Model abstains", "ABSTAINS"), make_yes_no_concept(prediction.abstains)
+            )
+        )
     numbers = [
-        (own(f"Probability of {name}", f"P_{index}"), value)
-        for index, (name, value) in enumerate(answer.probabilities.items())
+        (make_private_concept(f"Probability of {name}", f"P_{index}"), value)
+        for index, (name, value) in enumerate(prediction.probabilities.items())
     ]
-    if answer.anomaly_score is not None:
-        numbers.append((own("Anomaly score"), answer.anomaly_score))
-    numbers += _list_estimates(answer)
-    measurements = [hd.sr.Measurement(name, _to_decimal(value), one()) for name, value in numbers]
-    if not measurements and not answer.prediction:
+    if prediction.anomaly_score is not None:
+        numbers.append((make_private_concept("Anomaly score"), prediction.anomaly_score))
+    numbers += _list_estimates(prediction)
+    measurements = [hd.sr.Measurement(name, _to_decimal(value), make_no_units_concept()) for name, value in numbers]
+    if not measurements and not prediction.prediction:
         return []
-    algorithm = hd.sr.AlgorithmIdentification(name=model[:64] or MAKER, version=version[:64])
+    algorithm = hd.sr.AlgorithmIdentification(name=model[:64] or MANUFACTURER, version=version[:64])
     return [
-        _group("whole image", sources, algorithm_id=algorithm, measurements=measurements or None,
+        _make_group("whole image", sources, algorithm_id=algorithm, measurements=measurements or None,
                qualitative_evaluations=evaluations or None)
     ]  # fmt: skip
 
@@ -92,11 +108,11 @@ def _list_estimates(prediction: Prediction) -> list[tuple[Any, float]]:
     value, interval = prediction.extra.get("value"), prediction.extra.get("interval")
     if not isinstance(value, int | float):
         return []
-    estimates = [(own("Estimated value", "VALUE"), float(value))]
+    estimates = [(make_private_concept("Estimated value", "VALUE"), float(value))]
     if isinstance(interval, list | tuple) and len(interval) == 2:
         level = f"{float(prediction.extra.get('interval_level') or 0):.0%}"
-        estimates += [(own(f"Lower end of the {level} interval", "LOW"), float(interval[0]))]
-        estimates += [(own(f"Upper end of the {level} interval", "HIGH"), float(interval[1]))]
+        estimates += [(make_private_concept(f"Lower end of the {level} interval", "LOW"), float(interval[0]))]
+        estimates += [(make_private_concept(f"Upper end of the {level} interval", "HIGH"), float(interval[1]))]
     return estimates
 
 
@@ -105,28 +121,28 @@ def _to_decimal(value: float) -> float:
     return float(f"{value:.8g}")
 
 
-def _volumes(answer: Prediction, sources: Sequence[Any]) -> list[Any]:
+def _volume_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
     import highdicom as hd
 
     return [
-        _group(f"volume of {name}", sources, finding_type=coded(name),
-               measurements=[hd.sr.Measurement(concept(*VOLUME), _to_decimal(value), concept(*MILLILITRES))])
-        for name, value in answer.volumes_ml.items() if value is not None
+        _make_group(f"volume of {name}", sources, finding_type=make_class_concept(name),
+               measurements=[hd.sr.Measurement(make_concept(*VOLUME), _to_decimal(value), make_concept(*MILLILITRES))])
+        for name, value in prediction.volumes_ml.items() if value is not None
     ]  # fmt: skip
 
 
-def _boxes(answer: Prediction, sources: Sequence[Any]) -> list[Any]:
+def _box_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
     """Boxes of one picture, as closed polylines in its pixels; those of volumes stand in predictions.json alone."""
     if len(sources) != 1:
         return []
     return [
         _make_box_group(number, box, sources[0])
-        for number, box in enumerate(answer.boxes or (), 1)
+        for number, box in enumerate(prediction.boxes or (), 1)
         if len(box.box) == 4
     ]
 
 
-def _make_box_group(number: int, box: BoxAnswer, source: Any) -> Any:
+def _make_box_group(number: int, box: DetectedBox, source: Any) -> Any:
     import highdicom as hd
     import numpy as np
 
@@ -138,6 +154,10 @@ def _make_box_group(number: int, box: BoxAnswer, source: Any) -> Any:
         referenced_region=hd.sr.ImageRegion(
             graphic_type=hd.sr.GraphicTypeValues.POLYLINE, graphic_data=corners, source_image=image
         ),
-        finding_type=coded(box.label),
-        measurements=[hd.sr.Measurement(own("Score of the box", "SCORE"), _to_decimal(box.score), one())],
+        finding_type=make_class_concept(box.label),
+        measurements=[
+            hd.sr.Measurement(
+                make_private_concept("Score of the box", "SCORE"), _to_decimal(box.score), make_no_units_concept()
+            )
+        ],
     )

@@ -9,14 +9,14 @@ from typing import Any
 from m3b.data.reading import read_mask
 from m3b.models.predictions import Prediction
 
-from .codes import coded, concept
-from .sources import on_planes
+from .codes import make_class_concept, make_concept
+from .sources import resample_to_planes
 
-SERIES, MAKER = 900, "m3b"
+SEG_SERIES_NUMBER, SEG_MANUFACTURER = 900, "m3b"
 
 
-def segmentation(
-    answer: Prediction, labels: Mapping[str, int], sources: Sequence[Any], model: str, version: str
+def make_segmentation(
+    prediction: Prediction, labels: Mapping[str, int], sources: Sequence[Any], model: str, version: str
 ) -> Any:
     """A binary segmentation of the answer's masks.
 
@@ -30,26 +30,30 @@ def segmentation(
     import highdicom as hd
     import numpy as np
 
-    names = list(answer.masks) or list(labels)
-    if answer.masks:
-        planes = np.stack([on_planes(read_mask(str(file)), sources) != 0 for file in answer.masks.values()], axis=-1)
+    names = list(prediction.masks) or list(labels)
+    if prediction.masks:
+        planes = np.stack(
+            [resample_to_planes(read_mask(str(file)), sources) != 0 for file in prediction.masks.values()], axis=-1
+        )
     else:
-        label_map = on_planes(read_mask(str(answer.mask)), sources)
+        label_map = resample_to_planes(read_mask(str(prediction.mask)), sources)
         planes = np.stack([label_map == labels[name] for name in names], axis=-1)
     algorithm = hd.AlgorithmIdentificationSequence(
-        name=model[:64] or MAKER, family=concept("123110", "DCM", "Artificial Intelligence"), version=version[:64]
+        name=model[:64] or SEG_MANUFACTURER,
+        family=make_concept("123110", "DCM", "Artificial Intelligence"),
+        version=version[:64],
     )
     return hd.seg.Segmentation(
         source_images=list(sources),
         pixel_array=planes.astype(np.uint8),
         segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
-        segment_descriptions=[_described(number, name, algorithm) for number, name in enumerate(names, start=1)],
+        segment_descriptions=[_describe_segment(number, name, algorithm) for number, name in enumerate(names, start=1)],
         series_instance_uid=hd.UID(),
-        series_number=SERIES,
+        series_number=SEG_SERIES_NUMBER,
         sop_instance_uid=hd.UID(),
         instance_number=1,
-        manufacturer=MAKER,
-        manufacturer_model_name=model[:64] or MAKER,
+        manufacturer=SEG_MANUFACTURER,
+        manufacturer_model_name=model[:64] or SEG_MANUFACTURER,
         software_versions=version,
         device_serial_number="0",
         content_description="Masks of a research model",
@@ -57,20 +61,20 @@ def segmentation(
     )
 
 
-def _described(number: int, name: str, algorithm: Any) -> Any:
+def _describe_segment(number: int, name: str, algorithm: Any) -> Any:
     import highdicom as hd
 
     return hd.seg.SegmentDescription(
         segment_number=number,
         segment_label=name[:64],
-        segmented_property_category=concept("123037004", "SCT", "Anatomical Structure"),
-        segmented_property_type=coded(name),
+        segmented_property_category=make_concept("123037004", "SCT", "Anatomical Structure"),
+        segmented_property_type=make_class_concept(name),
         algorithm_type=hd.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
         algorithm_identification=algorithm,
     )
 
 
-def save(made: Any, file: Path) -> str:
+def save_dicom(dataset: Any, file: Path) -> str:
     """Write an object; its name."""
-    made.save_as(file)
+    dataset.save_as(file)
     return file.name

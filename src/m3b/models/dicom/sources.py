@@ -9,35 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.data.records import paths_of
 from m3b.errors import DataError
-from m3b.untrusted import opening
+from m3b.untrusted import announce_opening
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NEEDED = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "Rows", "Columns")
-MAY_BE_EMPTY = (
+REQUIRED_ATTRIBUTES = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "Rows", "Columns")
+OPTIONAL_ATTRIBUTES = (
     "PatientID", "PatientName", "PatientBirthDate", "PatientSex", "AccessionNumber", "StudyID", "StudyDate", "StudyTime",
     "ReferringPhysicianName",
 )  # fmt: skip
 """Attributes of patient and study that every object has, empty where the source does not say."""
 
 
-def sources_of(image: Any) -> list[Any]:
+def read_source_headers(image: Any) -> list[Any]:
     """Headers of the instances of a file, folder or list of slices, ordered along the normal of their planes.
 
     Raises:
         DataError: it is no DICOM, several series, or of several frames in one file.
     """
-    files = _files(paths_of(image))
-    headers = [_header(file) for file in files]
+    files = _list_dicom_files(paths_of(image))
+    headers = [_read_header(file) for file in files]
     if len({str(header.SeriesInstanceUID) for header in headers}) > 1:
         raise DataError(f"{files[0].parent}: holds several DICOM series; name the folder of one, or its files.")
     if any(int(header.get("NumberOfFrames") or 1) > 1 for header in headers):
         raise DataError(f"{files[0]}: has several frames in one instance, which DICOM output does not support yet.")
-    return sorted(headers, key=_place) if len(headers) > 1 else headers
+    return sorted(headers, key=_position_key) if len(headers) > 1 else headers
 
 
-def _files(paths: Sequence[str]) -> list[Path]:
+def _list_dicom_files(paths: Sequence[str]) -> list[Path]:
     """Of a folder the files that DICOM readers take: not hidden, and no DICOMDIR."""
     first = Path(paths[0])
     if len(paths) == 1 and first.is_dir():
@@ -55,37 +55,37 @@ def _is_dicom_file(file: Path) -> bool:
         return stream.read(132)[128:] == b"DICM" or file.suffix.lower() in ("", ".dcm", ".dicom", ".ima")
 
 
-def _header(file: Path) -> Any:
+def _read_header(file: Path) -> Any:
     import pydicom
     from pydicom.errors import InvalidDicomError
 
-    opening(file)
+    announce_opening(file)
     try:
         header = pydicom.dcmread(file, stop_before_pixels=True)
     except (InvalidDicomError, OSError, ValueError) as error:
         raise DataError(
             f"{file} is no DICOM file ({type(error).__name__}); DICOM output refers to DICOM sources."
         ) from None
-    missing = [name for name in NEEDED if name not in header]
+    missing = [name for name in REQUIRED_ATTRIBUTES if name not in header]
     if missing:
         raise DataError(f"{file}: has no {', '.join(missing)}; DICOM output refers to DICOM images.")
-    for name in MAY_BE_EMPTY:
+    for name in OPTIONAL_ATTRIBUTES:
         if name not in header:
             setattr(header, name, "")
     return header
 
 
-def _place(one: Any) -> tuple[float, int]:
+def _position_key(header: Any) -> tuple[float, int]:
     import numpy as np
 
-    number = int(one.get("InstanceNumber") or 0)
-    if "ImagePositionPatient" not in one or "ImageOrientationPatient" not in one:
+    number = int(header.get("InstanceNumber") or 0)
+    if "ImagePositionPatient" not in header or "ImageOrientationPatient" not in header:
         return 0.0, number
-    orientation = np.array(one.ImageOrientationPatient, float)
-    return float(np.cross(orientation[:3], orientation[3:]) @ np.array(one.ImagePositionPatient, float)), number
+    orientation = np.array(header.ImageOrientationPatient, float)
+    return float(np.cross(orientation[:3], orientation[3:]) @ np.array(header.ImagePositionPatient, float)), number
 
 
-def on_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
+def resample_to_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
     """(N, rows, columns) numbers of a mask file on the pixels of each instance, by their places in the patient.
 
     Args:

@@ -9,66 +9,68 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.records import Reference, frozen, relocated
-from m3b.errors import DataError, WrongUse
-from m3b.models.opened import places_of
-from m3b.models.predictions import Prediction, Promise
-from m3b.reader import Request
-from m3b.reader.outside import placed, reading
+from m3b.errors import DataError, UsageError
+from m3b.models.opened import paths_to_mount
+from m3b.models.predictions import ModelInfo, Prediction
+from m3b.reader import WorkerJob
+from m3b.reader.outside import open_reader, to_reader_path
 from m3b.untrusted import TemporaryFolder, copy_file
 
 PACKAGE = "highdicom"
 
 
 @dataclass(frozen=True)
-class ToWriteDicom:
+class WriteDicomRequest:
     """An answer on an image at an absolute path, what the model says of itself, its name, and the folder for the objects."""
 
     prediction: Prediction
-    promise: Promise
+    model_info: ModelInfo
     model: str
     version: str
     folder: Path
 
 
 @dataclass(frozen=True)
-class ToCheckSources:
+class CheckSourcesRequest:
     """Images at absolute paths."""
 
     images: list[str | list[str]]
 
 
-WRITE = Request("m3b.models.dicom.writing:write", ToWriteDicom, list[str], 600.0)
-CHECK: Request[ToCheckSources, str] = Request("m3b.models.dicom.writing:check", ToCheckSources, str)
+WRITE_DICOM_JOB = WorkerJob("m3b.models.dicom.writing:write_objects", WriteDicomRequest, list[str], 600.0)
+CHECK_SOURCES_JOB: WorkerJob[CheckSourcesRequest, str] = WorkerJob(
+    "m3b.models.dicom.writing:find_source_problem", CheckSourcesRequest, str
+)
 
 
-def write(asked: ToWriteDicom) -> list[str]:
+def write_objects(request: WriteDicomRequest) -> list[str]:
     """Inside the reader: names of the files. Raises DataError."""
-    from .measurements import measurement_report
-    from .segments import save, segmentation
-    from .sources import sources_of
+    from .measurements import make_measurement_report
+    from .segments import make_segmentation, save_dicom
+    from .sources import read_source_headers
 
-    prediction, model_info = asked.prediction, asked.promise
-    sources, file_names = sources_of(prediction.image), []
+    prediction, model_info = request.prediction, request.model_info
+    sources, file_names = read_source_headers(prediction.image), []
     try:
         if prediction.mask is not None or prediction.masks:
             labels = model_info.labels or {name: number for number, name in enumerate(model_info.classes, start=1)}
-            segmentation_object = segmentation(prediction, labels, sources, asked.model, asked.version)
-            file_names.append(save(segmentation_object, asked.folder / "seg.dcm"))
-        report = measurement_report(prediction, sources, asked.model, asked.version)
+            segmentation_object = make_segmentation(prediction, labels, sources, request.model, request.version)
+            file_names.append(save_dicom(segmentation_object, request.folder / "seg.dcm"))
+        report = make_measurement_report(prediction, sources, request.model, request.version)
     except (AttributeError, TypeError, ValueError) as error:  # what highdicom says of attributes that sources lack
         raise DataError(f"{sources[0].get('SeriesInstanceUID')}: no DICOM object can be made of it: {error}") from error
     if report is not None:
-        file_names.append(save(report, asked.folder / "sr.dcm"))
+        file_names.append(save_dicom(report, request.folder / "sr.dcm"))
     return file_names
 
 
-def check(asked: ToCheckSources) -> str:
+def find_source_problem(request: CheckSourcesRequest) -> str:
     """Inside the reader: why DICOM objects cannot refer to one of these images; empty where they can."""
-    from .sources import sources_of
+    from .sources import read_source_headers
 
     try:
-        for image in asked.images:
-            sources_of(image)
+        for image in request.images:
+            read_source_headers(image)
     except DataError as error:
         return str(error)
     return ""
@@ -81,20 +83,20 @@ def check_sources(images: Sequence[Reference]) -> None:
         WrongUse: highdicom is not installed, or an image is no DICOM series or file.
     """
     if importlib.util.find_spec(PACKAGE) is None:
-        raise WrongUse("--dicom needs highdicom, which is not installed: pip install 'm3b[dicom]'.")
-    references = [relocated(frozen(image), placed) for image in images]
+        raise UsageError("--dicom needs highdicom, which is not installed: pip install 'm3b[dicom]'.")
+    references = [relocated(frozen(image), to_reader_path) for image in images]
     if any(not isinstance(image, str | tuple) for image in references):
-        raise WrongUse(
+        raise UsageError(
             "--dicom takes models of one image a case; of several, nothing says to which one the answer belongs."
         )
-    with reading(places_of([Prediction(image) for image in references])) as reader:
+    with open_reader(paths_to_mount([Prediction(image) for image in references])) as reader:
         json_references: list[Any] = [image if isinstance(image, str) else list(image) for image in references]
-        if problem := reader.ask(CHECK, ToCheckSources(json_references)):
-            raise WrongUse(f"--dicom: {problem}")
+        if problem := reader.run_job(CHECK_SOURCES_JOB, CheckSourcesRequest(json_references)):
+            raise UsageError(f"--dicom: {problem}")
 
 
 def write_dicom(
-    found: Sequence[Prediction], promise: Promise, model: str, version: str, folder: Path
+    predictions: Sequence[Prediction], model_info: ModelInfo, model: str, version: str, folder: Path
 ) -> dict[int, list[Path]]:
     """The objects of each answer by its position, `0001_seg.dcm` and `0001_sr.dcm` in `folder`; none of those with an error.
 
@@ -107,14 +109,17 @@ def write_dicom(
     """
     files_by_case: dict[int, list[Path]] = {}
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder("dicom") as scratch, reading(places_of(found), write=(scratch,)) as reader:
-        for number, prediction in enumerate(found):
+    with TemporaryFolder("dicom") as scratch, open_reader(paths_to_mount(predictions), writable=(scratch,)) as reader:
+        for number, prediction in enumerate(predictions):
             if prediction.error:
                 continue
             case_folder = scratch / f"{number:05d}"
             case_folder.mkdir()
-            located = replace(prediction, image=relocated(prediction.image, placed))
-            for name in reader.ask(WRITE, ToWriteDicom(_absolute(located), promise, model, version, case_folder)):
+            located = replace(prediction, image=relocated(prediction.image, to_reader_path))
+            for name in reader.run_job(
+                WRITE_DICOM_JOB,
+                WriteDicomRequest(_with_absolute_masks(located), model_info, model, version, case_folder),
+            ):
                 if Path(name).name != name:
                     raise DataError(f"A DICOM object was written as {name!r}, which is no plain name.")
                 copy_file(case_folder, name, folder, target := f"{number + 1:04d}_{name}")
@@ -122,6 +127,6 @@ def write_dicom(
     return files_by_case
 
 
-def _absolute(answer: Prediction) -> Prediction:
-    mask = None if answer.mask is None else answer.mask.resolve()
-    return replace(answer, mask=mask, masks={name: file.resolve() for name, file in answer.masks.items()})
+def _with_absolute_masks(prediction: Prediction) -> Prediction:
+    mask = None if prediction.mask is None else prediction.mask.resolve()
+    return replace(prediction, mask=mask, masks={name: file.resolve() for name, file in prediction.masks.items()})

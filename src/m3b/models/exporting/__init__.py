@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import ModelError, WrongUse
-from m3b.models.loading import Case
-from m3b.models.manifest import verify as check_files
+from m3b.errors import ModelError, UsageError
+from m3b.models.loading import CaseInput
+from m3b.models.manifest import verify_integrity as check_files
 
 from .bundle import to_bundle
-from .child import TOLERANCE, ChildProcesses, Exported
+from .child import MAX_EXPORT_DIFFERENCE, ChildProcesses, ExportResult
 from .graphs import to_onnx
 
-__all__ = ["FORMATS", "TOLERANCE", "Exported", "export_model"]
+__all__ = ["FORMATS", "MAX_EXPORT_DIFFERENCE", "ExportResult", "export_model"]
 
 FORMATS = ("onnx", "monai-bundle")
 
@@ -26,9 +26,9 @@ def export_model(
     to: str,
     out: str | Path,
     *,
-    verify: Sequence[Case] = (),
+    verify: Sequence[CaseInput] = (),
     unconfined: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write a delivered model in another format and compare what it computes with the model itself.
 
     The model's own code runs confined, as it does for predictions.
@@ -47,7 +47,7 @@ def export_model(
         SandboxError: no sandbox works on this machine.
     """
     if to not in FORMATS:
-        raise WrongUse(f"There is no format {to!r}; there are {' and '.join(FORMATS)}.")
+        raise UsageError(f"There is no format {to!r}; there are {' and '.join(FORMATS)}.")
     source, target = Path(folder).expanduser().resolve(), Path(out).expanduser().absolute()
     if not (source / "predict.py").is_file():
         raise ModelError(f"{source} holds no predict.py; give the `model/` folder of a run")
@@ -58,7 +58,7 @@ def export_model(
             "m3b's templates have one"
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise WrongUse(f"{target} exists already; name a new folder.")
+        raise UsageError(f"{target} exists already; name a new folder.")
     working_dir = Path.cwd()
     images = [_absolute(case, working_dir) for case in verify]
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +71,10 @@ def export_model(
         if target.exists():
             target.rmdir()
         shutil.move(unfinished, target)
-    return Exported(to, target, exported.compared, exported.largest_difference)
+    return ExportResult(to, target, exported.compared, exported.largest_difference)
 
 
-def _absolute(case: Any, here: Path) -> Any:
+def _absolute(case: Any, base: Path) -> Any:
     if isinstance(case, Mapping):
-        return {name: str(here / path) for name, path in case.items()}
-    return str(here / case) if isinstance(case, str | Path) else [str(here / item) for item in case]
+        return {name: str(base / path) for name, path in case.items()}
+    return str(base / case) if isinstance(case, str | Path) else [str(base / item) for item in case]

@@ -11,17 +11,25 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.errors import ModelError
-from m3b.models.card_figures import escaped
+from m3b.models.card_figures import escape_markdown
 from m3b.models.loading import MAX_CARD_BYTES
-from m3b.reader.outside import reading
-from m3b.resources import resources_dir
+from m3b.reader.outside import open_reader
+from m3b.resources import get_resources_folder
 from m3b.untrusted import copy_file
 
-from .child import TOLERANCE, ChildProcesses, Exported, accept, need, versions, write_json
-from .metadata import metadata
+from .child import (
+    MAX_EXPORT_DIFFERENCE,
+    ChildProcesses,
+    ExportResult,
+    check_difference,
+    package_versions,
+    require_packages,
+    write_json,
+)
+from .metadata import make_metadata
 from .parity import COMPARE, OutputsToCompare
 
-_LEFT_OUT = (
+_EXCLUDED_PATTERNS = (
     "*.safetensors",
     "__pycache__",
     "*.pyc",
@@ -32,37 +40,37 @@ _LEFT_OUT = (
 )
 
 
-def to_bundle(source: Path, made: Path, children: ChildProcesses) -> Exported:
+def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportResult:
     """Write the bundle of a deliverable into `made`; MONAI loads it, checks its shapes and runs it on the images."""
-    need(("torch", "monai"), "train")
+    require_packages(("torch", "monai"), "train")
     for name in ("configs", "models", "docs", "scripts"):
-        (made / name).mkdir()
+        (target / name).mkdir()
     images, written = children.images, children.folder("state")
     state = children.act("state", source, {"images": images, "out": str(written)}, written)
-    copy_file(written, "model.pt", made / "models", "model.pt")
-    _copy_code(source, made / "scripts" / "deliverable")
-    shutil.copy(resources_dir() / "exports" / "bridge.py", made / "scripts" / "bridge.py")
-    (made / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
+    copy_file(written, "model.pt", target / "models", "model.pt")
+    _copy_code(source, target / "scripts" / "deliverable")
+    shutil.copy(get_resources_folder() / "exports" / "bridge.py", target / "scripts" / "bridge.py")
+    (target / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
     facts = state["facts"]
     if covariate_names := facts.get("beside"):
         problem = f"a MONAI bundle takes an image alone, and this model is given {', '.join(covariate_names)} too"
         raise ModelError(f"{problem}; export it to ONNX")
-    write_json(made / "configs" / "inference.json", inference(state["simple"]))
-    write_json(made / "configs" / "metadata.json", metadata(facts, state, _summary(source)))
+    write_json(target / "configs" / "inference.json", inference_config(state["simple"]))
+    write_json(target / "configs" / "metadata.json", make_metadata(facts, state, _read_card_title(source)))
     out = children.folder("bundle") / "predictions.json"
     request = {"images": images, "out": str(out), "pair": str(written / "pair.npz")}
-    largest = float(children.act("bundle", made, request, out.parent, (written,))["network_difference"])
-    accept(largest, "the bundle's network")
+    largest = float(children.act("bundle", target, request, out.parent, (written,))["network_difference"])
+    check_difference(largest, "the bundle's network")
     if images:
         largest = max(largest, _compare_predictions(source, children, out))
-        accept(largest, "the bundle's prediction")
+        check_difference(largest, "the bundle's prediction")
     compared = f"the predictions of {len(images)} image(s)" if images else "the network's output on noise"
-    _remove_caches(made)
-    (made / "docs" / "README.md").write_text(_readme(facts, state["simple"], compared, largest), encoding="utf-8")
-    return Exported("monai-bundle", made, compared, largest)
+    _remove_caches(target)
+    (target / "docs" / "README.md").write_text(_readme(facts, state["simple"], compared, largest), encoding="utf-8")
+    return ExportResult("monai-bundle", target, compared, largest)
 
 
-def inference(simple: bool) -> dict[str, Any]:
+def inference_config(is_single_input: bool) -> dict[str, Any]:
     """configs/inference.json. `simple`: one image is one input, so that MONAI's own parts carry it through."""
     common = {
         "imports": ["$import sys", "$import torch", "$import pathlib"],
@@ -107,7 +115,7 @@ def inference(simple: bool) -> dict[str, Any]:
     }
     return {
         **common,
-        **(pipeline_entries if simple else workflow_entries),
+        **(pipeline_entries if is_single_input else workflow_entries),
         "initialize": [],
         "run": ["$@evaluator.run()"],
     }
@@ -123,8 +131,8 @@ def _compare_predictions(source: Path, children: ChildProcesses, bundle_output: 
         raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")
     if not bundle_output.is_file():
         raise ModelError("the bundle ran without writing predictions")
-    with reading([model_output, bundle_output]) as reader:
-        return reader.ask(COMPARE, OutputsToCompare(model_output.resolve(), bundle_output.resolve()))
+    with open_reader([model_output, bundle_output]) as reader:
+        return reader.run_job(COMPARE, OutputsToCompare(model_output.resolve(), bundle_output.resolve()))
 
 
 def _copy_code(source: Path, target: Path) -> None:
@@ -134,16 +142,16 @@ def _copy_code(source: Path, target: Path) -> None:
         ModelError: it holds a link or a special file.
     """
     try:
-        for entry in untrusted.walk(source, leave=("__pycache__",)):
-            if entry.kind == "folder" or any(fnmatch(Path(entry.name).name, pattern) for pattern in _LEFT_OUT):
+        for entry in untrusted.walk(source, skip=("__pycache__",)):
+            if entry.kind == "folder" or any(fnmatch(Path(entry.name).name, pattern) for pattern in _EXCLUDED_PATTERNS):
                 continue
             target.mkdir(exist_ok=True)
             untrusted.copy_file(source, entry.name, target, entry.name)
-    except untrusted.Unsafe as error:
+    except untrusted.UnsafePathError as error:
         raise ModelError(f"{error}; take a fresh copy of the model folder") from error
 
 
-def _summary(source: Path) -> str:
+def _read_card_title(source: Path) -> str:
     """The first lines of the model card that are text."""
     text = untrusted.read_start(source, "README.md", MAX_CARD_BYTES) if untrusted.is_file(source, "README.md") else ""
     return next((line.lstrip("# ").strip() for line in text.splitlines() if line.strip()), "A model made by m3b")
@@ -154,16 +162,16 @@ def _remove_caches(folder: Path) -> None:
         shutil.rmtree(cache)
 
 
-def _readme(facts: dict[str, Any], simple: bool, compared: str, largest: float) -> str:
+def _readme(facts: dict[str, Any], is_single_input: bool, compared: str, largest: float) -> str:
     chain = (
         "Preprocessing, dataset, inferer and postprocessing are entries of `configs/inference.json` that can be used one "
         "by one; preprocessing is the model's own code, because no MONAI transform computes the same."
-        if simple
+        if is_single_input
         else "Files, patches and masks are handled by the model's own code in `scripts/deliverable`, with the bundle's "
         "network in its place: no MONAI transform computes the same."
     )
-    installed = ", ".join(f"{name} {value}" for name, value in versions("monai", "torch").items())
-    return f"""# MONAI bundle: {escaped(facts.get("task", ""))}
+    installed = ", ".join(f"{name} {value}" for name, value in package_versions("monai", "torch").items())
+    return f"""# MONAI bundle: {escape_markdown(facts.get("task", ""))}
 
     python -c "import monai.bundle as b; b.run(config_file='configs/inference.json', bundle_root='.', images=['IMAGE'],
     output='predictions.json')"
@@ -177,7 +185,7 @@ needed.
 `models/model.pt` is what MONAI expects, a state dict: a pickle of tensors and nothing else, which is loaded with
 `weights_only=True` so that no code in it can run.
 
-Compared with the model on {compared}: largest difference {largest:.2g} (allowed: {TOLERANCE:g}; {installed}).
+Compared with the model on {compared}: largest difference {largest:.2g} (allowed: {MAX_EXPORT_DIFFERENCE:g}; {installed}).
 
 A research model, not a medical device.
 """

@@ -14,19 +14,19 @@ from typing import Any
 from m3b.data.records import Reference, frozen, paths_of, plain, relocated
 from m3b.errors import ModelError
 from m3b.models.confinement import run_confined
-from m3b.models.running import run_plain
+from m3b.models.running import run_unconfined
 from m3b.models.shown_inputs import ShownInputs, folders_to_mount
 from m3b.untrusted import read_json
-from m3b.writing import replace_text
+from m3b.writing import write_text_atomically
 
-TOLERANCE = 1e-4
+MAX_EXPORT_DIFFERENCE = 1e-4
 """The largest absolute difference between an export's numbers and the model's that is let through."""
 
-INSIDE = Path(__file__).with_name("inside")
+WORKER_FOLDER = Path(__file__).with_name("inside")
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What was written.
 
     Args:
@@ -36,7 +36,7 @@ class Exported:
         largest_difference: between its numbers and the model's, over everything compared.
     """
 
-    to: str
+    export_format: str
     folder: Path
     compared: str
     largest_difference: float
@@ -44,16 +44,16 @@ class Exported:
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {
-            "to": self.to,
+            "to": self.export_format,
             "folder": str(self.folder),
             "files": sorted(f.relative_to(self.folder).as_posix() for f in self.folder.rglob("*") if f.is_file()),
             "compared": self.compared,
             "largest_difference": self.largest_difference,
-            "tolerance": TOLERANCE,
+            "tolerance": MAX_EXPORT_DIFFERENCE,
         }
 
 
-def need(packages: Sequence[str], extra: str) -> None:
+def require_packages(packages: Sequence[str], extra: str) -> None:
     """Raises ModelError where a package is missing, with the command that installs it."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
@@ -94,7 +94,7 @@ class ChildProcesses:
     def run(self, argv: list[str], place: Path, read: Sequence[Path]) -> tuple[int, str]:
         """Run a command that writes to `place`; return its exit status and output."""
         if self.unconfined:
-            return run_plain(argv, place, place)
+            return run_unconfined(argv, place, place)
         return run_confined(argv, read=(*read, *self._read), place=place)
 
     def act(
@@ -111,8 +111,8 @@ class ChildProcesses:
         """
         asked, result = self.scratch / f"{action}.request.json", place / f"{action}.result.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
-        argv = [sys.executable, "-B", str(INSIDE / "m3b_child.py"), action, str(folder), str(asked), str(result)]
-        status, log = self.run(argv, place, (INSIDE, folder, asked, *read))
+        argv = [sys.executable, "-B", str(WORKER_FOLDER / "m3b_child.py"), action, str(folder), str(asked), str(result)]
+        status, log = self.run(argv, place, (WORKER_FOLDER, folder, asked, *read))
         if status != 0 or not result.is_file():
             lines = [line for line in log.strip().splitlines() if line.strip()]
             raise ModelError(f"{action}: the export ended with status {status}: {' / '.join(lines[-6:])[-1200:]}")
@@ -125,19 +125,19 @@ class ChildProcesses:
         return found
 
 
-def accept(difference: float, what: str) -> None:
+def check_difference(difference: float, subject: str) -> None:
     """Raises ModelError where an export is not equal to its model; NaN never is."""
-    if not difference <= TOLERANCE:
+    if not difference <= MAX_EXPORT_DIFFERENCE:
         raise ModelError(
-            f"{what} differs from the model by {difference:.3g}, more than {TOLERANCE:g}; nothing was kept"
+            f"{subject} differs from the model by {difference:.3g}, more than {MAX_EXPORT_DIFFERENCE:g}; nothing was kept"
         )
 
 
-def versions(*names: str) -> dict[str, str]:
+def package_versions(*names: str) -> dict[str, str]:
     """Installed versions, without local build marks."""
     return {name: importlib.metadata.version(name).split("+")[0] for name in names}
 
 
 def write_json(file: Path, content: Any) -> None:
     """Indented JSON that keeps the order of keys."""
-    replace_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text_atomically(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

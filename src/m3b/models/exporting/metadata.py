@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from m3b.models.answers import names, of
+from m3b.models.answers import answer_format_of, answer_tasks
 
-from .child import versions
+from .child import package_versions
 
 _RELATIVE = re.compile("([@%])(?=#|::)")
-SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"  # MONAI's
+SCHEMA_URL = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"  # MONAI's
 
 
-def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -> dict[str, Any]:
+def make_metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -> dict[str, Any]:
     """The file's content.
 
     Args:
@@ -22,23 +22,25 @@ def metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -
         state: `inputs` and `outputs`, the shapes of one pass through the network.
         summary: the model card's title.
     """
-    installed = versions("monai", "torch", "numpy")
+    installed = package_versions("monai", "torch", "numpy")
     content = {
-        "schema": SCHEMA,
+        "schema": SCHEMA_URL,
         "version": "1.0.0",
         "changelog": {"1.0.0": "exported"},
         "monai_version": installed["monai"],
         "pytorch_version": installed["torch"],
         "numpy_version": installed["numpy"],
-        "required_packages_version": versions("nibabel", "pydicom", "simpleitk", "pillow", "h5py"),
-        "task": of(task).exported if (task := str(facts.get("task"))) in names() else "Medical images",
+        "required_packages_version": package_versions("nibabel", "pydicom", "simpleitk", "pillow", "h5py"),
+        "task": answer_format_of(task).export_description
+        if (task := str(facts.get("task"))) in answer_tasks()
+        else "Medical images",
         "description": summary,
         "authors": "Made with m3b",
         "copyright": "That of whoever trained the model and of the owners of the data",
         "intended_use": "Research. Not a medical device.",
         "preprocessing": facts.get("preprocessing", {}),
         "classes": list(facts.get("classes", [])),
-        "network_data_format": {"inputs": _inputs(facts, state), "outputs": _outputs(facts, state)},
+        "network_data_format": {"inputs": _describe_inputs(facts, state), "outputs": _describe_outputs(facts, state)},
     }
     return {key: as_data(value) for key, value in content.items()}
 
@@ -65,7 +67,7 @@ def _plain_key(key: str) -> str:
     return f" {text}" if text.startswith(("_", "+", "~", "$", "@", "%")) else text
 
 
-def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     shape = state["inputs"][0]
     return {
         "image": {
@@ -76,12 +78,12 @@ def _inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any
             "dtype": "float32",
             "value_range": [],
             "is_patch_data": _is_patch_based(facts),
-            "channel_def": _channels(facts, state),
+            "channel_def": _channel_definitions(facts, state),
         }
     }
 
 
-def _channels(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
+def _channel_definitions(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
     """What each entry of the input's second axis is: a channel in the model's order, the last repeated, or a view."""
     image, number = facts.get("image") or {}, state["inputs"][0][1]
     if image.get("views"):
@@ -90,7 +92,7 @@ def _channels(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, s
     return {str(index): names[min(index, len(names) - 1)] for index in range(number)}
 
 
-def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     shape = state["outputs"][0]
     names = list(facts.get("channels") or facts.get("classes") or [])
     channel_names = {str(channel): names[channel] if channel < len(names) else "output" for channel in range(shape[1])}
@@ -110,4 +112,4 @@ def _outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
 
 def _is_patch_based(facts: Mapping[str, Any]) -> bool:
     task = str(facts.get("task"))
-    return task in names() and of(task).patches
+    return task in answer_tasks() and answer_format_of(task).is_patch_based

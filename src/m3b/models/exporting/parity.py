@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
-from m3b.models.output import read_output
-from m3b.reader import Request
+from m3b.models.output import read_raw_predictions
+from m3b.reader import WorkerJob
 
-_MASKS = ("mask", "masks")
+_MASK_KEYS = ("mask", "masks")
 _IMAGE_ONLY_KEYS = ("out_of_distribution", "why")
 """What predict.py says of an image and not of the network's answer; the bundle of a classifier is the network alone."""
 
@@ -23,16 +23,16 @@ class OutputsToCompare:
     second: Path
 
 
-COMPARE = Request("m3b.models.exporting.parity:compare_outputs", OutputsToCompare, float, 600.0)
+COMPARE = WorkerJob("m3b.models.exporting.parity:compare_outputs", OutputsToCompare, float, 600.0)
 
 
 def compare_outputs(outputs: OutputsToCompare) -> float:
     """Inside the reader, since the files name masks to open: `largest_difference` of two outputs. Raises ModelError."""
     first, second = outputs.first, outputs.second
-    return largest_difference(read_output(first), read_output(second), first, second)
+    return largest_difference(read_raw_predictions(first), read_raw_predictions(second), first, second)
 
 
-def largest_difference(first: Any, second: Any, first_file: Path, second_file: Path, where: str = "") -> float:
+def largest_difference(first: Any, second: Any, first_file: Path, second_file: Path, location: str = "") -> float:
     """The largest difference of any number, of any share of voxels that masks disagree in.
 
     Args:
@@ -46,22 +46,24 @@ def largest_difference(first: Any, second: Any, first_file: Path, second_file: P
     first, second = (_drop_image_only_keys(value) for value in (first, second))
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
         differences = [
-            _mask_difference(first[key], second[key], first_file, second_file, f"{where}.{key}")
-            if key in _MASKS and first[key] is not None
-            else largest_difference(first[key], second[key], first_file, second_file, f"{where}.{key}")
+            _mask_difference(first[key], second[key], first_file, second_file, f"{location}.{key}")
+            if key in _MASK_KEYS and first[key] is not None
+            else largest_difference(first[key], second[key], first_file, second_file, f"{location}.{key}")
             for key in first
         ]
         return max(differences, default=0.0)
     if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         pairs = enumerate(zip(first, second, strict=True))
         return max(
-            (largest_difference(a, b, first_file, second_file, f"{where}[{i}]") for i, (a, b) in pairs), default=0.0
+            (largest_difference(a, b, first_file, second_file, f"{location}[{i}]") for i, (a, b) in pairs), default=0.0
         )
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second)]
     if all(numbers):
         return abs(float(first) - float(second))
     if first != second:
-        raise ModelError(f"predictions differ at {where or 'the top'}: {str(first)[:120]!r} and {str(second)[:120]!r}")
+        raise ModelError(
+            f"predictions differ at {location or 'the top'}: {str(first)[:120]!r} and {str(second)[:120]!r}"
+        )
     return 0.0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-SOFT_TISSUE = (-160.0, 240.0)
+SOFT_TISSUE_WINDOW_HU = (-160.0, 240.0)
 """Hounsfield window of CT where the model names none."""
 
 
@@ -17,7 +17,7 @@ class DrawnBox:
     """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score; a true box has none."""
 
     box: tuple[float, ...]
-    kind: int
+    class_index: int
     score: float | None = None
 
 
@@ -32,10 +32,10 @@ class Panel:
     picture: np.ndarray
     masks: np.ndarray
     boxes: tuple[tuple[float, float, float, float, int, float | None], ...]
-    pixel: tuple[float, float]
+    pixel_size: tuple[float, float]
 
 
-def shown(array: np.ndarray, modality: str, window: Mapping[str, Any] | None = None) -> np.ndarray:
+def to_display_rgb(array: np.ndarray, modality: str, window: Mapping[str, Any] | None = None) -> np.ndarray:
     """(C, ...) to uint8 (..., 3): colour as it is, else the first channel, windowed."""
     if array.dtype == np.uint8 and array.shape[0] == 3:
         return np.ascontiguousarray(np.moveaxis(array, 0, -1))
@@ -43,15 +43,19 @@ def shown(array: np.ndarray, modality: str, window: Mapping[str, Any] | None = N
     if window and window.get("mode") == "window":
         low, high = float(window["low"]), float(window["high"])
     elif modality == "ct":
-        low, high = SOFT_TISSUE
+        low, high = SOFT_TISSUE_WINDOW_HU
     else:
         low, high = (float(value) for value in np.percentile(grey[:: max(1, grey.shape[0] // 200)], (0.5, 99.5)))
     scaled = np.clip((grey - low) / max(high - low, 1e-6), 0, 1)
     return np.repeat((scaled * 255).astype(np.uint8)[..., None], 3, axis=-1)
 
 
-def panels(
-    picture: np.ndarray, masks: np.ndarray, boxes: Sequence[DrawnBox], spacing: Sequence[float] | None, named: bool
+def make_panels(
+    picture: np.ndarray,
+    masks: np.ndarray,
+    boxes: Sequence[DrawnBox],
+    spacing: Sequence[float] | None,
+    has_orientation: bool,
 ) -> list[Panel]:
     """One panel of a 2D image; of a volume axial, coronal and sagittal planes through what was found.
 
@@ -65,10 +69,10 @@ def panels(
     dims = picture.ndim - 1
     size = tuple(spacing) if spacing and len(spacing) == dims else (1.0,) * dims
     if dims == 2:
-        image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.kind, m.score) for m in boxes)
+        image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.class_index, m.score) for m in boxes)
         return [Panel("", picture, masks, image_boxes, (size[0], size[1]))]
     centre = _find_centre(masks, boxes, picture.shape[:3])
-    return [_plane(picture, masks, boxes, size, axis, centre[axis], named) for axis in (2, 0, 1)]
+    return [_make_plane_panel(picture, masks, boxes, size, axis, centre[axis], has_orientation) for axis in (2, 0, 1)]
 
 
 def _find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
@@ -87,36 +91,36 @@ def _find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[i
     return [size // 2 for size in shape]
 
 
-_NAMES = {2: "axial", 0: "coronal", 1: "sagittal"}
-_PLAIN = {2: "slice", 0: "row", 1: "column"}
+_ANATOMICAL_NAMES = {2: "axial", 0: "coronal", 1: "sagittal"}
+_AXIS_NAMES = {2: "slice", 0: "row", 1: "column"}
 
 
-def _plane(
+def _make_plane_panel(
     picture: np.ndarray,
     masks: np.ndarray,
     boxes: Sequence[DrawnBox],
     size: Sequence[float],
     axis: int,
-    at: int,
-    named: bool,
+    slice_index: int,
+    has_orientation: bool,
 ) -> Panel:
     """A plane across `axis`. Axial: rows down, columns right; the others with the slices going up (head on top)."""
-    title = f"{_NAMES[axis]}, slice {at + 1} of {picture.shape[axis]}"
-    if not named:
-        title = f"{_PLAIN[axis]} {at + 1} of {picture.shape[axis]}"
-    plane_pixels, plane_masks = np.take(picture, at, axis=axis), np.take(masks, at, axis=axis + 1)
+    title = f"{_ANATOMICAL_NAMES[axis]}, slice {slice_index + 1} of {picture.shape[axis]}"
+    if not has_orientation:
+        title = f"{_AXIS_NAMES[axis]} {slice_index + 1} of {picture.shape[axis]}"
+    plane_pixels, plane_masks = np.take(picture, slice_index, axis=axis), np.take(masks, slice_index, axis=axis + 1)
     in_plane_axes = [other_axis for other_axis in range(3) if other_axis != axis]
     plane_boxes = []
     for item in boxes:
         low, high = item.box[:3], item.box[3:]
-        if low[axis] <= at + 1 and high[axis] >= at:
+        if low[axis] <= slice_index + 1 and high[axis] >= slice_index:
             plane_boxes.append(
                 (
                     low[in_plane_axes[0]],
                     low[in_plane_axes[1]],
                     high[in_plane_axes[0]],
                     high[in_plane_axes[1]],
-                    item.kind,
+                    item.class_index,
                     item.score,
                 )
             )

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from .registry import StartEntry, entries, entry
-from .store import STORE, Stored, store_dir, stored
+from .registry import PretrainedModel, find_pretrained, list_pretrained
+from .store import WEIGHTS_DIR_VARIABLE, StoredWeights, find_stored_weights, store_dir
 
-__all__ = ["STORE", "StartEntry", "Stored", "entries", "entry", "store_dir", "stored"]
+__all__ = [
+    "WEIGHTS_DIR_VARIABLE",
+    "PretrainedModel",
+    "StoredWeights",
+    "list_pretrained",
+    "find_pretrained",
+    "store_dir",
+    "find_stored_weights",
+]

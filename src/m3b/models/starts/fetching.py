@@ -11,26 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import ModelError, WrongUse
-from m3b.llm.offline import VARIABLE, demanded
+from m3b.errors import ModelError, UsageError
+from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
 from m3b.models.manifest import sha256_of
 from m3b.sandbox import Sandbox
 from m3b.untrusted import TemporaryFolder
 
-from .converting import Converted, convert
-from .registry import StartEntry, entry, is_weights
-from .store import START, WEIGHTS_FILE, describe, sound, store_dir
+from .converting import ConvertedWeights, convert
+from .registry import PretrainedModel, find_pretrained, is_weights
+from .store import DESCRIPTION_FILE, WEIGHTS_FILE, count_tensors, store_dir, write_description
 
-BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 TIMEOUT_S = 60.0
-INDEX = "model.safetensors.index.json"
-Progress = Callable[[str, int, int | None], None]
+SHARD_INDEX_FILE = "model.safetensors.index.json"
+ProgressCallback = Callable[[str, int, int | None], None]
 """Called with a file's name, bytes so far, and bytes in all if known."""
 
 
 def fetch(
-    name: str, source: str, sandbox: Sandbox, *, force: bool = False, progress: Progress | None = None
-) -> tuple[Path, Converted]:
+    name: str, source: str, sandbox: Sandbox, *, force: bool = False, progress: ProgressCallback | None = None
+) -> tuple[Path, ConvertedWeights]:
     """Put an entry's weights into the store.
 
     Args:
@@ -45,10 +45,10 @@ def fetch(
             while m3b is offline, a digest that is not the published one.
         ModelError: the address does not answer, or the weights cannot be converted.
     """
-    model = entry(name)
+    model = find_pretrained(name)
     target = store_dir() / name
     if target.exists() and not force:
-        raise WrongUse(f"{target} is there already; --force takes the new weights in its place.")
+        raise UsageError(f"{target} is there already; --force takes the new weights in its place.")
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder("fetch") as download_folder:
         if source.startswith(("https://", "http://")):
@@ -56,11 +56,11 @@ def fetch(
         else:
             source_folder = Path(source).expanduser()
             if not source_folder.is_dir():
-                raise WrongUse(f"There is no folder {source_folder}. The files of {name} are at {model.source}.")
+                raise UsageError(f"There is no folder {source_folder}. The files of {name} are at {model.source}.")
         partial = target.with_name(f".{target.name}.part")
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            converted = _take(model, source_folder, partial, sandbox, source)
+            converted = _install(model, source_folder, partial, sandbox, source)
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
         finally:
@@ -68,48 +68,52 @@ def fetch(
     return target, converted
 
 
-def _take(known: StartEntry, place: Path, part: Path, sandbox: Sandbox, source: str) -> Converted:
-    weights = _weights(known, place)
+def _install(
+    model: PretrainedModel, source_folder: Path, partial: Path, sandbox: Sandbox, source: str
+) -> ConvertedWeights:
+    weights = _find_weights(model, source_folder)
     digest = sha256_of(weights)
-    expected = published(known, weights.name)
+    expected = published_digest(model, weights.name)
     if not digest.startswith(expected):
-        raise WrongUse(
+        raise UsageError(
             f"{weights} has the SHA-256 {digest[:16]}..., and the publisher's begins with {expected}: it was damaged on "
             "the way or is another file. Get it again."
         )
-    extra_files = [*known.needed, *known.welcome, START]
-    available = {file_name: file for file_name in extra_files if (file := _find(place, file_name))}
-    if missing := [file_name for file_name in known.needed if file_name not in available]:
-        raise WrongUse(
-            f"{place} lacks {', '.join(missing)}, which {known.name} needs besides its weights ({known.source})."
+    extra_files = [*model.required_files, *model.optional_files, DESCRIPTION_FILE]
+    available = {file_name: file for file_name in extra_files if (file := _find_file(source_folder, file_name))}
+    if missing := [file_name for file_name in model.required_files if file_name not in available]:
+        raise UsageError(
+            f"{source_folder} lacks {', '.join(missing)}, which {model.name} needs besides its weights ({model.source})."
         )
-    part.mkdir(parents=True)
-    converted = _parts(weights, part) if weights.name == INDEX else convert(weights, part, sandbox)
+    partial.mkdir(parents=True)
+    converted = (
+        _copy_shards(weights, partial) if weights.name == SHARD_INDEX_FILE else convert(weights, partial, sandbox)
+    )
     for file_name, file in available.items():
-        if file_name != START:
-            shutil.copyfile(file, part / file_name)
-    arch = _own(available.get(START))
-    describe(part, {
-        "entry": known.name, **arch, "licence": known.licence, "source": known.source,
-        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": converted.how,
-        "tensors": converted.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(part.iterdir())},
+        if file_name != DESCRIPTION_FILE:
+            shutil.copyfile(file, partial / file_name)
+    arch = _read_arch(available.get(DESCRIPTION_FILE))
+    write_description(partial, {
+        "entry": model.name, **arch, "licence": model.licence, "source": model.source,
+        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": converted.method,
+        "tensors": converted.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(partial.iterdir())},
     })  # fmt: skip
     return converted
 
 
-def published(known: StartEntry, name: str) -> str:
+def published_digest(model: PretrainedModel, name: str) -> str:
     """The publisher's digest of a file, or its beginning; empty where none is stated."""
-    return known.sha256.get(name, "")
+    return model.sha256.get(name, "")
 
 
-def _own(file: Path | None) -> dict[str, Any]:
+def _read_arch(file: Path | None) -> dict[str, Any]:
     """Sizes that differ from the entry's, where the source's own description names them."""
     if file is None:
         return {}
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise WrongUse(f"{file} is no JSON: {error}") from error
+        raise UsageError(f"{file} is no JSON: {error}") from error
     return (
         {"arch": description["arch"]}
         if isinstance(description, dict) and isinstance(description.get("arch"), dict)
@@ -117,64 +121,66 @@ def _own(file: Path | None) -> dict[str, Any]:
     )
 
 
-def _weights(known: StartEntry, place: Path) -> Path:
+def _find_weights(model: PretrainedModel, source_folder: Path) -> Path:
     """The first of the entry's files of weights that is in or below the folder."""
-    for name in dict.fromkeys((WEIGHTS_FILE, INDEX, *known.weights)):
-        if file := _find(place, name):
+    for name in dict.fromkeys((WEIGHTS_FILE, SHARD_INDEX_FILE, *model.weight_files)):
+        if file := _find_file(source_folder, name):
             return file
-    raise WrongUse(f"{place} holds none of {', '.join(known.weights)}. {known.name} is at {known.source}.")
+    raise UsageError(
+        f"{source_folder} holds none of {', '.join(model.weight_files)}. {model.name} is at {model.source}."
+    )
 
 
-def _find(place: Path, name: str) -> Path | None:
+def _find_file(folder: Path, name: str) -> Path | None:
     """A file in the folder, else the first of that name below it: nnU-Net keeps one a fold."""
-    direct = place / name
+    direct = folder / name
     if direct.is_file():
         return direct
-    return next((file for file in sorted(place.rglob(name)) if file.is_file()), None)
+    return next((file for file in sorted(folder.rglob(name)) if file.is_file()), None)
 
 
-def _parts(index: Path, folder: Path) -> Converted:
+def _copy_shards(index: Path, folder: Path) -> ConvertedWeights:
     """Weights in several files."""
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = sorted({Path(str(name)).name for name in weight_map.values()})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise WrongUse(f"{index} names no parts of the weights (`weight_map`): {error!r}. Get it again.") from error
+        raise UsageError(f"{index} names no parts of the weights (`weight_map`): {error!r}. Get it again.") from error
     if not names:
-        raise WrongUse(f"{index} names no parts of the weights: its `weight_map` is empty. Get it again.")
+        raise UsageError(f"{index} names no parts of the weights: its `weight_map` is empty. Get it again.")
     if missing := [name for name in names if not (index.parent / name).is_file()]:
-        raise WrongUse(f"{index.parent} lacks {missing[0]}, one of {len(names)} parts of the weights. Get it again.")
+        raise UsageError(f"{index.parent} lacks {missing[0]}, one of {len(names)} parts of the weights. Get it again.")
     for name in names:
         shutil.copyfile(index.parent / name, folder / name)
-    shutil.copyfile(index, folder / INDEX)
-    return Converted(folder / INDEX, sum(sound(folder / name) for name in names), "as it is")
+    shutil.copyfile(index, folder / SHARD_INDEX_FILE)
+    return ConvertedWeights(folder / SHARD_INDEX_FILE, sum(count_tensors(folder / name) for name in names), "as it is")
 
 
-def _download(model: StartEntry, base: str, download_folder: Path, progress: Progress | None) -> Path:
-    if demanded():
-        raise WrongUse(
-            f"m3b is offline ({VARIABLE}): give the folder with the files of {model.name} to --from instead."
+def _download(model: PretrainedModel, base: str, download_folder: Path, progress: ProgressCallback | None) -> Path:
+    if is_offline():
+        raise UsageError(
+            f"m3b is offline ({OFFLINE_VARIABLE}): give the folder with the files of {model.name} to --from instead."
         )
     missing_names = []
-    for name in dict.fromkeys((*model.weights, WEIGHTS_FILE)):
+    for name in dict.fromkeys((*model.weight_files, WEIGHTS_FILE)):
         if _download_file(f"{base}/{name}", download_folder / name, progress):
             break
         missing_names.append(name)
     else:
         raise ModelError(f"{base} has none of {', '.join(missing_names)}. {model.name} is at {model.source}.")
-    for name in (*model.needed, *model.welcome):
+    for name in (*model.required_files, *model.optional_files):
         if not is_weights(name):
             _download_file(f"{base}/{name}", download_folder / name, progress)
     return download_folder
 
 
-def _download_file(url: str, file: Path, progress: Progress | None) -> bool:
+def _download_file(url: str, file: Path, progress: ProgressCallback | None) -> bool:
     """Whether the address had it. Raises ModelError where it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # the scheme was looked at
             total = int(answer.headers.get("Content-Length") or 0) or None
             done = 0
-            while block := answer.read(BLOCK):
+            while block := answer.read(BLOCK_BYTES):
                 stream.write(block)
                 done += len(block)
                 if progress:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from m3b.errors import WrongUse
-from m3b.resources import resources_dir
+from m3b.errors import UsageError
+from m3b.resources import get_resources_folder
 
 Builder = Literal[
     "resnet", "densenet", "vit", "timm", "transformers", "swinvit", "stunet", "nnunet", "writer", "fcos", "retinanet"
@@ -24,7 +24,7 @@ Builder = Literal[
 Range = Literal["unit", "window", "plans", "own"]
 
 
-class StartEntry(BaseModel):
+class PretrainedModel(BaseModel):
     """One set of weights.
 
     Attributes:
@@ -77,59 +77,59 @@ class StartEntry(BaseModel):
     needs: tuple[str, ...] = ()
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required_files(self) -> tuple[str, ...]:
         """Files that have to be there besides the weights."""
         return tuple(name for name in self.files if not name.endswith("?") and not is_weights(name))
 
     @property
-    def weights(self) -> tuple[str, ...]:
+    def weight_files(self) -> tuple[str, ...]:
         """Names under which the weights may lie at the source."""
         return tuple(name for name in self.files if is_weights(name))
 
     @property
-    def welcome(self) -> tuple[str, ...]:
+    def optional_files(self) -> tuple[str, ...]:
         """Files that are taken along where they are there."""
         return tuple(name.removesuffix("?") for name in self.files if name.endswith("?"))
 
 
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".npz")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".npz")
 
 
 def is_weights(name: str) -> bool:
     """Whether a file of this name holds weights, pickled or not."""
-    return name.endswith(WEIGHTS)
+    return name.endswith(WEIGHT_SUFFIXES)
 
 
 @lru_cache(maxsize=1)
-def entries() -> tuple[StartEntry, ...]:
+def list_pretrained() -> tuple[PretrainedModel, ...]:
     """All entries, by family and name.
 
     Raises:
         pydantic.ValidationError: a file of the registry is damaged; the installation is broken.
     """
     models = []
-    for file in sorted((resources_dir() / "templates" / "shared" / "registry").glob("*.toml")):
+    for file in sorted((get_resources_folder() / "templates" / "shared" / "registry").glob("*.toml")):
         models += read_family(file)
     return tuple(sorted(models, key=lambda model: (model.family, model.name)))
 
 
-def read_family(file: Path) -> list[StartEntry]:
+def read_family(file: Path) -> list[PretrainedModel]:
     """The entries of one file."""
     document = tomllib.loads(file.read_text(encoding="utf-8"))
     common = dict(document["family"])
     family = common.pop("name")
-    return [StartEntry(**{"family": family, **common, **item}) for item in document["entry"]]
+    return [PretrainedModel(**{"family": family, **common, **item}) for item in document["entry"]]
 
 
-def entry(name: str) -> StartEntry:
+def find_pretrained(name: str) -> PretrainedModel:
     """One entry by its name.
 
     Raises:
         WrongUse: there is none of that name; the message names near ones.
     """
-    models_by_name = {model.name: model for model in entries()}
+    models_by_name = {model.name: model for model in list_pretrained()}
     if name in models_by_name:
         return models_by_name[name]
     close_names = difflib.get_close_matches(name, models_by_name, 3, 0.4)
     suggestion = f" Did you mean {' or '.join(close_names)}?" if close_names else ""
-    raise WrongUse(f"No pretrained network is called {name!r}.{suggestion} `m3b models list` names all.")
+    raise UsageError(f"No pretrained network is called {name!r}.{suggestion} `m3b models list` names all.")

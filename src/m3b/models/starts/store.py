@@ -9,17 +9,17 @@ from pathlib import Path
 
 from m3b.errors import ModelError
 
-STORE = "M3B_WEIGHTS"
+WEIGHTS_DIR_VARIABLE = "M3B_WEIGHTS"
 """The environment's word for the folder; without it, `~/.cache/m3b/weights`."""
-START = "m3b-start.json"
+DESCRIPTION_FILE = "m3b-start.json"
 """What a folder of the store says of itself: entry, licence, origin, SHA-256 of its files."""
 WEIGHTS_FILE = "model.safetensors"
-MAX_HEAD = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 """Bytes of the head of a safetensors file, as its format allows."""
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredWeights:
     """Weights that are here.
 
     Args:
@@ -32,21 +32,21 @@ class Stored:
 
 def store_dir() -> Path:
     """The folder of weights, which need not exist yet."""
-    configured = os.environ.get(STORE)
+    configured = os.environ.get(WEIGHTS_DIR_VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(configured).expanduser() if configured else Path(base) / "m3b" / "weights"
 
 
-def stored(name: str) -> Stored | None:
+def find_stored_weights(name: str) -> StoredWeights | None:
     """The weights of an entry where they have been fetched, else None."""
     folder = store_dir() / name
     weights = sorted(folder.glob("*.safetensors"))
-    if not (folder / START).is_file() or not weights:
+    if not (folder / DESCRIPTION_FILE).is_file() or not weights:
         return None
-    return Stored(folder, sum(file.stat().st_size for file in weights) / 2**20)
+    return StoredWeights(folder, sum(file.stat().st_size for file in weights) / 2**20)
 
 
-def sound(file: Path) -> int:
+def count_tensors(file: Path) -> int:
     """How many tensors a safetensors file names; its head alone is read.
 
     Raises:
@@ -54,7 +54,7 @@ def sound(file: Path) -> int:
     """
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        is_plausible = 2 <= length <= min(file.stat().st_size - 8, MAX_HEAD)
+        is_plausible = 2 <= length <= min(file.stat().st_size - 8, MAX_HEADER_BYTES)
         try:
             header = json.loads(stream.read(length)) if is_plausible else None
             tensor_ends = (
@@ -69,6 +69,8 @@ def sound(file: Path) -> int:
     return len(tensor_ends)
 
 
-def describe(folder: Path, said: dict[str, object]) -> None:
+def write_description(folder: Path, description: dict[str, object]) -> None:
     """Write the folder's description."""
-    (folder / START).write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / DESCRIPTION_FILE).write_text(
+        json.dumps(description, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import errno
 
-from .syscalls import EXAMINED
+from .syscalls import EXAMINED_CALLS
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .job import Seccomp
+    from .job import SeccompPolicy
 
 Instruction = tuple[int, int, int, int]
 LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN, AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
@@ -45,20 +45,20 @@ _OWN_PROCESS_CALLS = (
     "move_pages",
 )
 
-_YES: Instruction = (RETURN, 0, 0, ALLOW)
+_ALLOWED: Instruction = (RETURN, 0, 0, ALLOW)
 _DENIED: Instruction = (RETURN, 0, 0, ERRNO | errno.EPERM)
 _PRETENDED: Instruction = (RETURN, 0, 0, ERRNO)
-_ABSENT: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
+_NOT_IMPLEMENTED: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
 
 
-def checks(calls: Seccomp, column: int) -> list[Instruction]:
+def build_argument_checks(policy: SeccompPolicy, column: int) -> list[Instruction]:
     """The blocks of all calls that are examined; `column` picks the machine's numbers."""
-    program = _block("clone3", column, [_ABSENT]) + _block("openat2", column, [_ABSENT])
-    program += _block("clone", column, [_load_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _DENIED, _YES])
-    program += _check_sockets(calls, column) + _check_modes(column)
-    program += _block("ioctl", column, _check_ioctls())
-    program += _block("fcntl", column, [_load_argument(1), *_each(_DENIED_FCNTLS, _DENIED), _YES])
-    return program + (_check_own_processes(column) if calls["beside_others"] else [])
+    program = _call_block("clone3", column, [_NOT_IMPLEMENTED]) + _call_block("openat2", column, [_NOT_IMPLEMENTED])
+    program += _call_block("clone", column, [_load_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _DENIED, _ALLOWED])
+    program += _check_sockets(policy, column) + _check_modes(column)
+    program += _call_block("ioctl", column, _check_ioctls())
+    program += _call_block("fcntl", column, [_load_argument(1), *_answer_values(_DENIED_FCNTLS, _DENIED), _ALLOWED])
+    return program + (_check_own_processes(column) if policy["beside_others"] else [])
 
 
 def _load_argument(index: int, high: bool = False) -> Instruction:
@@ -66,65 +66,72 @@ def _load_argument(index: int, high: bool = False) -> Instruction:
     return (LOAD, 0, 0, 16 + 8 * index + 4 * high)
 
 
-def _block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruction]:
+def _call_block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruction]:
     """What decides about one call; nothing on a machine that has no such call."""
-    number = EXAMINED[name][column]
+    number = EXAMINED_CALLS[name][column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(body), number), *body]
 
 
-def _each(values: Sequence[int], answer: Instruction) -> list[Instruction]:
+def _answer_values(values: Sequence[int], answer: Instruction) -> list[Instruction]:
     """The answer for each of these values of what was loaded."""
     return [instruction for value in values for instruction in ((JUMP_EQUAL, 0, 1, value), answer)]
 
 
 def _check_ioctls() -> list[Instruction]:
     """What types into terminals or changes files that were opened to read."""
-    program = [_load_argument(1), *_each((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _DENIED)]
-    program += _each([request for requests in _FILE_IOCTLS.values() for request in requests], _YES)
-    return [*program, (AND, 0, 0, _IOCTL_FAMILY_MASK), *_each([family << 8 for family in _FILE_IOCTLS], _DENIED), _YES]
+    program = [_load_argument(1), *_answer_values((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _DENIED)]
+    program += _answer_values([request for requests in _FILE_IOCTLS.values() for request in requests], _ALLOWED)
+    return [
+        *program,
+        (AND, 0, 0, _IOCTL_FAMILY_MASK),
+        *_answer_values([family << 8 for family in _FILE_IOCTLS], _DENIED),
+        _ALLOWED,
+    ]
 
 
-def _check_sockets(policy: Seccomp, column: int) -> list[Instruction]:
+def _check_sockets(policy: SeccompPolicy, column: int) -> list[Instruction]:
     """Families of sockets; beside others no datagrams either, which need no connection to reach a path."""
-    streams: list[Instruction] = [_YES]
+    streams: list[Instruction] = [_ALLOWED]
     if policy["beside_others"]:
         streams = [_load_argument(1), (AND, 0, 0, _SOCKET_TYPE_MASK)]
         for kind in (_SOCK_STREAM, _SOCK_SEQPACKET):
-            streams += [(JUMP_EQUAL, 0, 1, kind), _YES]
+            streams += [(JUMP_EQUAL, 0, 1, kind), _ALLOWED]
         streams.append(_DENIED)
     allowed: list[Instruction] = [_load_argument(0)]
     for family in policy["families"]:
-        body = streams if family == _AF_UNIX else [_YES]
+        body = streams if family == _AF_UNIX else [_ALLOWED]
         allowed += [(JUMP_EQUAL, 0, len(body), family), *body]
     pair = [_load_argument(0), (JUMP_EQUAL, 1, 0, _AF_UNIX), _DENIED, *streams]
-    return _block("socket", column, [*allowed, _DENIED]) + _block("socketpair", column, pair)
+    return _call_block("socket", column, [*allowed, _DENIED]) + _call_block("socketpair", column, pair)
 
 
 def _check_modes(column: int) -> list[Instruction]:
     """No file gets a set-user or set-group bit: changes of mode that hold one seem to work, new files are refused."""
     program: list[Instruction] = []
     for name, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
-        program += _block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _PRETENDED, _YES])
+        program += _call_block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _PRETENDED, _ALLOWED])
     for name, index in (("creat", 1), ("mknod", 1), ("mknodat", 2)):
-        program += _block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _DENIED, _YES])
+        program += _call_block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _DENIED, _ALLOWED])
     for name, flags in (("open", 1), ("openat", 2)):
         mode = [
             _load_argument(flags + 1),
             (JUMP_SET, 0, 1, _SET_ID),
             _DENIED,
         ]  # without the flag the mode means nothing
-        program += _block(name, column, [_load_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _YES])
+        program += _call_block(
+            name, column, [_load_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _ALLOWED]
+        )
     return program
 
 
 def _check_own_processes(column: int) -> list[Instruction]:
     """Limits, priorities and processors of the calling process only, which these calls name as 0."""
-    allow_own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _YES]
+    allow_own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _ALLOWED]
     allow_reading = [_load_argument(2), (JUMP_EQUAL, 0, 3, 0), _load_argument(2, high=True), *allow_own]  # no new limit
-    program = _block("prlimit64", column, [_load_argument(0), *allow_own, *allow_reading, _DENIED])
+    program = _call_block("prlimit64", column, [_load_argument(0), *allow_own, *allow_reading, _DENIED])
     for name in _OWN_PROCESS_CALLS:
-        program += _block(name, column, [_load_argument(0), *allow_own, _DENIED])
+        program += _call_block(name, column, [_load_argument(0), *allow_own, _DENIED])
     for name, process in (("setpriority", 0), ("ioprio_set", 1)):  # PRIO_PROCESS, IOPRIO_WHO_PROCESS
         body = [_load_argument(0), (JUMP_EQUAL, 0, 3, process), _load_argument(1), *allow_own, _DENIED]
-        program += _block(name, column, body)
+        program += _call_block(name, column, body)
     return program

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def remove(folder: str) -> None:
+def remove_private_folder(folder: str) -> None:
     """Delete the folder if it exists; never follows a link out of it, never raises OSError."""
 
     def open_up(_: Callable[..., object], path: str, error: object) -> None:

@@ -9,10 +9,10 @@ TYPE_CHECKING = False  # what the module typing says; importing it takes longer 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_STEP = 2000  # entries looked at before the supervisor sees to the rest
+_ENTRIES_PER_STEP = 2000  # entries looked at before the supervisor sees to the rest
 
 
-class Held:
+class DiskUsage:
     """What folders hold: bytes on the disk, and files and folders of any kind."""
 
     __slots__ = ("entries", "size")
@@ -21,7 +21,7 @@ class Held:
         self.size, self.entries = size, entries
 
 
-def count(folders: Sequence[str]) -> Iterator[Held | None]:
+def count_usage(folders: Sequence[str]) -> Iterator[DiskUsage | None]:
     """Yield None while counting and at last what the folders hold. Links are not followed."""
     seen_inodes: set[tuple[int, int]] = set()
     total = entries = 0
@@ -34,7 +34,7 @@ def count(folders: Sequence[str]) -> Iterator[Held | None]:
         with listing:
             for entry in listing:
                 entries += 1
-                if entries % _STEP == 0:
+                if entries % _ENTRIES_PER_STEP == 0:
                     yield None
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -47,7 +47,7 @@ def count(folders: Sequence[str]) -> Iterator[Held | None]:
                         continue
                     seen_inodes.add((status.st_dev, status.st_ino))
                 total += status.st_blocks * 512
-    yield Held(total, entries)
+    yield DiskUsage(total, entries)
 
 
 class Growth:
@@ -56,26 +56,28 @@ class Growth:
     def __init__(self, folders: Sequence[str], size: int, entries: int) -> None:
         self._folders = [f for f in folders if os.path.isdir(f)]
         self._baseline = self._count_now()
-        self._free = self._left()
+        self._free = self._free_space()
         if self._folders:
             size = min(size, int(self._free.size * 0.9))
         if self._free.entries:  # some file systems do not count
             entries = min(entries, int(self._free.entries * 0.9))
-        self.limit = Held(size, entries)
-        self.grown = Held()
-        self._counting: Iterator[Held | None] | None = None
-        self._began = self._next = time.monotonic()
+        self.limit = DiskUsage(size, entries)
+        self.grown = DiskUsage()
+        self._counting: Iterator[DiskUsage | None] | None = None
+        self._count_started_at = self._next_count_at = time.monotonic()
 
-    def _count_now(self) -> Held:
-        total = Held()
-        for step in count(self._folders):
+    def _count_now(self) -> DiskUsage:
+        total = DiskUsage()
+        for step in count_usage(self._folders):
             total = step or total
         return total
 
-    def _left(self) -> Held:
+    def _free_space(self) -> DiskUsage:
         """What the disks have free; 0 entries where they do not say."""
         free = [os.statvfs(f) for f in self._folders]
-        return Held(min((v.f_bavail * v.f_frsize for v in free), default=0), min((v.f_favail for v in free), default=0))
+        return DiskUsage(
+            min((v.f_bavail * v.f_frsize for v in free), default=0), min((v.f_favail for v in free), default=0)
+        )
 
     def step(self, unnamed: int) -> str:
         """Count on for a moment.
@@ -85,17 +87,17 @@ class Growth:
         """
         now = time.monotonic()
         if self._counting is None:
-            if now < self._next and not self._is_shrinking():
+            if now < self._next_count_at and not self._is_shrinking():
                 return ""
-            self._counting, self._began = count(self._folders), now
-            self._free = self._left()
+            self._counting, self._count_started_at = count_usage(self._folders), now
+            self._free = self._free_space()
         while time.monotonic() - now < 0.02:
             result = next(self._counting)
             if result is not None:
                 self._counting = None
-                spent = time.monotonic() - self._began
-                self._next = time.monotonic() + max(1.0, 20 * spent)
-                self.grown = Held(result.size - self._baseline.size, result.entries - self._baseline.entries)
+                spent = time.monotonic() - self._count_started_at
+                self._next_count_at = time.monotonic() + max(1.0, 20 * spent)
+                self.grown = DiskUsage(result.size - self._baseline.size, result.entries - self._baseline.entries)
                 if self.grown.size + unnamed > self.limit.size:
                     return "disk"
                 return "files" if self.grown.entries > self.limit.entries else ""
@@ -103,8 +105,8 @@ class Growth:
 
     def _is_shrinking(self) -> bool:
         """Whether the disk lost so much since the last count that waiting for the next one is a risk."""
-        now = self._left()
-        lost = Held(self._free.size - now.size, self._free.entries - now.entries)
+        now = self._free_space()
+        lost = DiskUsage(self._free.size - now.size, self._free.entries - now.entries)
         return lost.size > max(1 << 20, (self.limit.size - self.grown.size) // 2) or (
             lost.entries > max(1000, (self.limit.entries - self.grown.entries) // 2)
         )

@@ -14,7 +14,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
-def apply(code: bytes) -> None:
+def install_filter(code: bytes) -> None:
     """Filter this thread and all that it starts. No-new-privileges must be set. Raises OSError."""
     buffer = ctypes.create_string_buffer(code, len(code))
     header = _Program(len(code) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))

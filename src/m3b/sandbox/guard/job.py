@@ -13,7 +13,7 @@ class LandlockRules(TypedDict):
     devices: list[str]
 
 
-class Seccomp(TypedDict):
+class SeccompPolicy(TypedDict):
     """What the filter of system calls lets through.
 
     `beside_others`: the machine's other processes and files can be named, as in Landlock, so that limits, priorities,

@@ -49,7 +49,7 @@ def become_subreaper() -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def go_first() -> None:
+def raise_priority() -> None:
     """Run before everything else, where the user may (root): a fork bomb would otherwise starve its own guards.
 
     Root is also whom RLIMIT_NPROC does not hold. What this process starts runs as usual.

@@ -14,7 +14,7 @@ from . import filtering
 from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
 from .quiet import suppress
 from .signals import signal
-from .tree import threads_of
+from .tree import count_user_threads
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
         file.seek(0)  # the description is shared with whoever wrote it
         confinement: Confinement = marshal.loads(file.read())  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     os.chdir(confinement["cwd"])
-    _limit(confinement)
+    _apply_limits(confinement)
     _confine(confinement)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores both, and exec would pass that on
         signal.signal(number, signal.SIG_DFL)
@@ -38,12 +38,12 @@ def main(arguments: list[str]) -> int:
     return _exec_command(confinement["command"], confinement["env"])
 
 
-def _limit(confinement: Confinement) -> None:
+def _apply_limits(confinement: Confinement) -> None:
     # Some containers forbid it; it only decides whom a machine without memory kills first.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     rlimits = dict(confinement["rlimits"])
-    rlimits["NPROC"] = confinement["threads"] + (0 if _is_exempt() else threads_of(os.getuid()))
+    rlimits["NPROC"] = confinement["threads"] + (0 if _is_exempt() else count_user_threads(os.getuid()))
     for name, value in rlimits.items():
         resource_id = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(resource_id)[1]
@@ -67,9 +67,9 @@ def _confine(confinement: Confinement) -> None:
     if landlock is not None:
         from . import rules  # bubblewrap needs none
 
-        rules.restrict(landlock["read"], landlock["write"], landlock["devices"])
+        rules.restrict_process(landlock["read"], landlock["write"], landlock["devices"])
     if confinement["filter"]:
-        filtering.apply(confinement["filter"])
+        filtering.install_filter(confinement["filter"])
 
 
 def _exec_command(command: list[str], env: dict[str, str]) -> int:

@@ -24,13 +24,13 @@ class CappedOutput:
         self._dropped = 0
         self._on_disk = 0  # bytes of the tail that lie in the file as they are, while nothing was dropped
         self._written = 0.0
-        self.failed = False
+        self.has_failed = False
 
-    def add(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
         """Take the next piece of output."""
         head_space = self._half - self._head
         if head_space > 0:
-            self._put(data[:head_space], self._head)
+            self._write_at(data[:head_space], self._head)
             self._head += min(head_space, len(data))
             data = data[head_space:]
         if data:
@@ -41,7 +41,7 @@ class CappedOutput:
         """Bring the file up to date; without `force` at most four times a second once bytes are dropped."""
         excess = len(self._tail) - self._half
         if excess <= 0 and self._dropped == 0:
-            self._put(bytes(self._tail[self._on_disk :]), self._head + self._on_disk)
+            self._write_at(bytes(self._tail[self._on_disk :]), self._head + self._on_disk)
             self._on_disk = len(self._tail)
             return
         if excess > 0:
@@ -51,16 +51,16 @@ class CappedOutput:
         if force or now - self._written >= _REWRITE_S:
             self._written = now
             content = f"\n[... {self._dropped} bytes of output left out ...]\n".encode() + bytes(self._tail)
-            self._put(content, self._head)
+            self._write_at(content, self._head)
             with suppress(OSError):
                 os.ftruncate(self._target, self._head + len(content))
 
-    def _put(self, data: bytes, offset: int) -> None:
+    def _write_at(self, data: bytes, offset: int) -> None:
         view = memoryview(data)
         while view:
             try:
                 done = os.pwrite(self._target, view, offset)
             except OSError:
-                self.failed = True
+                self.has_failed = True
                 return
             view, offset = view[done:], offset + done

@@ -11,9 +11,9 @@ import os
 import select
 import sys
 
-from .kernel import PR_SET_PDEATHSIG, become_subreaper, go_first, prctl
+from .kernel import PR_SET_PDEATHSIG, become_subreaper, prctl, raise_priority
 from .signals import signal
-from .tree import kill_below, reap
+from .tree import kill_descendants, reap_children
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
 if TYPE_CHECKING:
@@ -32,27 +32,27 @@ class Pipes:
         self.done = os.pipe()  # reaper -> supervisor: {"status": wait status or null, "clean": bool}
 
 
-def run(job: SupervisorJob, pipes: Pipes) -> NoReturn:
+def run_reaper(job: SupervisorJob, pipes: Pipes) -> NoReturn:
     """Start the command, wait for its end or the lifeline's, leave no process behind, report and exit."""
     for descriptor in (pipes.output[0], pipes.lifeline[1], pipes.ready[0], pipes.done[0]):
         os.close(descriptor)
     become_subreaper()
-    go_first()
+    raise_priority()
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     os.set_blocking(wakeup_read, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
-    command = _start(job, pipes)
+    command = _start_command(job, pipes)
     for descriptor in (pipes.output[1], pipes.ready[1], *job["keep"]):
         os.close(descriptor)
     status = _wait_for_end(command, pipes.lifeline[0], wakeup_read)
-    clean = kill_below(os.getpid())
+    clean = kill_descendants(os.getpid())
     report = marshal.dumps({"status": status, "clean": clean})
     try:
         os.write(pipes.done[1], report)
     except OSError:
-        _forget(job["private"])  # the supervisor is dead, and nobody else is left to remove it
+        _remove_private(job["private"])  # the supervisor is dead, and nobody else is left to remove it
     os._exit(0)
 
 
@@ -61,7 +61,7 @@ def _wait_for_end(command: int, lifeline: int, wakeup_read: int) -> int | None:
     poll.register(lifeline, select.POLLIN)
     poll.register(wakeup_read, select.POLLIN)
     while True:
-        exit_statuses = reap()
+        exit_statuses = reap_children()
         if command in exit_statuses:
             return exit_statuses[command]
         for descriptor, _ in poll.poll():
@@ -70,7 +70,7 @@ def _wait_for_end(command: int, lifeline: int, wakeup_read: int) -> int | None:
             os.read(wakeup_read, 4096)
 
 
-def _start(job: SupervisorJob, pipes: Pipes) -> int:
+def _start_command(job: SupervisorJob, pipes: Pipes) -> int:
     config = os.memfd_create("m3b-confinement")  # not an argument: those have a length limit and show in ps
     os.write(config, marshal.dumps(dict(job["confinement"])))
     ready = pipes.ready[1]
@@ -104,7 +104,7 @@ def _start(job: SupervisorJob, pipes: Pipes) -> int:
         os._exit(126)
 
 
-def _forget(private: str) -> None:
-    from .cleanup import remove  # imported late: only this rare path needs shutil
+def _remove_private(private: str) -> None:
+    from .cleanup import remove_private_folder  # imported late: only this rare path needs shutil
 
-    remove(private)
+    remove_private_folder(private)

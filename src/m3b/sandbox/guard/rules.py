@@ -40,7 +40,7 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def abi() -> int:
+def landlock_abi() -> int:
     """Return the kernel's Landlock version, 0 where it has none (or has it switched off)."""
     try:
         return syscall(_CREATE, None, 0, _VERSION_FLAG)
@@ -48,18 +48,18 @@ def abi() -> int:
         return 0
 
 
-def every_right(version: int) -> int:
+def file_rights(version: int) -> int:
     """Return the mask of the file rights that Landlock `version` governs."""
     return (1 << _RIGHTS_OF_ABI.get(version, 16)) - 1
 
 
-def restrict(read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> None:
+def restrict_process(read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> None:
     """Confine this thread and all that it starts; no-new-privileges must be set.
 
     A path that does not exist is left out. Raises OSError where the kernel refuses.
     """
-    version = abi()
-    rights = every_right(version)
+    version = landlock_abi()
+    rights = file_rights(version)
     attribute = _Ruleset(rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = syscall(_CREATE, ctypes.byref(attribute), size, 0)

@@ -14,13 +14,13 @@ import struct
 
 from . import arguments
 from .arguments import ALLOW, ERRNO, JUMP_EQUAL, JUMP_GREATER_EQUAL, LOAD, RETURN, Instruction
-from .syscalls import CONNECTING, DENIED, METADATA, NAMES
+from .syscalls import CONNECTING_CALLS, DENIED_CALLS, METADATA_CALLS, NAME_CALLS
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .job import Seccomp
+    from .job import SeccompPolicy
 
 _KILL = 0x80000000
 _NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data
@@ -28,12 +28,12 @@ _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32_BIT = 0x40000000
 
 
-def supported(machine: str | None = None) -> bool:
+def is_supported(machine: str | None = None) -> bool:
     """Whether the tables hold this machine's system call numbers."""
     return (machine or os.uname().machine) in _ARCHES
 
 
-def build(calls: Seccomp, machine: str | None = None) -> list[Instruction]:
+def build_filter(policy: SeccompPolicy, machine: str | None = None) -> list[Instruction]:
     """Return the filter as (code, jump if true, jump if false, constant) tuples.
 
     Raises KeyError for a machine without a table.
@@ -43,17 +43,17 @@ def build(calls: Seccomp, machine: str | None = None) -> list[Instruction]:
     program.append((LOAD, 0, 0, _NUMBER))
     if column == 0:  # the x32 interface renumbers everything
         program += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
-    program += _answers(DENIED, column, errno.EPERM)
-    if calls["beside_others"]:
-        program += _answers(METADATA, column, 0) + _answers(NAMES, column, errno.EOPNOTSUPP)
-    if not calls["connects"]:
-        program += _answers(CONNECTING, column, errno.EPERM)
-    program += arguments.checks(calls, column)
+    program += _answer_calls(DENIED_CALLS, column, errno.EPERM)
+    if policy["beside_others"]:
+        program += _answer_calls(METADATA_CALLS, column, 0) + _answer_calls(NAME_CALLS, column, errno.EOPNOTSUPP)
+    if not policy["connects"]:
+        program += _answer_calls(CONNECTING_CALLS, column, errno.EPERM)
+    program += arguments.build_argument_checks(policy, column)
     program.append((RETURN, 0, 0, ALLOW))
     return program
 
 
-def _answers(table: Mapping[str, tuple[int | None, int | None]], column: int, answer: int) -> list[Instruction]:
+def _answer_calls(table: Mapping[str, tuple[int | None, int | None]], column: int, answer: int) -> list[Instruction]:
     program: list[Instruction] = []
     for numbers in table.values():
         number = numbers[column]
@@ -62,6 +62,6 @@ def _answers(table: Mapping[str, tuple[int | None, int | None]], column: int, an
     return program
 
 
-def packed(calls: Seccomp) -> bytes:
+def pack_filter(policy: SeccompPolicy) -> bytes:
     """The filter for this machine, as the kernel takes it. Raises KeyError as `build`."""
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in build(calls))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in build_filter(policy))

@@ -14,14 +14,23 @@ import select
 import time
 
 from . import reaper
-from .cleanup import remove
+from .cleanup import remove_private_folder
 from .disk import Growth
-from .kernel import become_subreaper, go_first
+from .kernel import become_subreaper, raise_priority
 from .output import CappedOutput
 from .quiet import suppress
 from .reaper import Pipes
 from .signals import signal
-from .tree import Stat, below, kill_below, memory, out_of_memory_kills, reap, threads_everywhere, unlinked
+from .tree import (
+    ProcessStat,
+    count_machine_threads,
+    count_oom_kills,
+    estimate_memory,
+    find_unlinked_files,
+    kill_descendants,
+    list_descendants,
+    reap_children,
+)
 
 TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
 if TYPE_CHECKING:
@@ -41,30 +50,30 @@ def main(arguments: list[str]) -> int:
     )  # the last: what locks the private folder while we live
     for descriptor in (control, status, output, *private_handles):
         os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
-    job: SupervisorJob = marshal.loads(_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
+    job: SupervisorJob = marshal.loads(_read_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     become_subreaper()
-    go_first()
+    raise_priority()
     growth = Growth(job["watched"], job["disk"], job["files"])
     pipes = Pipes()
     pid = os.fork()
     if pid == 0:
         os.close(control)  # the status pipe stays open: its end tells the caller that the tree is gone
-        reaper.run(job, pipes)
+        reaper.run_reaper(job, pipes)
     for descriptor in (pipes.output[1], pipes.lifeline[0], pipes.ready[1], pipes.done[1], *job["keep"]):
         os.close(descriptor)
     supervisor = Supervisor(job, pipes, pid, control, CappedOutput(output, job["output"]), growth)
     answer = supervisor.watch(status)
-    remove(job["private"])
-    _say(status, answer)
+    remove_private_folder(job["private"])
+    _send_status(status, answer)
     return 0
 
 
-def _message(descriptor: int) -> bytes:
-    length = int.from_bytes(_exactly(descriptor, 8), "little")
-    return _exactly(descriptor, length)
+def _read_message(descriptor: int) -> bytes:
+    length = int.from_bytes(_read_exactly(descriptor, 8), "little")
+    return _read_exactly(descriptor, length)
 
 
-def _exactly(descriptor: int, length: int) -> bytes:
+def _read_exactly(descriptor: int, length: int) -> bytes:
     data = bytearray()
     while len(data) < length:
         piece = os.read(descriptor, length - len(data))
@@ -74,7 +83,7 @@ def _exactly(descriptor: int, length: int) -> bytes:
     return bytes(data)
 
 
-def _say(status: int, answer: Mapping[str, object]) -> None:
+def _send_status(status: int, answer: Mapping[str, object]) -> None:
     if "failed" in answer:
         import json  # only here does a text need escapes, and the module takes long to import
 
@@ -100,9 +109,9 @@ class Supervisor:
         self._parent = os.getppid()
         # A command that ends within one look is not looked at: reading all of /proc is much of what it would cost.
         self._next_scan, self._next_files = time.monotonic() + _SCAN_INTERVAL_S, 0.0
-        self._threads = threads_everywhere()
+        self._threads = count_machine_threads()
         self._in_memory = self._on_disk = 0
-        self._oom_kills = out_of_memory_kills()
+        self._oom_kills = count_oom_kills()
         self._first_output = bytearray()  # says why the command never came to run
 
     def watch(self, status: int) -> dict[str, object]:
@@ -114,7 +123,7 @@ class Supervisor:
             poll.register(descriptor, select.POLLIN)
         while self._report is None:
             for descriptor, _ in poll.poll(int(_POLL_INTERVAL_S * 1000)):
-                if not self._serve(descriptor, status):
+                if not self._serve_descriptor(descriptor, status):
                     poll.unregister(descriptor)
             self._output.flush(force=False)
             if not self._reason:
@@ -123,29 +132,29 @@ class Supervisor:
             elif time.monotonic() > deadline:
                 os.kill(self._reaper, signal.SIGKILL)
                 break
-        clean = kill_below(os.getpid())  # nothing is left unless the reaper was killed
-        reap()
+        clean = kill_descendants(os.getpid())  # nothing is left unless the reaper was killed
+        reap_children()
         self._drain()
-        return self._answer(time.monotonic() - (self._started or began), clean)
+        return self._final_status(time.monotonic() - (self._started or began), clean)
 
-    def _serve(self, descriptor: int, status: int) -> bool:
+    def _serve_descriptor(self, descriptor: int, status: int) -> bool:
         """Read what came; False where nothing more will come."""
         data = os.read(descriptor, 1 << 20 if descriptor == self._pipes.output[0] else 1 << 12)
         if descriptor == self._pipes.output[0]:
-            self._output.add(data)
+            self._output.append(data)
             if self._started is None:
                 self._first_output += data[: 4096 - len(self._first_output)]
         elif descriptor == self._pipes.ready[0]:
             if data:
                 self._started = time.monotonic()
-                _say(status, {"started": True})
+                _send_status(status, {"started": True})
         elif descriptor == self._pipes.done[0]:
             self._report = data
         else:
-            self._end("stopped")
+            self._end_tree("stopped")
         return bool(data)
 
-    def _end(self, reason: str) -> None:
+    def _end_tree(self, reason: str) -> None:
         if not self._reason:
             self._reason = reason
             with suppress(OSError):  # the reaper has ended already
@@ -153,32 +162,32 @@ class Supervisor:
 
     def _check(self, wall_s: float) -> None:
         if os.getppid() != self._parent:
-            self._end("stopped")  # a copy of the control pipe survived in a fork of the dead caller
+            self._end_tree("stopped")  # a copy of the control pipe survived in a fork of the dead caller
         if wall_s > self._job["wall_s"]:
-            self._end("wall_time")
-        now, threads = time.monotonic(), threads_everywhere()
+            self._end_tree("wall_time")
+        now, threads = time.monotonic(), count_machine_threads()
         if now >= self._next_scan or threads - self._threads > self._job["processes"] // 4:
             self._threads = threads
             self._scan(now)
-        if reason := self._growth.step(self._on_disk) or ("disk" if self._output.failed else ""):
-            self._end(reason)
+        if reason := self._growth.step(self._on_disk) or ("disk" if self._output.has_failed else ""):
+            self._end_tree(reason)
 
     def _scan(self, now: float) -> None:
-        tree = below(self._reaper)
+        tree = list_descendants(self._reaper)
         threads = sum(s.threads for s in tree.values())
         if len(tree) > self._job["processes"] or threads > self._job["confinement"]["threads"]:
-            self._end("processes")
+            self._end_tree("processes")
             return
         if now >= self._next_files:
             self._measure_unlinked_files(tree)
-        if memory(tree, self._in_memory, self._job["memory"]) > self._job["memory"]:
-            self._end("memory")
+        if estimate_memory(tree, self._in_memory, self._job["memory"]) > self._job["memory"]:
+            self._end_tree("memory")
         ended = time.monotonic()
         self._next_scan = ended + max(_SCAN_INTERVAL_S, 20 * (ended - now))
 
-    def _measure_unlinked_files(self, tree: dict[int, Stat]) -> None:
+    def _measure_unlinked_files(self, tree: dict[int, ProcessStat]) -> None:
         now = time.monotonic()
-        files = unlinked(tree).values()
+        files = find_unlinked_files(tree).values()
         self._in_memory = sum(size for size, in_memory in files if in_memory)
         self._on_disk = sum(size for size, in_memory in files if not in_memory)
         ended = time.monotonic()
@@ -190,19 +199,19 @@ class Supervisor:
         os.set_blocking(source, False)
         with suppress(BlockingIOError):
             while data := os.read(source, 1 << 20):
-                self._output.add(data)
+                self._output.append(data)
                 if self._started is None:
                     self._first_output += data[: 4096 - len(self._first_output)]
         self._output.flush()
 
-    def _answer(self, wall_s: float, clean: bool) -> dict[str, object]:
+    def _final_status(self, wall_s: float, clean: bool) -> dict[str, object]:
         report = marshal.loads(self._report) if self._report else None  # nosec B302  # m3b's own process wrote it, over a pipe of its own
         if not self._reason and report is not None and report["status"] is not None:
             if self._started is None and not self._has_launched():
                 return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a word"}
             code = os.waitstatus_to_exitcode(report["status"])
             code = code if code >= 0 else 128 - code
-            by_kernel = code == _KILLED_EXIT_CODE and out_of_memory_kills() > self._oom_kills
+            by_kernel = code == _KILLED_EXIT_CODE and count_oom_kills() > self._oom_kills
             return {"code": code, "reason": "memory" if by_kernel else "exit", "wall_s": wall_s}
         reason = self._reason or "lost"
         if not clean or (report is not None and not report["clean"]):

@@ -6,7 +6,7 @@ None: the machine has no such call.
 from __future__ import annotations
 
 # Never needed to train a model: they reach into other processes, the kernel or other namespaces.
-DENIED: dict[str, tuple[int | None, int | None]] = {
+DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -72,7 +72,7 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 }
 
 # They look at names and attributes that Landlock does not govern: answered as by a file system without them.
-NAMES: dict[str, tuple[int | None, int | None]] = {
+NAME_CALLS: dict[str, tuple[int | None, int | None]] = {
     "inotify_add_watch": (254, 27),
     "getxattr": (191, 8),
     "lgetxattr": (192, 9),
@@ -83,7 +83,7 @@ NAMES: dict[str, tuple[int | None, int | None]] = {
 }
 
 # Sockets with a name, and their ends.
-CONNECTING: dict[str, tuple[int | None, int | None]] = {
+CONNECTING_CALLS: dict[str, tuple[int | None, int | None]] = {
     "connect": (42, 203),
     "bind": (49, 200),
     "listen": (50, 201),
@@ -92,7 +92,7 @@ CONNECTING: dict[str, tuple[int | None, int | None]] = {
 }
 
 # They change owner, mode, times and attributes of files, which Landlock does not govern.
-METADATA: dict[str, tuple[int | None, int | None]] = {
+METADATA_CALLS: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -117,7 +117,7 @@ METADATA: dict[str, tuple[int | None, int | None]] = {
 }
 
 # Allowed or not by their arguments.
-EXAMINED: dict[str, tuple[int | None, int | None]] = {
+EXAMINED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "socket": (41, 198),

@@ -19,7 +19,7 @@ _FORK_BOMB_PROCESSES = 16  # new processes between two looks that mean: stop the
 _IN_MEMORY = ("/memfd:", "/dev/shm/")  # nosec B108  # a folder inside the sandbox, or a name that is only compared
 
 
-class Stat:
+class ProcessStat:
     """One line of /proc/PID/stat: parent, process group, state letter, threads, resident bytes."""
 
     __slots__ = ("group", "parent", "resident", "state", "threads")
@@ -33,19 +33,19 @@ class Stat:
         self.resident = int(fields[21]) * _PAGE_BYTES
 
 
-def _iterate_processes() -> Iterator[tuple[int, Stat]]:
+def _iterate_processes() -> Iterator[tuple[int, ProcessStat]]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                process = Stat(file.read())
+                process = ProcessStat(file.read())
         except (OSError, ValueError, IndexError):  # it ended meanwhile
             continue
         yield int(name), process
 
 
-def threads_of(uid: int) -> int:
+def count_user_threads(uid: int) -> int:
     """Count the threads that belong to the user `uid`, as far as /proc shows them."""
     count = 0
     for pid, process in _iterate_processes():
@@ -54,13 +54,13 @@ def threads_of(uid: int) -> int:
     return count
 
 
-def threads_everywhere() -> int:
+def count_machine_threads() -> int:
     """Count the threads of the whole machine: one short read, so that a fork bomb shows at once."""
     with open("/proc/loadavg", encoding="ascii") as file:
         return int(file.read().split()[3].split("/")[1])
 
 
-def out_of_memory_kills() -> int:
+def count_oom_kills() -> int:
     """Count the processes that the kernel has killed since it started because memory ran out."""
     with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
         for line in file:
@@ -69,13 +69,13 @@ def out_of_memory_kills() -> int:
     return 0
 
 
-def below(root: int) -> dict[int, Stat]:
+def list_descendants(root: int) -> dict[int, ProcessStat]:
     """Return the living descendants of `root`, zombies and `root` itself left out."""
     processes = dict(_iterate_processes())
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
-    result: dict[int, Stat] = {}
+    result: dict[int, ProcessStat] = {}
     pending = [root]
     while pending:
         for pid in children.get(pending.pop(), ()):
@@ -85,7 +85,7 @@ def below(root: int) -> dict[int, Stat]:
     return result
 
 
-def kill_below(root: int, patience_s: float = 20.0) -> bool:
+def kill_descendants(root: int, patience_s: float = 20.0) -> bool:
     """End every descendant of `root` (this process, a subreaper) and reap them; False where some are left.
 
     Whole process groups go first, in one call that no fork escapes. What is left in groups of its own is stopped
@@ -95,19 +95,19 @@ def kill_below(root: int, patience_s: float = 20.0) -> bool:
     own_group = os.getpgrp()
     stopped: set[int] = set()
     while time.monotonic() < deadline:
-        reap()
+        reap_children()
         if _is_childless():  # whoever loses its parent below a subreaper becomes its child
             return True
-        descendants = below(root)
+        descendants = list_descendants(root)
         for group in {s.group for s in descendants.values()} - {own_group, 0}:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         new_pids = descendants.keys() - stopped
         if len(new_pids) > _FORK_BOMB_PROCESSES:
-            _signal(new_pids, signal.SIGSTOP)
+            _send_signal(new_pids, signal.SIGSTOP)
             stopped |= new_pids
             continue
-        _signal(descendants, signal.SIGKILL)
+        _send_signal(descendants, signal.SIGKILL)
         time.sleep(0.002)
     return False
 
@@ -120,13 +120,13 @@ def _is_childless() -> bool:
     return False
 
 
-def _signal(pids: Iterable[int], number: int) -> None:
+def _send_signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with suppress(OSError):
             os.kill(pid, number)
 
 
-def reap() -> dict[int, int]:
+def reap_children() -> dict[int, int]:
     """Collect the children that have ended: pid -> wait status."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
@@ -138,14 +138,14 @@ def reap() -> dict[int, int]:
     return ended
 
 
-def memory(tree: dict[int, Stat], unmapped: int, enough: int) -> int:
+def estimate_memory(tree: dict[int, ProcessStat], unmapped: int, threshold: int) -> int:
     """Estimate the bytes of memory that the tree holds, or 0 where it clearly is not more than `enough`.
 
     Resident sizes count a page that forked workers share once for each of them, so where their sum is too large the
     proportional sizes decide. `unmapped` bytes lie behind open descriptors of nameless files in memory; they count
     even where nobody maps them, and once where somebody does.
     """
-    if sum(s.resident for s in tree.values()) + unmapped <= enough:
+    if sum(s.resident for s in tree.values()) + unmapped <= threshold:
         return 0
     total = shared = 0
     for pid, process in tree.items():
@@ -169,7 +169,7 @@ def _proportional_sizes(pid: int) -> tuple[int, int] | None:
     return (fields["Pss"], fields.get("Pss_Shmem", 0)) if "Pss" in fields else None
 
 
-def unlinked(tree: dict[int, Stat]) -> dict[tuple[int, int], tuple[int, bool]]:
+def find_unlinked_files(tree: dict[int, ProcessStat]) -> dict[tuple[int, int], tuple[int, bool]]:
     """Find files that are open but have no name: (device, inode) -> (bytes held, whether in memory).
 
     No walk of a folder sees them.

@@ -15,9 +15,9 @@ A package that offers a provider of its own runs the same suite:
 
 from .behaviours import BEHAVIOURS, Behaviour, Exercise
 from .dialects import DIALECTS, Dialect
-from .server import Clock, Heard, Server, ServerAnswer, joined
-from .subject import CANARY, Subject, built_in
-from .table import Outcome, page, run
+from .server import Clock, ReceivedRequest, Server, ServerAnswer, join_pieces
+from .subject import CANARY, Subject, builtin_subjects
+from .table import Outcome, format_table, run_conformance
 
 __all__ = [
     "BEHAVIOURS",
@@ -28,12 +28,12 @@ __all__ = [
     "Exercise",
     "Clock",
     "Dialect",
-    "Heard",
+    "ReceivedRequest",
     "Outcome",
     "Server",
     "Subject",
-    "built_in",
-    "joined",
-    "page",
-    "run",
+    "builtin_subjects",
+    "join_pieces",
+    "format_table",
+    "run_conformance",
 ]

@@ -8,8 +8,8 @@ import logging
 import sys
 from pathlib import Path
 
-from .subject import Subject, built_in
-from .table import page, run
+from .subject import Subject, builtin_subjects
+from .table import format_table, run_conformance
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,18 +19,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help="write the table to this file instead of printing it")
     options = parser.parse_args(arguments)
     logging.getLogger("m3b.llm").setLevel(logging.ERROR)  # the models of this suite are in no list
-    outcomes = run([_load(name) for name in options.subjects] or built_in())
+    outcomes = run_conformance([_load_subject(name) for name in options.subjects] or builtin_subjects())
     if options.write:
-        options.write.write_text(page(outcomes), encoding="utf-8")
+        options.write.write_text(format_table(outcomes), encoding="utf-8")
     else:
-        print(page(outcomes), end="")
+        print(format_table(outcomes), end="")
     failures = [outcome for outcome in outcomes if outcome.mark == "no"]
     for outcome in failures:
-        print(f"{outcome.subject}: {outcome.behaviour}: {outcome.why}", file=sys.stderr)
+        print(f"{outcome.subject}: {outcome.behaviour}: {outcome.reason}", file=sys.stderr)
     return 1 if failures else 0
 
 
-def _load(name: str) -> Subject:
+def _load_subject(name: str) -> Subject:
     module, _, attribute = name.partition(":")
     subject = getattr(importlib.import_module(module), attribute)
     if not isinstance(subject, Subject):

@@ -9,128 +9,132 @@ from __future__ import annotations
 import json
 
 from m3b.errors import LLMError
-from m3b.llm.streaming import ask
+from m3b.llm.streaming import ask_llm
 from m3b.messages import Message, ToolCall
 
-from .case import START, TOOLS, Exercise, promise
-from .server import ServerAnswer, joined
+from .case import START_MESSAGES, TOOL_SPECS, Exercise, register_behaviour
+from .server import ServerAnswer, join_pieces
 
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
-@promise("answers", "text is read, with the model's name and why it stopped")
+@register_behaviour("answers", "text is read, with the model's name and why it stopped")
 def text(case: Exercise) -> None:
-    case.server.will(case.text("hello"))
+    case.server.queue_answers(case.text_answer("hello"))
     reply = case.ask()
     assert (reply.text, reply.calls, reply.stop) == ("hello", (), "end"), f"the reply is {reply}"
     assert reply.model, "the reply does not name its model"
 
 
-@promise("answers", "usage is the provider's: all input, its cached part, output, its reasoning part")
+@register_behaviour("answers", "usage is the provider's: all input, its cached part, output, its reasoning part")
 def usage(case: Exercise) -> None:
-    case.server.will(case.text())
+    case.server.queue_answers(case.text_answer())
     used = case.ask().usage
     token_counts = (used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens)
     assert token_counts == (100, 60, 7, 3), f"usage is {used}"
 
 
-@promise("answers", "parallel calls go there and back")
+@register_behaviour("answers", "parallel calls go there and back")
 def parallel_calls(case: Exercise) -> None:
     calls = (("a1", "list_files", '{"path": "data"}'), ("a2", "read_files", "{}"))
-    case.server.will(ServerAnswer(case.subject.dialect.calls(*calls)), case.text("done"))
-    llm = case.llm()
+    case.server.queue_answers(ServerAnswer(case.subject.dialect.calls(*calls)), case.text_answer("done"))
+    llm = case.make_llm()
     reply = case.ask(llm)
     assert reply.stop == "tools", f"stop is {reply.stop!r}"
     assert reply.calls == (ToolCall("a1", "list_files", {"path": "data"}), ToolCall("a2", "read_files", {})), (
         reply.calls
     )
     answers = [Message("tool", "x.png", call_id="a1"), Message("tool", "nothing", call_id="a2", is_error=True)]
-    assert case.ask(llm, messages=[*START, reply.message(), *answers]).text == "done"
-    sent = json.dumps(case.turns()[1])
+    assert case.ask(llm, messages=[*START_MESSAGES, reply.to_message(), *answers]).text == "done"
+    sent = json.dumps(case.list_turns()[1])
     assert all(word in sent for word in ("a1", "a2", "list_files", "x.png", "nothing")), sent
 
 
-@promise("answers", "a malformed call is told as such, and replayed validly")
+@register_behaviour("answers", "a malformed call is told as such, and replayed validly")
 def malformed_call(case: Exercise) -> None:
     bad = ToolCall("bad id/1", "list files", {}, "no JSON")
-    messages = [*START, Message("assistant", "", (bad,)), Message("tool", "", call_id="bad id/1", is_error=True)]
-    case.server.will(case.text("ok"))
+    messages = [
+        *START_MESSAGES,
+        Message("assistant", "", (bad,)),
+        Message("tool", "", call_id="bad id/1", is_error=True),
+    ]
+    case.server.queue_answers(case.text_answer("ok"))
     assert case.ask(messages=messages).text == "ok"
-    sent = json.dumps(case.turns()[0])
+    sent = json.dumps(case.list_turns()[0])
     assert "bad id/1" not in sent, "a call id went out that providers refuse"
     assert sent.count("bad_id_1") == 2, "the call and its answer no longer belong together"
 
 
-@promise("answers", "an answer that was cut says so")
+@register_behaviour("answers", "an answer that was cut says so")
 def length_stop(case: Exercise) -> None:
-    case.server.will(ServerAnswer(case.subject.dialect.text("so far", stop="length")))
+    case.server.queue_answers(ServerAnswer(case.subject.dialect.text("so far", stop="length")))
     assert case.ask().stop == "length"
 
 
-@promise("answers", "a model that declines is told apart")
+@register_behaviour("answers", "a model that declines is told apart")
 def refusal(case: Exercise) -> None:
-    case.server.will(ServerAnswer(case.subject.dialect.text("I will not.", stop="refusal")))
+    case.server.queue_answers(ServerAnswer(case.subject.dialect.text("I will not.", stop="refusal")))
     assert case.ask().stop == "refusal"
 
 
-@promise("answers", "a body of five megabytes is read")
+@register_behaviour("answers", "a body of five megabytes is read")
 def huge_body(case: Exercise) -> None:
-    case.server.will(case.text("x" * 5_000_000))
+    case.server.queue_answers(case.text_answer("x" * 5_000_000))
     assert len(case.ask().text) == 5_000_000
 
 
-@promise("answers", "slow bytes are read to the end")
+@register_behaviour("answers", "slow bytes are read to the end")
 def slow_bytes(case: Exercise) -> None:
-    case.server.will(case.text("slowly", pieces=12, pause_s=0.03))
-    assert case.ask(case.llm(timeout_s=2.0)).text == "slowly"
+    case.server.queue_answers(case.text_answer("slowly", pieces=12, pause_s=0.03))
+    assert case.ask(case.make_llm(timeout_s=2.0)).text == "slowly"
     assert not case.waits, "it asked again"
 
 
-@promise("answers", "JSON under another content type is read")
+@register_behaviour("answers", "JSON under another content type is read")
 def wrong_content_type(case: Exercise) -> None:
-    case.server.will(case.text("plain", headers={"Content-Type": "text/plain"}))
-    assert case.ask(case.llm(attempts=1)).text == "plain"
+    case.server.queue_answers(case.text_answer("plain", headers={"Content-Type": "text/plain"}))
+    assert case.ask(case.make_llm(attempts=1)).text == "plain"
 
 
-@promise("answers", "a web page in place of an answer is an error that speaks of the address")
+@register_behaviour("answers", "a web page in place of an answer is an error that speaks of the address")
 def web_page(case: Exercise) -> None:
-    case.server.will(ServerAnswer(b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
-    assert "address" in str(case.fails(LLMError, case.llm(attempts=1))).lower()
+    case.server.queue_answers(ServerAnswer(b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
+    assert "address" in str(case.expect_error(LLMError, case.make_llm(attempts=1))).lower()
 
 
 # --- streams -----------------------------------------------------------------------------------------------------
 
 
-@promise("streams", "a stream gives the same reply, and the words as they come")
+@register_behaviour("streams", "a stream gives the same reply, and the words as they come")
 def stream(case: Exercise) -> str | None:
     if not _has_streams(case):
         return "does not stream"
     calls = case.subject.dialect.calls(("a1", "list_files", '{"path": "data"}'))
     bodies = [case.subject.dialect.text("word by word"), calls]
     for body in bodies:
-        case.server.will(ServerAnswer(body), ServerAnswer(body, events=case.subject.dialect.events(body)))
-    llm = case.llm()
+        case.server.queue_answers(ServerAnswer(body), ServerAnswer(body, events=case.subject.dialect.events(body)))
+    llm = case.make_llm()
     for _ in bodies:
         pieces: list[str] = []
-        complete_reply, streamed = case.ask(llm), ask(llm, START, TOOLS, on_text=pieces.append)
+        complete_reply, streamed = case.ask(llm), ask_llm(llm, START_MESSAGES, TOOL_SPECS, on_text=pieces.append)
         assert streamed == complete_reply, f"{streamed} is not {complete_reply}"
-        assert joined(pieces) == complete_reply.text, f"the pieces {pieces} are not {complete_reply.text!r}"
+        assert join_pieces(pieces) == complete_reply.text, f"the pieces {pieces} are not {complete_reply.text!r}"
     return None
 
 
-@promise("streams", "half a stream is asked for again, and nothing is heard twice")
+@register_behaviour("streams", "half a stream is asked for again, and nothing is heard twice")
 def half_a_stream(case: Exercise) -> str | None:
     if not _has_streams(case):
         return "does not stream"
-    full_answer = case.text("one two three four")
+    full_answer = case.text_answer("one two three four")
     size = len(b"".join(full_answer.events))
-    case.server.will(ServerAnswer(full_answer.body, events=full_answer.events, cut=size // 2), full_answer)
+    case.server.queue_answers(ServerAnswer(full_answer.body, events=full_answer.events, cut=size // 2), full_answer)
     pieces: list[str] = []
-    reply = ask(case.llm(), START, TOOLS, on_text=pieces.append)
-    assert reply.text == joined(pieces) == "one two three four", f"{reply.text!r}, heard {pieces}"
-    assert len(case.server.heard) == 2
+    reply = ask_llm(case.make_llm(), START_MESSAGES, TOOL_SPECS, on_text=pieces.append)
+    assert reply.text == join_pieces(pieces) == "one two three four", f"{reply.text!r}, heard {pieces}"
+    assert len(case.server.requests) == 2
     return None
 
 
 def _has_streams(case: Exercise) -> bool:
-    return bool(getattr(case.llm(), "streams", False) and case.text().events)
+    return bool(getattr(case.make_llm(), "streams", False) and case.text_answer().events)

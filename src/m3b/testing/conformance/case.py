@@ -14,9 +14,9 @@ from m3b.messages import Message, Reply, ToolSpec
 from .server import Clock, Server, ServerAnswer
 from .subject import Subject
 
-START = (Message("system", "You are a tester."), Message("user", "Go."))
+START_MESSAGES = (Message("system", "You are a tester."), Message("user", "Go."))
 _PATH = {"type": "object", "properties": {"path": {"type": "string"}}}
-TOOLS = (ToolSpec("list_files", "Lists.", _PATH), ToolSpec("read_files", "Reads.", _PATH))
+TOOL_SPECS = (ToolSpec("list_files", "Lists.", _PATH), ToolSpec("read_files", "Reads.", _PATH))
 TIMEOUT_S = 0.25
 
 
@@ -29,49 +29,51 @@ class Exercise:
     clock: Clock = field(default_factory=Clock)
     waits: list[tuple[str, float]] = field(default_factory=list)
 
-    def llm(self, timeout_s: float = 30.0, **patience: Any) -> LLM:
+    def make_llm(self, timeout_s: float = 30.0, **patience: Any) -> LLM:
         """The model, with the test's patience."""
         retry = Retry(sleep=self.clock.sleep, clock=self.clock, random=lambda: 0.5, **patience)
         return self.subject.make(self.server.url, retry, timeout_s)
 
-    def ask(self, llm: LLM | None = None, **more: Any) -> Reply:
+    def ask(self, llm: LLM | None = None, **options: Any) -> Reply:
         """Ask the standard question; what is waited for goes to `waits`."""
-        messages = more.pop("messages", START)
-        return (llm or self.llm()).ask(messages, TOOLS, on_wait=lambda *wait: self.waits.append(wait), **more)
+        messages = options.pop("messages", START_MESSAGES)
+        return (llm or self.make_llm()).ask(
+            messages, TOOL_SPECS, on_wait=lambda *wait: self.waits.append(wait), **options
+        )
 
-    def text(self, text: str = "hello", **more: Any) -> ServerAnswer:
+    def text_answer(self, text: str = "hello", **options: Any) -> ServerAnswer:
         """A good answer of text."""
         body = self.subject.dialect.text(text)
-        return ServerAnswer(body, events=self.subject.dialect.events(body), **more)
+        return ServerAnswer(body, events=self.subject.dialect.events(body), **options)
 
-    def error(self, status: int, message: str, kind: str = "some_error", **headers: str) -> ServerAnswer:
+    def error_answer(self, status: int, message: str, kind: str = "some_error", **headers: str) -> ServerAnswer:
         """A refusal in the provider's dialect."""
         return ServerAnswer(self.subject.dialect.error(message, kind), status=status, headers=headers)
 
-    def turns(self) -> list[list[Any]]:
+    def list_turns(self) -> list[list[Any]]:
         """The turns of each request so far."""
-        return [self.subject.dialect.turns(request.body) for request in self.server.heard]
+        return [self.subject.dialect.turns(request.body) for request in self.server.requests]
 
-    def passes(self, *trouble: ServerAnswer) -> Reply:
+    def recovers_from(self, *trouble: ServerAnswer) -> Reply:
         """The answer after trouble that passes; nothing may be lost or doubled on the way."""
-        self.server.will(*trouble, self.text("at last"))
-        reply = self.ask(self.llm(timeout_s=TIMEOUT_S if any(answer.silence_s for answer in trouble) else 30.0))
+        self.server.queue_answers(*trouble, self.text_answer("at last"))
+        reply = self.ask(self.make_llm(timeout_s=TIMEOUT_S if any(answer.silence_s for answer in trouble) else 30.0))
         assert reply.text == "at last", f"the reply is {reply.text!r}"
         assert len(self.waits) == len(trouble), f"{len(self.waits)} waits were told of, not {len(trouble)}"
-        assert len(self.server.heard) == len(trouble) + 1, f"{len(self.server.heard)} requests came"
-        assert all(turns == self.turns()[0] for turns in self.turns()), "the repeated request differs"
+        assert len(self.server.requests) == len(trouble) + 1, f"{len(self.server.requests)} requests came"
+        assert all(turns == self.list_turns()[0] for turns in self.list_turns()), "the repeated request differs"
         assert reply.usage.requests == 1, "a failed attempt was counted"
         return reply
 
-    def ends(self, kind: type[LLMError], answer: ServerAnswer, requests: int = 1) -> LLMError:
+    def fails_at_once(self, kind: type[LLMError], answer: ServerAnswer, requests: int = 1) -> LLMError:
         """The error of trouble that does not pass, which must be told at once."""
-        self.server.will(answer)
-        error = self.fails(kind)
-        assert len(self.server.heard) == requests, f"{len(self.server.heard)} requests came, not {requests}"
+        self.server.queue_answers(answer)
+        error = self.expect_error(kind)
+        assert len(self.server.requests) == requests, f"{len(self.server.requests)} requests came, not {requests}"
         assert not self.clock.slept, f"{sum(self.clock.slept)} s were waited"
         return error
 
-    def fails(self, kind: type[LLMError], llm: LLM | None = None) -> LLMError:
+    def expect_error(self, kind: type[LLMError], llm: LLM | None = None) -> LLMError:
         """The error with which asking ends."""
         try:
             reply = self.ask(llm)
@@ -113,9 +115,11 @@ BEHAVIOURS: list[Behaviour] = []
 """Every promise, in the order of the table; filled by the modules that hold them."""
 
 
-def promise(group: str, promise: str) -> Callable[[Callable[[Exercise], str | None]], Callable[[Exercise], str | None]]:
-    def note(test: Callable[[Exercise], str | None]) -> Callable[[Exercise], str | None]:
+def register_behaviour(
+    group: str, promise: str
+) -> Callable[[Callable[[Exercise], str | None]], Callable[[Exercise], str | None]]:
+    def register(test: Callable[[Exercise], str | None]) -> Callable[[Exercise], str | None]:
         BEHAVIOURS.append(Behaviour(group, promise, test))
         return test
 
-    return note
+    return register

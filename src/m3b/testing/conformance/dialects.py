@@ -41,7 +41,7 @@ class Dialect(Protocol):
         ...
 
 
-class Chat:
+class ChatCompletionsDialect:
     """OpenAI's chat completions."""
 
     name = "openai"
@@ -71,13 +71,13 @@ class Chat:
 
     def events(self, body: Body) -> tuple[bytes, ...]:
         if not body.get("choices"):
-            return (_event({**body, "object": "chat.completion.chunk"}), b"data: [DONE]\n\n")
+            return (_encode_event({**body, "object": "chat.completion.chunk"}), b"data: [DONE]\n\n")
         choice = body["choices"][0]
         deltas: list[Body] = [{"role": "assistant", "content": ""}]
         text = choice["message"].get("content") or ""
-        deltas += [{"content": piece} for piece in _halves(text)]
+        deltas += [{"content": piece} for piece in _split_in_half(text)]
         for index, call in enumerate(choice["message"].get("tool_calls") or ()):
-            first, second = _halves(call["function"]["arguments"])
+            first, second = _split_in_half(call["function"]["arguments"])
             begin = {"name": call["function"]["name"], "arguments": first}
             deltas.append({"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": begin}]})
             deltas.append({"tool_calls": [{"index": index, "function": {"arguments": second}}]})
@@ -85,13 +85,13 @@ class Chat:
         chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
         chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
         chunks.append({**head, "choices": [], "usage": body["usage"]})
-        return (*map(_event, chunks), b"data: [DONE]\n\n")
+        return (*map(_encode_event, chunks), b"data: [DONE]\n\n")
 
     def turns(self, request: Body) -> list[Any]:
         return list(request["messages"])
 
 
-class Responses:
+class ResponsesDialect:
     """OpenAI's responses."""
 
     name = "openai-responses"
@@ -136,18 +136,18 @@ class Responses:
         for index, item in enumerate(body["output"]):
             for part in item.get("content") or ():
                 location = {"item_id": item["id"], "output_index": index, "content_index": 0, "logprobs": []}
-                pieces = _halves(part.get("text") or "")
+                pieces = _split_in_half(part.get("text") or "")
                 events += [{"type": "response.output_text.delta", "delta": piece, **location} for piece in pieces]
         end = "response.incomplete" if body["status"] == "incomplete" else "response.completed"
         events.append({"type": end, "response": body})
-        return tuple(_event({**event, "sequence_number": n}, event["type"]) for n, event in enumerate(events))
+        return tuple(_encode_event({**event, "sequence_number": n}, event["type"]) for n, event in enumerate(events))
 
     def turns(self, request: Body) -> list[Any]:
         first = [request["instructions"]] if "instructions" in request else []
         return [*first, *request["input"]]
 
 
-class Messages:
+class MessagesDialect:
     """Anthropic's messages."""
 
     name = "anthropic"
@@ -180,11 +180,12 @@ class Messages:
         for index, block in enumerate(body["content"] or ()):
             if block["type"] == "text":
                 begin: Body = {"type": "text", "text": ""}
-                deltas = [{"type": "text_delta", "text": piece} for piece in _halves(block["text"])]
+                deltas = [{"type": "text_delta", "text": piece} for piece in _split_in_half(block["text"])]
             else:
                 begin = {**block, "input": {}}
                 deltas = [
-                    {"type": "input_json_delta", "partial_json": piece} for piece in _halves(json.dumps(block["input"]))
+                    {"type": "input_json_delta", "partial_json": piece}
+                    for piece in _split_in_half(json.dumps(block["input"]))
                 ]
             events.append({"type": "content_block_start", "index": index, "content_block": begin})
             events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
@@ -192,27 +193,29 @@ class Messages:
         end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
         events.append({"type": "message_delta", "delta": end, "usage": body["usage"]})
         events.append({"type": "message_stop"})
-        return tuple(_event(event, event["type"]) for event in events)
+        return tuple(_encode_event(event, event["type"]) for event in events)
 
     def turns(self, request: Body) -> list[Any]:
         system = request.get("system", [])
-        return [_bare(turn) for turn in (*system, *request["messages"])]
+        return [_strip_cache_marks(turn) for turn in (*system, *request["messages"])]
 
 
-def _bare(value: Any) -> Any:
+def _strip_cache_marks(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _bare(item) for key, item in value.items() if key != "cache_control"}
-    return [_bare(item) for item in value] if isinstance(value, list) else value
+        return {key: _strip_cache_marks(item) for key, item in value.items() if key != "cache_control"}
+    return [_strip_cache_marks(item) for item in value] if isinstance(value, list) else value
 
 
-def _halves(text: str) -> tuple[str, str]:
+def _split_in_half(text: str) -> tuple[str, str]:
     middle = len(text) // 2
     return text[:middle], text[middle:]
 
 
-def _event(data: Body, name: str = "") -> bytes:
+def _encode_event(data: Body, name: str = "") -> bytes:
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
-DIALECTS: dict[str, Dialect] = {each.name: each for each in (Chat(), Responses(), Messages())}
+DIALECTS: dict[str, Dialect] = {
+    each.name: each for each in (ChatCompletionsDialect(), ResponsesDialect(), MessagesDialect())
+}

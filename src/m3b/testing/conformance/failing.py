@@ -8,10 +8,10 @@ import traceback
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-from m3b.errors import Authentication, BadRequest, Cancelled, ContextOverflow, LLMError, Refused, Transient
+from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, Refused, RunCancelled, Transient
 from m3b.messages import Message, ToolCall
 
-from .case import START, Exercise, promise
+from .case import START_MESSAGES, Exercise, register_behaviour
 from .dialects import Body
 from .server import Server, ServerAnswer
 from .subject import CANARY
@@ -21,113 +21,115 @@ SILENCE_S = 0.8
 # --- trouble that passes -------------------------------------------------------------------------------------------
 
 
-@promise("trouble that passes", "429 with Retry-After: that long is waited, at least")
+@register_behaviour("trouble that passes", "429 with Retry-After: that long is waited, at least")
 def rate_limit_with_seconds(case: Exercise) -> None:
-    case.passes(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "20"}))
+    case.recovers_from(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": "20"}))
     assert 20 <= case.waits[0][1] <= 30, f"{case.waits[0][1]} s were waited, 20 asked"
     assert sum(case.clock.slept) >= 20
 
 
-@promise("trouble that passes", "429 with Retry-After as a date")
+@register_behaviour("trouble that passes", "429 with Retry-After as a date")
 def rate_limit_with_date(case: Exercise) -> None:
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
-    case.passes(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": when}))
+    case.recovers_from(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": when}))
     assert 30 <= case.waits[0][1] <= 60, f"{case.waits[0][1]} s were waited, 40 asked"
 
 
-@promise("trouble that passes", "429 without Retry-After: each wait is longer")
+@register_behaviour("trouble that passes", "429 without Retry-After: each wait is longer")
 def rate_limit(case: Exercise) -> None:
-    case.passes(*[case.error(429, "slow down", "rate_limit_error")] * 4)
+    case.recovers_from(*[case.error_answer(429, "slow down", "rate_limit_error")] * 4)
     waits = [seconds for _, seconds in case.waits]
     assert waits == sorted(waits), f"waits of {waits} s"
     assert waits[-1] > waits[0]
 
 
-@promise("trouble that passes", "529 and 503, overload")
+@register_behaviour("trouble that passes", "529 and 503, overload")
 def overload(case: Exercise) -> None:
-    case.passes(case.error(529, "overloaded", "overloaded_error"), case.error(503, "overloaded"))
+    case.recovers_from(case.error_answer(529, "overloaded", "overloaded_error"), case.error_answer(503, "overloaded"))
 
 
-@promise("trouble that passes", "500, a server error")
+@register_behaviour("trouble that passes", "500, a server error")
 def server_error(case: Exercise) -> None:
-    case.passes(case.error(500, "oops", "api_error"))
+    case.recovers_from(case.error_answer(500, "oops", "api_error"))
 
 
-@promise("trouble that passes", "502 with a web page")
+@register_behaviour("trouble that passes", "502 with a web page")
 def bad_gateway(case: Exercise) -> None:
-    case.passes(ServerAnswer(b"<html>bad gateway</html>", status=502, headers={"Content-Type": "text/html"}))
+    case.recovers_from(ServerAnswer(b"<html>bad gateway</html>", status=502, headers={"Content-Type": "text/html"}))
 
 
-@promise("trouble that passes", "a connection dropped before the answer")
-def dropped(case: Exercise) -> None:
-    case.passes(ServerAnswer(drop=True))
+@register_behaviour("trouble that passes", "a connection dropped before the answer")
+def dropped_connection(case: Exercise) -> None:
+    case.recovers_from(ServerAnswer(drop=True))
 
 
-@promise("trouble that passes", "half an answer")
+@register_behaviour("trouble that passes", "half an answer")
 def half_an_answer(case: Exercise) -> None:
-    case.passes(case.text("never whole", cut=60))
+    case.recovers_from(case.text_answer("never whole", cut=60))
 
 
-@promise("trouble that passes", "malformed JSON")
+@register_behaviour("trouble that passes", "malformed JSON")
 def malformed_json(case: Exercise) -> None:
-    case.passes(ServerAnswer(b'{"id": "1", "choi'))
+    case.recovers_from(ServerAnswer(b'{"id": "1", "choi'))
 
 
-@promise("trouble that passes", "an answer with nothing in it")
-def nothing(case: Exercise) -> None:
-    case.passes(ServerAnswer(case.subject.dialect.empty()))
+@register_behaviour("trouble that passes", "an answer with nothing in it")
+def empty_answer(case: Exercise) -> None:
+    case.recovers_from(ServerAnswer(case.subject.dialect.empty()))
 
 
-@promise("trouble that passes", "silence beyond the time-out")
+@register_behaviour("trouble that passes", "silence beyond the time-out")
 def silence(case: Exercise) -> None:
-    case.passes(case.text("too late", silence_s=SILENCE_S))
+    case.recovers_from(case.text_answer("too late", silence_s=SILENCE_S))
 
 
 # --- trouble that stays --------------------------------------------------------------------------------------------
 
 
-@promise("trouble that stays", "patience ends in Transient, which names the wait")
+@register_behaviour("trouble that stays", "patience ends in Transient, which names the wait")
 def patience_ends(case: Exercise) -> None:
-    case.server.will(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "7200"}))
-    error = case.fails(Transient)
+    case.server.queue_answers(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": "7200"}))
+    error = case.expect_error(Transient)
     assert getattr(error, "retry_after", None) == 7200
     assert sum(case.clock.slept) == 0, "it began to wait for longer than it has patience"
 
 
-@promise("trouble that stays", "401 ends at once, and names the variable to set")
+@register_behaviour("trouble that stays", "401 ends at once, and names the variable to set")
 def bad_key(case: Exercise) -> None:
-    error = case.ends(Authentication, case.error(401, "bad key", "authentication_error"))
+    error = case.fails_at_once(Authentication, case.error_answer(401, "bad key", "authentication_error"))
     assert "_API_KEY" in str(error), f"{error} does not name the variable"
 
 
-@promise("trouble that stays", "402, an account that cannot pay")
+@register_behaviour("trouble that stays", "402, an account that cannot pay")
 def no_money(case: Exercise) -> None:
-    case.ends(BadRequest, case.error(402, "Your credit balance is too low"))
+    case.fails_at_once(BadRequest, case.error_answer(402, "Your credit balance is too low"))
 
 
-@promise("trouble that stays", "404, no such model")
+@register_behaviour("trouble that stays", "404, no such model")
 def unknown_model(case: Exercise) -> None:
-    case.ends(BadRequest, case.error(404, "no such model", "not_found_error"))
+    case.fails_at_once(BadRequest, case.error_answer(404, "no such model", "not_found_error"))
 
 
-@promise("trouble that stays", "a conversation that is too long is ContextOverflow")
+@register_behaviour("trouble that stays", "a conversation that is too long is ContextOverflow")
 def overflow(case: Exercise) -> None:
     message = "This model's maximum context length is 8192 tokens, however you requested 9000"
-    case.ends(ContextOverflow, case.error(400, message, "invalid_request_error"))
+    case.fails_at_once(ContextOverflow, case.error_answer(400, message, "invalid_request_error"))
 
 
-@promise("trouble that stays", "a content filter's refusal is Refused")
+@register_behaviour("trouble that stays", "a content filter's refusal is Refused")
 def content_filter(case: Exercise) -> None:
-    case.ends(Refused, case.error(400, "The request was blocked: content_policy_violation", "invalid_request_error"))
+    case.fails_at_once(
+        Refused, case.error_answer(400, "The request was blocked: content_policy_violation", "invalid_request_error")
+    )
 
 
-@promise("trouble that stays", "an impossible conversation is refused before anything is sent")
+@register_behaviour("trouble that stays", "an impossible conversation is refused before anything is sent")
 def impossible(case: Exercise) -> None:
-    messages = [*START, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
+    messages = [*START_MESSAGES, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
     try:
         case.ask(messages=messages)
     except BadRequest:
-        assert not case.server.heard, "it was sent all the same"
+        assert not case.server.requests, "it was sent all the same"
         return
     raise AssertionError("a call without an answer was accepted")
 
@@ -135,51 +137,51 @@ def impossible(case: Exercise) -> None:
 # --- the caller ----------------------------------------------------------------------------------------------------
 
 
-@promise("the caller", "a cancellation ends a wait")
+@register_behaviour("the caller", "a cancellation ends a wait")
 def cancel_waiting(case: Exercise) -> None:
-    case.server.will(case.error(429, "slow down", "rate_limit_error", **{"Retry-After": "300"}))
+    case.server.queue_answers(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": "300"}))
     try:
         case.ask(cancelled=lambda: case.clock.now > 5)
-    except Cancelled:
+    except RunCancelled:
         assert case.clock.now < 7, f"it waited {case.clock.now} s"
         return
     raise AssertionError("the cancellation was not heard")
 
 
-@promise("the caller", "a cancellation ends a request on which the provider is silent")
+@register_behaviour("the caller", "a cancellation ends a request on which the provider is silent")
 def cancel_silence(case: Exercise) -> None:
-    case.server.will(case.text("late", silence_s=30.0))
+    case.server.queue_answers(case.text_answer("late", silence_s=30.0))
     begin = time.monotonic()
     try:
         case.ask(cancelled=lambda: time.monotonic() - begin > 0.1)
-    except Cancelled:
+    except RunCancelled:
         assert time.monotonic() - begin < 5, "it took more than five seconds"
         return
     raise AssertionError("the cancellation was not heard")
 
 
-@promise("the caller", "what was sent once is sent again byte for byte, so that caches serve it")
+@register_behaviour("the caller", "what was sent once is sent again byte for byte, so that caches serve it")
 def stable_prefix(case: Exercise) -> None:
-    messages = list(START)
-    llm = case.llm()
+    messages = list(START_MESSAGES)
+    llm = case.make_llm()
     body: Body
     for turn in range(3):
         body = case.subject.dialect.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))
-        case.server.will(ServerAnswer(body))
+        case.server.queue_answers(ServerAnswer(body))
         reply = case.ask(llm, messages=messages)
-        messages += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
-    first, second, third = (json.dumps(turns)[:-1] for turns in case.turns())
+        messages += [reply.to_message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
+    first, second, third = (json.dumps(turns)[:-1] for turns in case.list_turns())
     assert second.startswith(first), "the second request changes what the first one said"
     assert third.startswith(second), "the third request changes what the second one said"
-    assert len({json.dumps(request.body.get("tools"))[:40] for request in case.server.heard}) == 1
+    assert len({json.dumps(request.body.get("tools"))[:40] for request in case.server.requests}) == 1
 
 
-@promise("the caller", "the key goes into the request, and into no error or representation")
+@register_behaviour("the caller", "the key goes into the request, and into no error or representation")
 def key_is_nowhere(case: Exercise) -> None:
-    case.server.will(case.error(401, f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}"))
-    llm = case.llm()
-    error: BaseException | None = case.fails(LLMError, llm)
-    assert any(CANARY in value for value in case.server.heard[0].headers.values()), "the key was not sent"
+    case.server.queue_answers(case.error_answer(401, f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}"))
+    llm = case.make_llm()
+    error: BaseException | None = case.expect_error(LLMError, llm)
+    assert any(CANARY in value for value in case.server.requests[0].headers.values()), "the key was not sent"
     exposed_text = "".join(traceback.format_exception(error)) + repr(llm) + str(getattr(llm, "__dict__", ""))
     while error is not None:
         exposed_text += repr(error) + str(vars(error))
@@ -187,10 +189,12 @@ def key_is_nowhere(case: Exercise) -> None:
     assert CANARY not in exposed_text, "the key is in an error"
 
 
-@promise("the caller", "a redirect does not take the key to another host")
+@register_behaviour("the caller", "a redirect does not take the key to another host")
 def redirect(case: Exercise) -> None:
     with Server() as other_server:
-        other_server.will(case.text("from elsewhere"))
-        case.server.will(ServerAnswer({}, status=307, headers={"Location": f"{other_server.url}/v1/elsewhere"}))
-        case.fails(LLMError, case.llm(attempts=1))
-        assert not other_server.heard, "another host was asked"
+        other_server.queue_answers(case.text_answer("from elsewhere"))
+        case.server.queue_answers(
+            ServerAnswer({}, status=307, headers={"Location": f"{other_server.url}/v1/elsewhere"})
+        )
+        case.expect_error(LLMError, case.make_llm(attempts=1))
+        assert not other_server.requests, "another host was asked"

@@ -39,7 +39,7 @@ class ServerAnswer:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedRequest:
     """One request as it came."""
 
     path: str
@@ -52,7 +52,7 @@ class Heard:
         return content
 
 
-Respond = Callable[[Heard], ServerAnswer]
+Respond = Callable[[ReceivedRequest], ServerAnswer]
 
 
 class Server:
@@ -63,29 +63,29 @@ class Server:
 
     def __init__(self, respond: Respond | None = None) -> None:
         self.answers: list[ServerAnswer] = []
-        self.heard: list[Heard] = []
-        self._respond = respond or self._next
+        self.requests: list[ReceivedRequest] = []
+        self._respond = respond or self._next_answer
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._http = _HttpServer(("127.0.0.1", 0), _make_handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def will(self, *answers: ServerAnswer) -> None:
+    def queue_answers(self, *answers: ServerAnswer) -> None:
         """Queue answers."""
         self.answers.extend(answers)
 
-    def answer(self, heard: Heard) -> ServerAnswer:
+    def answer(self, request: ReceivedRequest) -> ServerAnswer:
         """Take a request; called by the handler's threads."""
         with self._lock:
-            self.heard.append(heard)
-            return self._respond(heard)
+            self.requests.append(request)
+            return self._respond(request)
 
     def pause(self, seconds: float) -> None:
         """Sleep, but not past the end of the server."""
         self._stopping.wait(seconds)
 
-    def _next(self, heard: Heard) -> ServerAnswer:
+    def _next_answer(self, request: ReceivedRequest) -> ServerAnswer:
         if not self.answers:
             return ServerAnswer({"error": {"message": "The test queued no answer for this request."}}, status=418)
         return self.answers.pop(0)
@@ -117,7 +117,7 @@ def _make_handler(server: Server) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = server.answer(Heard(self.path, headers, raw))
+            answer = server.answer(ReceivedRequest(self.path, headers, raw))
             server.pause(answer.silence_s)
             with contextlib.suppress(OSError):
                 if answer.drop:
@@ -127,14 +127,14 @@ def _make_handler(server: Server) -> type[BaseHTTPRequestHandler]:
 
         def _send(self, answer: ServerAnswer, raw: bytes) -> None:
             streams = bool(answer.events) and b'"stream":true' in raw.replace(b" ", b"")
-            body = b"".join(answer.events) if streams else _encoded(answer.body)
+            body = b"".join(answer.events) if streams else _encode_body(answer.body)
             kind = "text/event-stream" if streams else "application/json"
             self.send_response(answer.status)
             for name, value in {"Content-Type": kind, **answer.headers}.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            for piece in _pieces(body if answer.cut is None else body[: answer.cut], answer.pieces):
+            for piece in _split_body(body if answer.cut is None else body[: answer.cut], answer.pieces):
                 self.wfile.write(piece)
                 self.wfile.flush()
                 server.pause(answer.pause_s)
@@ -151,11 +151,11 @@ def _make_handler(server: Server) -> type[BaseHTTPRequestHandler]:
     return ProviderHandler
 
 
-def _encoded(body: Any) -> bytes:
+def _encode_body(body: Any) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-def _pieces(body: bytes, count: int) -> Iterator[bytes]:
+def _split_body(body: bytes, count: int) -> Iterator[bytes]:
     size = max(1, -(-len(body) // max(1, count)))
     for start in range(0, len(body), size):
         yield body[start : start + size]
@@ -177,7 +177,7 @@ class Clock:
         return self.now
 
 
-def joined(pieces: Iterable[str]) -> str:
+def join_pieces(pieces: Iterable[str]) -> str:
     """What a listener to a stream has in the end; an empty piece says that the answer begins anew."""
     text = ""
     for piece in pieces:

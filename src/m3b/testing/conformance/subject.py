@@ -10,7 +10,7 @@ from m3b.llm.base import LLM
 from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
 from m3b.llm.retry import Retry
-from m3b.llm.text_tools import fit
+from m3b.llm.text_tools import adapt_tools
 
 from .dialects import DIALECTS, Dialect
 
@@ -34,15 +34,15 @@ class Subject:
     dialect: Dialect
 
 
-def built_in() -> list[Subject]:
+def builtin_subjects() -> list[Subject]:
     """Every provider that m3b knows by name and reaches over a network, and OpenAI's second protocol."""
-    subjects = [_of(name, "m" if name != "openai" else "gpt-4o") for name in PROVIDERS]
-    second = _of("openai", "gpt-5-pro", DIALECTS["openai-responses"])
+    subjects = [_make_subject(name, "m" if name != "openai" else "gpt-4o") for name in PROVIDERS]
+    second = _make_subject("openai", "gpt-5-pro", DIALECTS["openai-responses"])
     subjects.insert(2, replace(second, name="openai (responses)"))
     return subjects
 
 
-def _of(name: str, model: str, dialect: Dialect | None = None) -> Subject:
+def _make_subject(name: str, model: str, dialect: Dialect | None = None) -> Subject:
     provider = PROVIDERS[name]
 
     def make(url: str, retry: Retry, timeout_s: float) -> LLM:
@@ -50,6 +50,6 @@ def _of(name: str, model: str, dialect: Dialect | None = None) -> Subject:
         local_provider = replace(provider, base_url=url + path)
         key = Key(CANARY, (*provider.variables, "M3B_API_KEY")[0])
         llm = registry.open_provider(name, model, retry=retry, timeout_s=timeout_s, provider=local_provider, key=key)
-        return fit(llm, "auto", repairs=name not in registry.STEADY)
+        return adapt_tools(llm, "auto", repairs=name not in registry.NATIVE_TOOL_PROVIDERS)
 
     return Subject(name, make, dialect or DIALECTS[provider.wire])

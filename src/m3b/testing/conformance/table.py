@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .behaviours import BEHAVIOURS, Behaviour
 from .subject import Subject
 
-HEAD = """\
+TABLE_HEADER = """\
 # Conformance of the providers
 
 Made by `python -m m3b.testing.conformance --write docs/conformance.md`; a test makes it anew and compares. Each row is a
@@ -29,10 +29,10 @@ class Outcome:
     subject: str
     behaviour: Behaviour
     mark: str
-    why: str = ""
+    reason: str = ""
 
 
-def run(subjects: Iterable[Subject], behaviours: Sequence[Behaviour] = BEHAVIOURS) -> list[Outcome]:
+def run_conformance(subjects: Iterable[Subject], behaviours: Sequence[Behaviour] = BEHAVIOURS) -> list[Outcome]:
     """Hold every provider to every behaviour. Nothing is raised: a broken promise is an outcome."""
     return [_run_behaviour(subject, behaviour) for subject in subjects for behaviour in behaviours]
 
@@ -45,11 +45,11 @@ def _run_behaviour(subject: Subject, behaviour: Behaviour) -> Outcome:
     return Outcome(subject.name, behaviour, "-" if reason else "yes", reason)
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
+def format_table(outcomes: Sequence[Outcome]) -> str:
     """The table as Markdown, with the broken promises below it."""
     subjects = list(dict.fromkeys(outcome.subject for outcome in outcomes))
     marks = {(outcome.subject, str(outcome.behaviour)): outcome.mark for outcome in outcomes}
-    lines = [HEAD]
+    lines = [TABLE_HEADER]
     group = ""
     for behaviour in dict.fromkeys(outcome.behaviour for outcome in outcomes):
         if behaviour.group != group:
@@ -62,6 +62,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     if failures:
         lines.append("\n## Broken\n")
         lines += [
-            f"- {failure.subject}, {failure.behaviour.promise}: {' '.join(failure.why.split())}" for failure in failures
+            f"- {failure.subject}, {failure.behaviour.promise}: {' '.join(failure.reason.split())}"
+            for failure in failures
         ]
     return "\n".join(lines) + "\n"

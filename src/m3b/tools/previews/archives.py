@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from m3b.errors import ToolError
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.patterns import extension, group_names
 from m3b.tools.phi import Phi
-from m3b.tools.text import plural, size
+from m3b.tools.text import format_bytes, pluralize
 
 _MAX_MEMBERS = 100_000
 _UNPACKED = 2**30
@@ -30,7 +30,7 @@ _END = 2**16 + 22
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Members grouped by pattern, and their unpacked size."""
-    with open_read(path, path.name) as raw:
+    with open_for_reading(path, path.name) as raw:
         file = BufferedReader(raw, 1 << 20)
         if zipfile.is_zipfile(file):
             with open_zip(file) as archive:
@@ -84,7 +84,7 @@ def _tar(path: Path, source: _Limited) -> list[str]:
             kind = extension(path.stem)
             return [f"compressed file{' of ' + kind if kind else ''}; unpack it with a script"]
     lines = _listed("tar archive", members)
-    return lines if source.left else [f"{lines[0]}; only its first {size(_UNPACKED)} were unpacked", *lines[1:]]
+    return lines if source.left else [f"{lines[0]}; only its first {format_bytes(_UNPACKED)} were unpacked", *lines[1:]]
 
 
 def _tape(tape: tarfile.TarFile) -> Iterator[tuple[str, int]]:
@@ -97,7 +97,7 @@ def _listed(kind: str, members: list[tuple[str, int]]) -> list[str]:
     total = sum(length for _, length in members)
     note = " or more" if len(members) == _MAX_MEMBERS else ""
     lines = [
-        f"{kind}, {plural(len(members), 'file')}{note}, {size(total)} unpacked; "
+        f"{kind}, {pluralize(len(members), 'file')}{note}, {format_bytes(total)} unpacked; "
         "unpack it with a script into the working folder"
     ]
     groups = sorted(group_names([name for name, _ in members]), key=lambda one: -one.count)

@@ -7,18 +7,18 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi
 from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
-from m3b.tools.text import plural
+from m3b.tools.text import pluralize
 
 _MAX_KEYS = 40
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about an array file; arrays of Python objects are not opened, for that would run code."""
-    with open_read(path, path.name) as raw:
+    with open_for_reading(path, path.name) as raw:
         file = BufferedReader(raw)
         if zipfile.is_zipfile(file):
             return _archive(file)
@@ -29,7 +29,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
 def _archive(source: IO[bytes]) -> list[str]:
     with open_zip(source) as archive:
         names = archive.namelist()
-        lines = [f"NPZ archive, {plural(len(names), 'array')}"]
+        lines = [f"NPZ archive, {pluralize(len(names), 'array')}"]
         for name in names[:_MAX_KEYS]:
             with archive.open(name) as file:
                 lines.append(f"{name.removesuffix('.npy')}: {_array(file)}")

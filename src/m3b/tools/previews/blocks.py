@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 
 _BLOCK = 1 << 20
 """Small enough for block and masks to stay in the processor's cache."""
@@ -35,7 +35,7 @@ def count_lines(path: Path, *, quotes: bool) -> LineCount:
 
     total, inside = 0, False
     last = b"\n\n"
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         head = file.read(1 << 16)
         crlf = b"\r\n" in head
         if not (quotes and b'"' in head) and (plain := _plain_lines(file.fileno(), quotes)) is not None:
@@ -158,7 +158,7 @@ def _bits(flags: Any) -> Any:
 
 def spread(path: Path, start: int, places: int, length: int) -> Iterator[bytes]:
     """Whole lines around `places` offsets spread evenly over the file behind `start`, `length` bytes each."""
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         end = os.fstat(file.fileno()).st_size
         step = max((end - start) // (places + 1), 1)
         for index in range(1, places + 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from m3b.tools.text import plural
+from m3b.tools.text import pluralize
 
 
 def is_coco(value: Any) -> bool:
@@ -38,8 +38,8 @@ def coco(value: Any) -> list[str] | None:
     common = ", ".join(f"{w} x {h} px ({n:,})" for (w, h), n in shapes.most_common(3) if w and h)
     listed = ", ".join(f"{name} x {count:,}" for name, count in counts.most_common(40))
     return [
-        f"COCO: {plural(len(images), 'image')}, {annotated:,} of them annotated; {plural(len(found), 'annotation')}"
-        f" ({', '.join(kinds) or 'empty'}); {plural(len(categories), 'category', 'categories')}",
+        f"COCO: {pluralize(len(images), 'image')}, {annotated:,} of them annotated; {pluralize(len(found), 'annotation')}"
+        f" ({', '.join(kinds) or 'empty'}); {pluralize(len(categories), 'category', 'categories')}",
         f"annotations by category: {listed or 'none'}",
         *([f"image sizes: {common}"] if common else []),
     ]

@@ -13,10 +13,10 @@ from typing import Any
 from m3b.data.image_headers import burnt_in
 from m3b.data.opening import Unreadable, attempt
 from m3b.errors import ToolError
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, mask, scrub
 from m3b.tools.previews.numbers import describe
-from m3b.tools.text import plural, shorten
+from m3b.tools.text import pluralize, shorten
 
 _MAX_READ = 2000
 MAX_REGIONS = 30
@@ -43,7 +43,7 @@ def is_dicom(path: Path) -> bool:
     if path.suffix.lower() in (".dcm", ".dicom", ".ima"):
         return True
     try:
-        with open_read(path, path.name) as file:
+        with open_for_reading(path, path.name) as file:
             return file.read(132)[128:] == b"DICM"
     except (OSError, ToolError):
         return False
@@ -53,7 +53,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about one DICOM file."""
     import pydicom
 
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         data = pydicom.dcmread(BufferedReader(file), force=path.suffix.lower() != "")
     if "SOPClassUID" not in data and "Rows" not in data:
         return ["not a DICOM image: neither a SOP class nor rows in its header"]
@@ -82,14 +82,14 @@ def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
         patients.add(str(data.get("PatientID", "")))
     read = sum(map(len, series.values()))
     of = f" (headers of every {step}th file read)" if step > 1 else ""
-    lines = [f"DICOM folder, {plural(len(files), 'file')}{of}, {plural(len(series), 'series', 'series')}, "
-             f"{plural(len(patients), 'patient')}"]  # fmt: skip
+    lines = [f"DICOM folder, {pluralize(len(files), 'file')}{of}, {pluralize(len(series), 'series', 'series')}, "
+             f"{pluralize(len(patients), 'patient')}"]  # fmt: skip
     for slices in sorted(series.values(), key=len, reverse=True)[:12]:
         lines.append(_series(slices, phi))
     if len(series) > 12:
         lines.append(f"... {len(series) - 12} more series")
     if bad:
-        lines.append(f"{plural(bad, 'file')} of {read + bad:,} not readable as DICOM")
+        lines.append(f"{pluralize(bad, 'file')} of {read + bad:,} not readable as DICOM")
     return lines
 
 
@@ -97,7 +97,7 @@ def _slice_header(file: Path) -> Any:
     """The header of a file of a series."""
     import pydicom
 
-    with open_read(file, file.name) as raw:
+    with open_for_reading(file, file.name) as raw:
         data = pydicom.dcmread(BufferedReader(raw), stop_before_pixels=True, force=file.suffix.lower() == ".dcm")
     if "SeriesInstanceUID" not in data:
         raise ValueError("it names no series that it is part of")
@@ -106,7 +106,7 @@ def _slice_header(file: Path) -> Any:
 
 def _series(slices: list[Any], phi: Phi) -> str:
     first = slices[0]
-    text = f"series of {plural(len(slices), 'file')}: {first.get('Modality', '?')}, {_geometry(first)}"
+    text = f"series of {pluralize(len(slices), 'file')}: {first.get('Modality', '?')}, {_geometry(first)}"
     shapes = Counter((one.get("Rows"), one.get("Columns")) for one in slices)
     if len(shapes) > 1:
         text += f", {len(shapes)} different sizes"
@@ -143,7 +143,7 @@ def _regions(data: Any, phi: Phi) -> list[str]:
         if found:
             told = ", ".join(_unnamed(_hidden(shorten(one, 60), phi), data, phi) for one in list(found)[:MAX_REGIONS])
             more = f", {len(found) - MAX_REGIONS} more" if len(found) > MAX_REGIONS else ""
-            return [f"outlines {plural(found.total(), 'region')}: {told}{more}"]
+            return [f"outlines {pluralize(found.total(), 'region')}: {told}{more}"]
     return []
 
 

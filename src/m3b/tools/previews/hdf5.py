@@ -6,10 +6,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, is_personal
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
-from m3b.tools.text import plural, shorten
+from m3b.tools.text import pluralize, shorten
 
 _MOST = 40
 
@@ -18,10 +18,10 @@ def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about an HDF5 file, its first 40 datasets one a line."""
     import h5py
 
-    with open_read(path, path.name) as raw, h5py.File(BufferedReader(raw), "r") as file:
+    with open_for_reading(path, path.name) as raw, h5py.File(BufferedReader(raw), "r") as file:
         names: list[str] = []
         file.visititems(lambda name, one: names.append(name) if isinstance(one, h5py.Dataset) else None)
-        lines = [f"HDF5, {plural(len(names), 'dataset')}"]
+        lines = [f"HDF5, {pluralize(len(names), 'dataset')}"]
         lines += [f"{name}: {_dataset(file[name], name, phi)}" for name in names[:_MOST]]
         if len(names) > _MOST:
             lines.append(f"... {len(names) - _MOST:,} more datasets, up to {names[-1]}")

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, record_numbers, scrub
 from m3b.untrusted import parse_data_json
 
 if TYPE_CHECKING:
-    from m3b.tools.context import Looking
+    from m3b.tools.context import PreviewContext
 
 _TABLES = {".csv", ".tsv", ".tab"}
 _SHOWN = 2001
@@ -27,7 +27,7 @@ _RECORDS = {".json", ".jsonl", ".ndjson"}
 _PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+)')
 
 
-def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str], str]:
+def masked_lines(path: Path, lines: list[str], ctx: PreviewContext) -> tuple[list[str], str]:
     """The same lines, personal cells and values masked; and a note that says so, empty when nothing was.
 
     Only raw data is masked, that is read-only material and copied tables; what an agent wrote itself is shown as
@@ -36,7 +36,7 @@ def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str],
     suffix = path.suffix.lower()
     if ctx.phi == "allow":
         return lines, ""
-    if suffix not in _TABLES and (ctx.roots.writable(path) or ctx.roots.show(path).startswith("resources")):
+    if suffix not in _TABLES and (ctx.roots.is_writable(path) or ctx.roots.display_path(path).startswith("resources")):
         return lines, ""
     one = partial(_record, numbers=_numbers(path)) if suffix in _RECORDS else masked_line
     shown = _table(path, lines) if suffix in _TABLES else [one(line) for line in lines]
@@ -46,7 +46,7 @@ def masked_lines(path: Path, lines: list[str], ctx: Looking) -> tuple[list[str],
 def _table(path: Path, lines: list[str]) -> list[str]:
     from m3b.tools.previews import tables
 
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         head = file.read(1 << 18)
     layout = tables.sniff(head, path.suffix.lower(), whole=len(head) < 1 << 18)
     text = head.decode(layout.encoding, "replace").splitlines()
@@ -69,7 +69,7 @@ def _table(path: Path, lines: list[str]) -> list[str]:
 
 def _numbers(path: Path) -> set[str]:
     """Record numbers that the objects around them show to be such: a line alone does not."""
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         head = file.read(MAX_PARSED + 1)
     found: set[str] = set()
     texts = [head] if path.suffix.lower() == ".json" and len(head) <= MAX_PARSED else head.splitlines()

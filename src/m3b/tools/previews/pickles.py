@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ToolError
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, cell, is_personal, mask
 from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.previews.unpickle import Array, Scalar, Tensor, UnsafePickle, load
-from m3b.tools.text import plural, shorten
+from m3b.tools.text import pluralize, shorten
 
 _LARGEST = 2**30
 _MAX_ITEMS = 40
@@ -25,7 +25,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """Lines about a pickle. One that needs more than containers, numpy and tensors is refused with a hint."""
-    with open_read(path, path.name) as raw:
+    with open_for_reading(path, path.name) as raw:
         return _preview(BufferedReader(raw), phi)
 
 
@@ -126,7 +126,7 @@ def _describe(value: Any, indent: str, lines: list[str], look: _Look, depth: int
     ):
         _describe(value[0], indent + "  ", lines, look, depth + 1)
         if len(value) > 1:
-            lines.append(f"{indent}  ... {plural(len(value) - 1, 'more item')}")
+            lines.append(f"{indent}  ... {pluralize(len(value) - 1, 'more item')}")
 
 
 def _key(key: Any) -> str:
@@ -147,9 +147,9 @@ def _one(value: Any, look: _Look) -> str:
     if isinstance(value, Scalar):
         return f"numpy scalar, {value.dtype.code}"
     if isinstance(value, Mapping):
-        return f"dictionary with {plural(len(value), 'key')}"
+        return f"dictionary with {pluralize(len(value), 'key')}"
     if isinstance(value, list | tuple | set | frozenset):
-        return f"{type(value).__name__} of {plural(len(value), 'item')}{_vocabulary(value, look)}"
+        return f"{type(value).__name__} of {pluralize(len(value), 'item')}{_vocabulary(value, look)}"
     if isinstance(value, bytes | bytearray):
         return f"{len(value):,} bytes"
     if isinstance(value, str):

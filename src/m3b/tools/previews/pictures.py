@@ -9,11 +9,11 @@ from typing import Any
 
 from m3b.data.reading import shared
 from m3b.summaries import PictureSummary
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi
 from m3b.tools.previews.lines import Lines
 from m3b.tools.previews.numbers import describe
-from m3b.tools.text import plural
+from m3b.tools.text import pluralize
 
 _MAX_PIXELS = 64_000_000
 MAX_COLOURS = 16
@@ -42,7 +42,7 @@ def preview(path: Path, phi: Phi) -> Lines:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            with open_read(path, path.name) as file, Image.open(BufferedReader(file), formats=known) as image:
+            with open_for_reading(path, path.name) as file, Image.open(BufferedReader(file), formats=known) as image:
                 return _describe(image)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
@@ -58,7 +58,7 @@ def _describe(image: Any) -> Lines:
         width, height = (height, width) if orientation >= 5 else (width, height)
         line += f", EXIF orientation {orientation}: turned when read, to width {width} x height {height} px"
     if frames > 1:
-        line += f", {plural(frames, 'frame')}"
+        line += f", {pluralize(frames, 'frame')}"
     summary = PictureSummary(width=width, height=height, frames=frames, mode=str(image.mode))
     if width * height > _MAX_PIXELS:
         return Lines([line, "pixels not read: the picture is too large"], summary)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from m3b.data.delimited import decode
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi
 from m3b.tools.previews.blocks import count_lines
 from m3b.tools.previews.masking import masked_line
-from m3b.tools.text import plural, shorten
+from m3b.tools.text import pluralize, shorten
 
 LONGEST = 4000
 """Characters of a line that are looked at: what is masked must be whole, of what is shown 200 are enough."""
@@ -19,7 +19,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
     """First lines and the number of all lines; tables without a telling extension are shown as tables."""
     from m3b.tools.previews import tables
 
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         head = file.read(1 << 16)
     text, encoding = decode(head)
     if path.suffix.lower() in (".txt", ".data", ".dat", "", ".list") and tables.is_table(text):
@@ -30,4 +30,4 @@ def preview(path: Path, phi: Phi) -> list[str]:
     if phi == "mask":
         shown = [masked_line(line) for line in shown]
     shown = [shorten(line, 200) for line in shown]
-    return [f"text, {encoding}, {plural(total, 'line')}; the first:", *shown]
+    return [f"text, {encoding}, {pluralize(total, 'line')}; the first:", *shown]

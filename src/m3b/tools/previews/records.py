@@ -12,13 +12,13 @@ from typing import Any
 
 from m3b.data.delimited import decode
 from m3b.summaries import DocumentSummary
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.coco import coco, marked
 from m3b.tools.previews.fields import NAMES, fields
 from m3b.tools.previews.lines import Lines
-from m3b.tools.text import plural, shorten
+from m3b.tools.text import pluralize, shorten
 from m3b.untrusted import parse_data_json
 
 _WHOLE_UP_TO = 32 * 2**20
@@ -31,7 +31,7 @@ _MAX_KEYS = 40
 
 def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a JSON or JSON-lines file; large ones are judged by their beginning, which is said."""
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         length = os.fstat(file.fileno()).st_size
         head = file.read(min(length, _PREFIX))
         lines = path.suffix.lower() in (".jsonl", ".ndjson") or _is_lines(head)
@@ -70,11 +70,11 @@ def _lines(path: Path, head: bytes, phi: Phi) -> Lines:
         records += more
         of += f" and {len(more):,} spread over the rest" if more else ""
     if not records:
-        none = f"JSON lines: {plural(total, 'line')}, none of those read is valid JSON ({_first(bad)})"
+        none = f"JSON lines: {pluralize(total, 'line')}, none of those read is valid JSON ({_first(bad)})"
         return Lines([none], DocumentSummary())
-    lines = [f"JSON lines: {plural(total, 'record')}; fields, of {of}:", *structure(records, phi, top=False)]
+    lines = [f"JSON lines: {pluralize(total, 'record')}; fields, of {of}:", *structure(records, phi, top=False)]
     if bad:
-        lines.append(f"{plural(bad.total(), 'line')} not valid JSON: {_first(bad)}")
+        lines.append(f"{pluralize(bad.total(), 'line')} not valid JSON: {_first(bad)}")
     return Lines(lines + _sample(records, phi), DocumentSummary(records=total, fields=fields(records, phi)))
 
 
@@ -226,7 +226,7 @@ def _types(values: list[Any]) -> str:
 
 def _kind(value: Any) -> str:
     if isinstance(value, list):
-        return f"list of {plural(len(value), 'item')}"
+        return f"list of {pluralize(len(value), 'item')}"
     return NAMES.get(type(value), type(value).__name__)
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from m3b.data.delimited import Layout, allow_long_cells, is_table, parse, sniff
 from m3b.summaries import TableSummary
-from m3b.tools.paths import open_read
+from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, personal_columns
 from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.columns import ColumnTally, masked_value
 from m3b.tools.previews.lines import Lines
-from m3b.tools.text import plural
+from m3b.tools.text import pluralize
 
 _WHOLE_UP_TO = 64 * 2**20
 _FIRST_ROWS = 20_000
@@ -32,7 +32,7 @@ __all__ = ["Layout", "is_table", "preview", "sniff"]
 def preview(path: Path, phi: Phi) -> Lines:
     """Lines about a table; statistics are of every row up to 64 MiB, else of a sample that is named."""
     allow_long_cells()
-    with open_read(path, path.name) as file:
+    with open_for_reading(path, path.name) as file:
         head = file.read(1 << 18)
         length = os.fstat(file.fileno()).st_size
     layout = sniff(head, path.suffix.lower(), whole=length <= len(head))
@@ -40,18 +40,18 @@ def preview(path: Path, phi: Phi) -> Lines:
     width = len(layout.names)
     if length <= _WHOLE_UP_TO:
         rows, ragged, first = _feed(columns, width, _rows(path, layout))
-        of, total = "all rows", plural(rows, "row")
+        of, total = "all rows", pluralize(rows, "row")
     else:
         taken, ragged, first = _feed(columns, width, islice(_rows(path, layout), _FIRST_ROWS))
         more, _, _ = _feed(columns, width, _spread_rows(path, layout))
         of = f"the first {taken:,} rows and {more:,} spread over the rest"
         total = _total(path, layout)
     masked = personal_columns(layout.names[:_MAX_COLUMNS], first) if phi == "mask" else set()
-    lines = [f"table, {_NAMES[layout.delimiter]}-separated, {layout.encoding}, {total} x {plural(width, 'column')}"]
+    lines = [f"table, {_NAMES[layout.delimiter]}-separated, {layout.encoding}, {total} x {pluralize(width, 'column')}"]
     if not layout.header:
         lines.append("no header; columns are numbered from 0")
     if ragged:
-        lines.append(f"{plural(ragged, 'row')} with another number of cells than {width}")
+        lines.append(f"{pluralize(ragged, 'row')} with another number of cells than {width}")
     lines.append(f"columns, of {of}:")
     lines += ["  " + one.describe(index in masked) for index, one in enumerate(columns)]
     if width > _MAX_COLUMNS:
@@ -64,7 +64,7 @@ def preview(path: Path, phi: Phi) -> Lines:
 
 def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:
     """Rows behind the header, without empty lines."""
-    with open_read(path, path.name) as raw:
+    with open_for_reading(path, path.name) as raw:
         buffered = io.BufferedReader(raw, 1 << 20)
         text = io.TextIOWrapper(buffered, layout.encoding, errors="replace", newline="")
         rows = (row for row in parse(text, layout.delimiter) if row)
@@ -102,7 +102,7 @@ def _total(path: Path, layout: Layout) -> str:
     if layout.encoding == "utf-16" or not found.balanced:
         lines = count_lines(path, quotes=False).lines - layout.header
         return f"about {lines:,} rows (a quote is never closed: lines were counted)"
-    return plural(found.lines - layout.header, "row")
+    return pluralize(found.lines - layout.header, "row")
 
 
 def _shown(row: list[str], layout: Layout, masked: set[int]) -> str:

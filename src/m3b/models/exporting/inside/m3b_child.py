@@ -23,7 +23,7 @@ def load_parts(folder: Path) -> Any:
     return parts
 
 
-def listed(outputs: Any) -> list[Any]:
+def to_arrays(outputs: Any) -> list[Any]:
     """The tensors that a module returned, as NumPy arrays."""
     tensors = outputs if isinstance(outputs, tuple | list) else [outputs]
     return [tensor.detach().cpu().numpy() for tensor in tensors]
@@ -59,7 +59,7 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
             )
             for number, inputs in enumerate(pairs):
                 input_arrays = {f"in_{key}": value.numpy() for key, value in zip(part["inputs"], inputs, strict=True)}
-                values = zip(part["outputs"], listed(module(*inputs)), strict=True)
+                values = zip(part["outputs"], to_arrays(module(*inputs)), strict=True)
                 np.savez(out / f"{name}.{number}.npz", **input_arrays, **{f"out_{key}": value for key, value in values})
         graphs.append({"name": name, "file": f"{name}.onnx", "pairs": len(pairs), "about": part.get("about", "")})
     return {"facts": source.facts(), "graphs": graphs}
@@ -109,13 +109,18 @@ def to_state(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     torch.save({key: value.contiguous() for key, value in module.state_dict().items()}, out / "model.pt")
     with torch.no_grad():
         inputs = source.examples(request["images"])[main][0]
-        outputs = listed(module(*inputs))
+        outputs = to_arrays(module(*inputs))
     np.savez(out / "pair.npz", *[tensor.numpy() for tensor in inputs], **{f"out_{i}": v for i, v in enumerate(outputs)})
     shapes = [list(value.shape) for value in outputs]
-    return {"facts": facts, "inputs": [list(t.shape) for t in inputs], "outputs": shapes, "simple": _simple(source)}
+    return {
+        "facts": facts,
+        "inputs": [list(t.shape) for t in inputs],
+        "outputs": shapes,
+        "simple": _is_single_input(source),
+    }
 
 
-def _simple(source: Any) -> bool:
+def _is_single_input(source: Any) -> bool:
     return hasattr(source, "prepare") and hasattr(source, "answer")
 
 
@@ -134,7 +139,7 @@ def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     with np.load(request["pair"]) as stored, torch.no_grad():
         inputs = [torch.from_numpy(stored[name]) for name in stored.files if name.startswith("arr_")]
         expected = [stored[name] for name in stored.files if name.startswith("out_")]
-        values = listed(network(*inputs))
+        values = to_arrays(network(*inputs))
     pairs = zip(values, expected, strict=True)
     difference = max((float(np.abs(a.astype(float) - b).max()) for a, b in pairs if a.size), default=0.0)
     verify_net_in_out("network_def", meta_file=meta, config_file=config, device="cpu", bundle_root=str(folder))
