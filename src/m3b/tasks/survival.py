@@ -25,7 +25,7 @@ from .covariates import COVARIATES_KEY, make_covariate_rows, predict_log_hazards
 
 POPULATION_KEY = "population"
 
-CLASSES_PATTERN = (
+_CLASSES_PATTERN = (
     r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|"
     r"\bsurvivors?\b|\bwithin (?:\w+ )?(?:days|months|years)\b"
 )
