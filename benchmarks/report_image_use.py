@@ -115,7 +115,7 @@ def join_sections(report: dict[str, str]) -> str:
 
 
 def sample_evenly(cases: list[ReportCase], findings: Findings, max_cases: int) -> list[ReportCase]:
-    """At most `most` cases, evenly over the sets of findings that their TRUE reports state: a third of the studies is
+    """At most `max_cases` cases, evenly over the sets of findings that their TRUE reports state: a third of the studies is
     normal, and the same text is right for all of those."""
     groups: dict[frozenset[str], list[ReportCase]] = {}
     for case in cases:

@@ -1,7 +1,7 @@
 """A task family from outside m3b: one landmark in each picture, found as a point.
 
 Records hold `"point": [x, y]` in pixels. A model is measured by the mean distance of its points to the true ones, and by
-the share that lies within `NEAR` pixels; the answer that never looks at an image is the mean point of the training cases.
+the share that lies within `NEAR_DISTANCE_PX` pixels; the answer that never looks at an image is the mean point of the training cases.
 
 `register_task(FAMILY)` makes it known, or an entry point: `[project.entry-points."m3b.tasks"]`,
 `landmarks = "landmarks:FAMILY"`.

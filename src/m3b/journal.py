@@ -94,7 +94,7 @@ def digest_line(line: bytes) -> str:
 
 
 def encode_event(event: Event, number: int, previous_digest: str = "") -> bytes:
-    """The line of an event, its line break included; `before` is the digest of the line before it."""
+    """The line of an event, its line break included; `previous_digest` is the digest of the line before it."""
     line: dict[str, Any] = {
         "n": number,
         "prev": previous_digest,

@@ -34,7 +34,7 @@ def format_measure(measure: Mapping[str, Any] | None, *, with_baseline: bool = F
     """`auroc 0.962 (95 % CI 0.946-0.976, n = 62)` of a measure as JSON has it; empty where there is none.
 
     Args:
-        baseline: say what the image-blind baseline gets, too: `(..., n = 62; image-blind baseline 0.500)`.
+        with_baseline: say what the image-blind baseline gets, too: `(..., n = 62; image-blind baseline 0.500)`.
     """
     value = to_number((measure or {}).get("value"))
     if measure is None or value is None:

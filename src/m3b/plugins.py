@@ -23,7 +23,7 @@ class Registry(Generic[T]):
     Installed plug-ins are loaded when all names are asked for, or one that is not known yet.
 
     Args:
-        what: what the items are, for messages.
+        item_kind: what the items are, for messages.
     """
 
     def __init__(self, item_kind: str) -> None:
@@ -56,7 +56,8 @@ class Registry(Generic[T]):
 
 
 def load_plugins() -> None:
-    """Register what is installed under the entry points of `GROUPS`, once a process. What cannot be loaded is warned of."""
+    """Register what is installed under the entry points of `ENTRY_POINT_GROUPS`, once a process. What cannot be
+    loaded is warned of."""
     with _lock:
         for point, item_kind in _find_entry_points(tuple(sys.path)):
             if point.value not in _loaded:

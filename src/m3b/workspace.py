@@ -28,7 +28,7 @@ class Workspace:
     Args:
         root: a folder laid out like m3b's own `resources/`; None is m3b's own.
         data: the user's data sets. A card of the user's hides a shipped one of the same name.
-        shipped: whether the cards under `root` are offered beside the user's.
+        with_shipped: whether the cards under `root` are offered beside the user's.
         templates: training projects of the user's: a folder that holds some, or one itself. Each is called after the
             task that it serves, or has a `template.json` that names it.
         prompts: a folder of Markdown files that are added to the prompts: `common.md`, or a role's name such as

@@ -17,7 +17,7 @@ def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_p
 
     Args:
         errors: what becomes of characters that UTF-8 does not have, as for `open`.
-        private: readable for its owner alone, whatever the umask is.
+        is_private: readable for its owner alone, whatever the umask is.
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -77,7 +77,8 @@ _LINE_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u
 
 
 def to_one_line(text: str) -> str:
-    """As `inert`, and what would begin a new line or is no character is spelled out too: a name stays within its line."""
+    """As `escape_control_codes`, and what would begin a new line or is no character is spelled out too: a name
+    stays within its line."""
     return escape_control_codes(text).translate(_LINE_BREAKS)
 
 
@@ -120,7 +121,7 @@ def json_text(value: Any, **options: Any) -> str:
 
 
 def from_one_line(text: str) -> str:
-    """The name that `one_line` spelled."""
+    """The name that `to_one_line` spelled."""
     text = text.replace("\\n", "\n").replace("\\t", "\t")
     return re.sub(
         r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})", lambda match: chr(int(match.group(1) or match.group(2), 16)), text

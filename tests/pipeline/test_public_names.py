@@ -61,5 +61,5 @@ def test_a_result_of_a_run_without_a_figure() -> None:
 
 
 def test_nothing_heavy_is_imported_for_the_names() -> None:
-    code = "import sys; from m3b import Pipeline, Result, Measure, Event, WrongUse; assert 'numpy' not in sys.modules"
+    code = "import sys; from m3b import Pipeline, Result, Measure, Event, UsageError; assert 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=900)

@@ -59,7 +59,7 @@ def build_selection_briefing(
     """For the Task Manager: the request, the cards, and a first look at the data that is here.
 
     Args:
-        read: surveys all files of a data set; asked where the data sets are few.
+        survey_card: surveys all files of a data set; asked where the data sets are few.
     """
     available_cards = [card for card in cards if card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
@@ -104,10 +104,10 @@ def build_index_briefing(
     Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
 
     Args:
-        readings: proposed from a survey of the folder, best first.
-        insufficient: why the best may not be taken as it is, or why there is none.
-        unusable: what is wrong with the data itself.
-        more: what the role may do besides.
+        proposals: proposed from a survey of the folder, best first.
+        open_question: why the best may not be taken as it is, or why there is none.
+        data_problem: what is wrong with the data itself.
+        extra_instructions: what the role may do besides.
     """
     text = "\n\n".join(
         [
@@ -221,8 +221,8 @@ def build_module_briefing(
     The Task Manager's plan is the Data Engineer's, whose words say what came of it.
 
     Args:
-        audit: what the audit said in words; `audited` is the same as data.
-        closing: what the roles before it said when they handed over, by title.
+        audit_text: what the audit said in words; `audit_summary` is the same as data.
+        closing_remarks: what the roles before it said when they handed over, by title.
         request: the user's words.
     """
     default_template, *other_templates = list_templates_for(resources / "templates", get_family(selection.task))
@@ -273,7 +273,7 @@ def build_model_briefing(
     """For the Model Trainer: what is in place, what may be set, and what counts.
 
     Args:
-        closing: as in `module_briefing`.
+        closing_remarks: as in `build_module_briefing`.
         resources: where the template lies, whose settings are told.
     """
     before, after = module.overfit

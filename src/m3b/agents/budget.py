@@ -19,11 +19,11 @@ class Budget:
     """Shared by all roles of a run.
 
     Args:
-        actions: tool calls in all; 100 in the M3Builder paper.
-        iterations: debug iterations and rejected hand-overs a role may have; 5 in the paper.
-        tokens: input summed over every request, plus output; None is no limit.
-        cost_usd: money, as far as the price of the model is known.
-        wall_s: seconds since `started`.
+        max_actions: tool calls in all; 100 in the M3Builder paper.
+        max_iterations: debug iterations and rejected hand-overs a role may have; 5 in the paper.
+        max_tokens: input summed over every request, plus output; None is no limit.
+        max_cost_usd: money, as far as the price of the model is known.
+        max_wall_s: seconds since `started_at`.
     """
 
     max_actions: int = 100
@@ -52,7 +52,7 @@ class Budget:
         return self.usage.output_tokens // max(self.usage.requests, 1)
 
     def reserve_actions(self, count: int) -> int:
-        """Set up to `wanted` actions aside and return how many were granted."""
+        """Set up to `count` actions aside and return how many were granted."""
         with self._lock:
             granted = max(0, min(count, self.actions_left))
             self.used_actions += granted
@@ -67,11 +67,11 @@ class Budget:
         """To be called before every request.
 
         Args:
-            coming: what the request will use, as estimated: its input, at the price without a cache, and an answer of the
+            next_request: what the request will use, as estimated: its input, at the price without a cache, and an answer of the
                 mean length so far.
 
         Raises:
-            OutOfBudget: tokens, money or time are spent, or would be with what is coming; the message names which, and
+            BudgetExceeded: tokens, money or time are spent, or would be with what is coming; the message names which, and
                 the limit.
         """
         projected = self.usage + (next_request or Usage())
@@ -106,7 +106,7 @@ class Budget:
         return f"Left in this run, for all roles together: {', '.join(parts)}{no_time_limit_note}."
 
     def cap_training_minutes(self, requested: float) -> float:
-        """Minutes of training: those asked for, or `TRAINING_SHARE` of the time that is left where that is less."""
+        """Minutes of training: those asked for, or `MAX_TRAINING_SHARE` of the time that is left where that is less."""
         seconds_left = self.seconds_left()
         return (
             requested
@@ -118,7 +118,7 @@ class Budget:
         """To be called before and during every wait.
 
         Raises:
-            OutOfBudget: the time is spent.
+            BudgetExceeded: the time is spent.
         """
         spent = self.clock() - self.started_at
         if self.max_wall_s is not None and spent >= self.max_wall_s:

@@ -129,7 +129,7 @@ class Conversation:
         an earlier resume went on from such a place.
 
         Args:
-            still_open: leave the calls of the last reply unanswered; whoever goes on answers them.
+            keep_open_calls: leave the calls of the last reply unanswered; whoever goes on answers them.
         """
         conversation = cls()
         for event in events:

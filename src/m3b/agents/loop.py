@@ -79,12 +79,12 @@ class Agent:
     Args:
         llm: answers.
         tools: runs calls.
-        allowed: names of the tools that this role has.
+        allowed_tools: names of the tools that this role has.
         budget: shared with the other roles.
         emit: takes every event; it writes the journal, which may fail the run.
         conversation: empty, or restored from a journal.
         reflection: said once, with the check's warnings, when the hand-over is accepted with warnings; empty is off.
-        cancelled: polled while waiting for the model.
+        is_cancelled: polled while waiting for the model.
         stream: tell the model's words as they come.
     """
 
@@ -116,7 +116,7 @@ class Agent:
         """Go on from where the agent stood in another process.
 
         Args:
-            interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
+            describe_interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
         """
         self.usage.iterations, self.repetitions = state.iterations, state.repetitions
         self._script_failed, self._script_error = state.script_failed, state.script_error
@@ -137,10 +137,10 @@ class Agent:
         """Work until `check` accepts what the agent hands over.
 
         Args:
-            duty: what a person is told where it fails.
+            failure_message: what a person is told where it fails.
 
         Raises:
-            OutOfBudget, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
+            BudgetExceeded, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
         """
         self._failure_message = failure_message or FailureMessage()
         self._answer_open_calls()

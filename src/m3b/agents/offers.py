@@ -47,7 +47,7 @@ def build_card_option(
 
     Args:
         notes: what the folder says of itself.
-        read: what a survey of all its files found.
+        survey: what a survey of all its files found.
     """
     files = [
         file for preview in previews if not preview.is_error for file in Previews.model_validate(preview.data).files

@@ -37,8 +37,8 @@ def build_system_prompt(
 
     Args:
         folder: holds `common.md` and one file a role.
-        added: a folder of further texts by the same names, each put behind what it adds to.
-        examples: whether the worked example is shown (off is the paper's few-shot ablation).
+        extra_prompts: a folder of further texts by the same names, each put behind what it adds to.
+        with_examples: whether the worked example is shown (off is the paper's few-shot ablation).
     """
     parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _read_extra_prompt(extra_prompts, "common")]
     if len(roles) > 1:

@@ -25,7 +25,7 @@ def explain_failure(failure_message: FailureMessage, *findings: str, iterations:
 
     Args:
         found: sentences; empty ones are left out.
-        rounds: debug iterations that were spent on it.
+        iterations: debug iterations that were spent on it.
     """
     after = f", after {iterations} debug iteration{'s' if iterations != 1 else ''}" if iterations else ""
     return " ".join(

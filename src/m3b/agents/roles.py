@@ -14,7 +14,7 @@ class FailureMessage:
     """What a role is there for, as far as a reason needs it.
 
     Args:
-        failed: the sentence that says it was not done, without a full stop.
+        summary: the sentence that says it was not done, without a full stop.
         advice: what a person can do about that.
     """
 
@@ -33,7 +33,7 @@ class Role:
         name: as in prompts, options and reports: small letters, digits and underscores.
         title: as people read it.
         tools: what it may call.
-        duty: what a person is told where it fails.
+        failure_message: what a person is told where it fails.
         prompt: what it is told of its work before everything else, where no file of the prompts is called after it.
         reflection: what it is asked once when a check accepts with warnings, where there is no such file; empty for nothing.
     """

@@ -17,12 +17,12 @@ class AgentState:
     """The state of an agent beside its conversation.
 
     Args:
-        begun: calls of the last reply that were begun and never answered: nobody knows what they did.
-        waiting: calls of the last reply that were never begun.
-        reflected: whether it was asked to look again.
-        failed_script: whether the last script failed, and `cause` why.
-        odd_replies: unusable replies in a row.
-        lost: scripts that ran on in the background, which have ended with their process: number -> command.
+        started_calls: calls of the last reply that were begun and never answered: nobody knows what they did.
+        waiting_calls: calls of the last reply that were never begun.
+        has_reflected: whether it was asked to look again.
+        script_failed: whether the last script failed, and `script_error` why.
+        unusable_replies: unusable replies in a row.
+        lost_jobs: scripts that ran on in the background, which have ended with their process: number -> command.
     """
 
     iterations: int = 0

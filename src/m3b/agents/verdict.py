@@ -16,11 +16,11 @@ class Issue:
     """One thing that is wrong with a hand-over, in two voices.
 
     Args:
-        agent: for the role that shall fix it: what was found, and what to do about it in the working directory.
-        user: for the person who reads why the run ended, if nobody fixes it: what was found and where, without files and
-            commands that are the agents' alone. Empty where `agent` says just that.
+        agent_message: for the role that shall fix it: what was found, and what to do about it in the working directory.
+        user_message: for the person who reads why the run ended, if nobody fixes it: what was found and where, without files and
+            commands that are the agents' alone. Empty where `agent_message` says just that.
         code: which finding of the audit it is, where it is one.
-        absent: classes that may be dropped, where the finding says so.
+        absent_classes: classes that may be dropped, where the finding says so.
     """
 
     agent_message: str
@@ -36,14 +36,14 @@ class Issue:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Accepted when there are no `findings`, and there is nothing to be said.
+    """Accepted when there are no `issues`, and there is nothing to be said.
 
     Args:
-        findings: what must change.
+        issues: what must change.
         warnings: what may be improved; shown in the reflection turn.
-        end: how the run ends if the role cannot fix the faults; None is an ordinary failure.
-        fatal: True when trying again cannot help, so that the run ends at once.
-        said: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug iteration.
+        end_error: how the run ends if the role cannot fix the faults; None is an ordinary failure.
+        is_fatal: True when trying again cannot help, so that the run ends at once.
+        reply: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug iteration.
         facts: the same as data.
         artifact: what was handed over, when accepted.
     """

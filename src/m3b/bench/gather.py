@@ -14,7 +14,7 @@ def gather_rows(folders: Sequence[Path]) -> list[dict[str, Any]]:
     made on several machines come together and no table names a host; two addresses in one sweep stay apart.
 
     Raises:
-        WrongUse: a folder without results.
+        UsageError: a folder without results.
     """
     rows = []
     for folder in dict.fromkeys(path.resolve() for path in folders):

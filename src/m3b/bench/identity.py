@@ -22,8 +22,8 @@ class PatientLookup:
     """How one set says whose a file or row is.
 
     Args:
-        owner: relative path of a file -> the patient as the reader names them, or None where the name does not tell.
-        columns: columns (or JSON keys) that hold a patient or a case without a file suffix.
+        find_patient: relative path of a file -> the patient as the reader names them, or None where the name does not tell.
+        id_columns: columns (or JSON keys) that hold a patient or a case without a file suffix.
     """
 
     find_patient: Callable[[str], str | None] = lambda path: None

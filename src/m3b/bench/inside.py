@@ -26,7 +26,7 @@ READER_TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class ExamRequest:
-    """The carve-out of a set in `folder`; `work` holds the index of the run whose model is examined, if there is one."""
+    """The carve-out of a set in `folder`; `work_folder` holds the index of the run whose model is examined, if there is one."""
 
     folder: Path
     dataset: str
@@ -47,7 +47,7 @@ class GradeRequest:
 
     Args:
         scratch: for masks under the true names; may be written.
-        trivial: the best answer that looks at no image, where it is known.
+        baseline: the best answer that looks at no image, where it is known.
     """
 
     folder: Path

@@ -19,7 +19,7 @@ def translate_answer(
     """The answer as if the model had learnt the true names.
 
     Args:
-        theirs: the model's class -> its number.
+        model_values: the model's class -> its number.
         names: the model's class -> the true class.
 
     Raises:

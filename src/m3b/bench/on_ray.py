@@ -141,7 +141,7 @@ def _import_ray() -> Any:
     """The package.
 
     Raises:
-        WrongUse: it is not installed.
+        UsageError: it is not installed.
     """
     try:
         import ray

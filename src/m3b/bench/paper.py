@@ -55,8 +55,8 @@ class PublishedSystem:
 
     Args:
         runs: family -> successes of runs.
-        means: family -> mean cost of a success; absent where there was none.
-        percent: the average as printed.
+        mean_costs: family -> mean cost of a success; absent where there was none.
+        average_percent: the average as printed.
     """
 
     name: str

@@ -43,7 +43,7 @@ class BenchmarkData:
 
         Raises:
             DataError: the set cannot be read or carved.
-            WrongUse: there is no such set or layout.
+            UsageError: there is no such set or layout.
         """
         spec = get_dataset(name)
         carve_out_folder = self.folder / (slug(name) if layout == "card" else f"{slug(name)}-{layout}")

@@ -1,6 +1,6 @@
 """The score that counts: m3b's own measuring of a delivered model on the hidden cases. Separate from the run.
 
-`score` needs the model's folder and the carve-out alone, so that it can be repeated; what the run said of itself is not
+`score_hidden_cases` needs the model's folder and the carve-out alone, so that it can be repeated; what the run said of itself is not
 asked. Beside the figure stand its acceptable range, the trivial baseline and the figure with shuffled images. The reader
 process opens the images, the masks and the tables; `predict.py` runs in a sandbox of its own.
 """
@@ -73,7 +73,7 @@ def score_hidden_cases(
     Args:
         spec: one of the fourteen: the reader knows them by name.
         model: a delivered folder.
-        work: holds the run's index files, which tell what the model's labels mean.
+        work_folder: holds the run's index files, which tell what the model's labels mean.
     """
     from m3b.models.running import read_model_info
 

@@ -22,7 +22,7 @@ class SweepStore:
     """The folder of a benchmark; one process at a time writes to it.
 
     Raises:
-        WrongUse: another sweep is at work in this folder, it cannot be written, or it holds something else.
+        UsageError: another sweep is at work in this folder, it cannot be written, or it holds something else.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -112,7 +112,7 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     """The last result of every finished cell, in the order in which they were first finished.
 
     Raises:
-        WrongUse: no results there.
+        UsageError: no results there.
     """
     row_by_key: dict[str, dict[str, Any]] = {}
     for line in read_lines(folder):

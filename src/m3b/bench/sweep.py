@@ -36,7 +36,7 @@ class SweepPlan:
     Args:
         runs: repetitions; the number of a run is its seed.
         options: keyword options of m3b.Options, the same for every system. Without `train_minutes` each stand-in gets what
-            it needs, and a real data set `REAL_MINUTES`.
+            it needs, and a real data set `REAL_TRAIN_MINUTES`.
         real: data set -> folder with the real data; the others are stand-ins.
         simulate: seconds that each cell sleeps instead of working.
     """
@@ -55,7 +55,7 @@ class SweepPlan:
         """Refuse what cannot be run before anything is.
 
         Raises:
-            WrongUse: no cells, an unknown system or option, a system that is not installed.
+            UsageError: no cells, an unknown system or option, a system that is not installed.
         """
         if self.runs < 1 or not (self.tasks and self.models and self.systems):
             raise UsageError("A sweep needs at least one task, one model, one system and one run.")
@@ -119,7 +119,7 @@ def run_sweep(
         retry: run cells again that ended for reasons that say nothing of the task.
 
     Raises:
-        WrongUse: the plan cannot be run, or another sweep is at work in the folder.
+        UsageError: the plan cannot be run, or another sweep is at work in the folder.
         DataError: a data set cannot be read or carved.
     """
     plan.validate()

@@ -69,7 +69,7 @@ def choose_tasks(selectors: Sequence[str]) -> tuple[BenchmarkTask, ...]:
     """Tasks by id, data set, family or variant; `plain` is the fourteen, `all` every one.
 
     Raises:
-        WrongUse: a word that names nothing.
+        UsageError: a word that names nothing.
     """
     selected_tasks: dict[str, BenchmarkTask] = {}
     for selector in selectors or [PLAIN_VARIANT]:

@@ -25,7 +25,7 @@ def build_exam_index(carve_out: CarveOut, spec: DatasetSpec, *, use_folders: boo
     Paths count from `hidden.folder`.
 
     Args:
-        folders: name the folder of a volume's slices instead of the slices, as the agent's own index does.
+        use_folders: name the folder of a volume's slices instead of the slices, as the agent's own index does.
     """
     agent_cases = spec.read(carve_out.agent_folder).cases
     train = tuple(_to_record(case, spec.task, use_folders, AGENT_FOLDER) for case in agent_cases)
@@ -84,7 +84,7 @@ def learn_names(work_folder: Path, carve_out: CarveOut, spec: DatasetSpec) -> di
     """Which true class each of the agent's labels stands for, by the cases that it put there. Diagnosis only.
 
     Args:
-        work: holds the agent's index files.
+        work_folder: holds the agent's index files.
     """
     try:
         rows = [*read_records(work_folder / TRAIN), *read_records(work_folder / TEST)]

@@ -96,7 +96,7 @@ def _enforce_offline(offline: bool, models: list[str], address: str | None) -> N
     """Forbid other machines to this process and to all that it starts for its cells.
 
     Raises:
-        WrongUse: one of the models is on another machine, or the cells would run on others.
+        UsageError: one of the models is on another machine, or the cells would run on others.
     """
     from m3b.llm.offline import OFFLINE_VARIABLE, forbid_remote_models, is_offline
 

@@ -25,7 +25,7 @@ def open_model(name: str | Path, *, unconfined: bool) -> Model:
     """Open the model of a folder or run, and say on standard error what a user has to know of it.
 
     Raises:
-        WrongUse: there is no such model.
+        UsageError: there is no such model.
         ModelError, IntegrityError: as `load_model`.
     """
     from m3b.models import load_model

@@ -128,7 +128,7 @@ def parse_cases(arguments: Sequence[str], channel_names: Sequence[str]) -> list[
     """What was asked for: paths, or where a case is several images, objects channel -> path.
 
     Raises:
-        WrongUse: a word without a channel's name, or a case without one of its channels.
+        UsageError: a word without a channel's name, or a case without one of its channels.
     """
     from m3b.data.reading import shared, shared_channels
 
@@ -144,7 +144,7 @@ def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Mode
     """Cases with what `NAME=VALUE` words say beside the images, the same for all.
 
     Raises:
-        WrongUse: the model is given none, a name that it does not know, or one that it needs is missing.
+        UsageError: the model is given none, a name that it does not know, or one that it needs is missing.
     """
     from m3b.errors import ModelError
     from m3b.models.beside import split_covariates
@@ -211,7 +211,7 @@ def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) ->
 
 
 def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
-    """Raises WrongUse where it cannot; before anything is predicted."""
+    """Raises UsageError where it cannot; before anything is predicted."""
     from m3b.models.answers import answer_format_of as answers_of
     from m3b.models.dicom.writing import check_sources
 

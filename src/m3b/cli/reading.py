@@ -46,7 +46,7 @@ ExternalOption = Annotated[
 
 
 def parse_external_data(assignments: Sequence[str]) -> ExternalData:
-    """The external sets as `Pipeline` takes them. Raises WrongUse."""
+    """The external sets as `Pipeline` takes them. Raises UsageError."""
     from m3b.run.external import parse_external_arguments
 
     return parse_external_arguments(assignments)

@@ -67,7 +67,7 @@ def _format_run_table(rows: Sequence[Mapping[str, Any]], *, with_handles: bool) 
     """The table, as wide as the terminal. A dated name tells when its run began; others have that said.
 
     Args:
-        whole: name each run so that a command finds it from here, not by its name alone.
+        with_handles: name each run so that a command finds it from here, not by its name alone.
     """
     width = shutil.get_terminal_size((DEFAULT_TERMINAL_WIDTH, 24)).columns
     has_start_column = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)

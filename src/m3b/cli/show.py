@@ -99,7 +99,7 @@ def require_folder(path: Path) -> None:
     """Refuse what is no folder, and say whether it is absent or a file.
 
     Raises:
-        WrongUse: `place` is no folder.
+        UsageError: `path` is no folder.
     """
     if path.is_dir():
         return
@@ -111,7 +111,7 @@ def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:
     """To be called before anything is made: what lies there already is somebody's.
 
     Raises:
-        WrongUse: one of the places is taken, and `force` does not say that it may be lost.
+        UsageError: one of the places is taken, and `force` does not say that it may be lost.
     """
     existing_paths = [
         path for path in paths if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))

@@ -38,7 +38,7 @@ def make_chest(folder: Path, *, patients: int = 240, seed: int = 0) -> Path:
     and `unseen/` with four images that `cases.csv` does not name.
 
     Raises:
-        WrongUse: the folder exists and is not empty, or the number of patients or the seed cannot be.
+        UsageError: the folder exists and is not empty, or the number of patients or the seed cannot be.
     """
     import numpy as np
 
@@ -131,7 +131,7 @@ def make_volumes(folder: Path, *, patients: int = 40, side: int = 24, seed: int 
     """A 3D counterpart: class folders of NPY volumes, `{large,small}/scan_NNN.npy`, told apart by a bright ball.
 
     Raises:
-        WrongUse: the folder exists and is not empty, or the number of patients or the seed cannot be.
+        UsageError: the folder exists and is not empty, or the number of patients or the seed cannot be.
     """
     import numpy as np
 

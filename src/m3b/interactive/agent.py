@@ -48,7 +48,7 @@ class EpisodeRequest:
         target: what to segment, in words.
         max_turns: masks that may be made.
         max_tokens: input summed over every request, plus output; None is no limit.
-        look: how pictures are drawn for the model.
+        style: how pictures are drawn for the model.
     """
 
     target: str
@@ -98,7 +98,7 @@ def segment(
         The best mask of all turns, also where the model fails or never stops; `status` and `reason` say how it ended.
 
     Raises:
-        WrongUse: the model takes no images, or is on another machine where that is forbidden; the folder holds no
+        UsageError: the model takes no images, or is on another machine where that is forbidden; the folder holds no
             segmenter; a setting is out of range.
         DataError: the image cannot be read.
     """
@@ -177,7 +177,7 @@ def require_vision(llm: LLM) -> LLM:
     """The model, if it takes images; one that m3b knows nothing of is believed to.
 
     Raises:
-        WrongUse: it is known not to.
+        UsageError: it is known not to.
     """
     if llm.facts.vision:
         return llm

@@ -40,7 +40,7 @@ class Benchmark:
     Args:
         systems: name -> the episodes, in the order of the targets.
         turns: the most that any of them could take.
-        left_out: why cases gave no target, with counts.
+        exclusions: why cases gave no target, with counts.
     """
 
     segmenter: str
@@ -91,7 +91,7 @@ def run_benchmark(
     """Run every oracle, and the agent where a model is given, on every target.
 
     Args:
-        tick: told the system, and how many of how many targets are done.
+        on_progress: told the system, and how many of how many targets are done.
     """
     systems: dict[str, tuple[EpisodeFigures, ...]] = {}
     for name, user in {NO_AGENT: None, **SIMULATED_USERS}.items():

@@ -16,7 +16,7 @@ from m3b.interactive.segmenter import Mask
 
 
 def make_true_box(truth: Mask, box_noise: float = 0.0, rng: np.random.Generator | None = None) -> BoxPrompt:
-    """The tight box of a mask, each side moved by up to `jitter` of the box's extent along its axis.
+    """The tight box of a mask, each side moved by up to `box_noise` of the box's extent along its axis.
 
     Raises:
         ValueError: the mask is empty.
@@ -37,8 +37,8 @@ def find_next_click(mask: Mask | None, truth: Mask, previous_clicks: Sequence[Po
     """The click that corrects most: positive into what is missed, negative into what is too much; None if all is right.
 
     Args:
-        found: the mask so far; None for none.
-        done: clicks that were set already, where no second one goes.
+        mask: the mask so far; None for none.
+        previous_clicks: clicks that were set already, where no second one goes.
     """
     mask = np.zeros_like(truth) if mask is None else mask
     best: tuple[float, Point] | None = None

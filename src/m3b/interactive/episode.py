@@ -38,8 +38,8 @@ class Episode:
 
     Attributes:
         turns: every mask that was made, in order; undone ones stay, so that the best is never lost.
-        stopped: the agent has said that it is done.
-        absent: the agent has said that the target is not in the image.
+        is_stopped: the agent has said that it is done.
+        is_absent: the agent has said that the target is not in the image.
     """
 
     def __init__(self, segmenter: Segmenter, image: ByteImage, start: MaskProposal | None = None) -> None:

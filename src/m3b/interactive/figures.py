@@ -54,7 +54,7 @@ def value_after(values: Sequence[float], turn: int) -> float:
 
 
 def count_clicks_to(values: Sequence[float], max_turns: int, target: float = TARGET_DICE) -> int:
-    """The number of prompts to reach a Dice of `goal`, `most` where it never does (as the benchmarks count)."""
+    """The number of prompts to reach a Dice of `target`, `max_turns` where it never does (as the benchmarks count)."""
     return next((turn for turn, value in enumerate(values, 1) if value >= target), max_turns)
 
 

@@ -47,7 +47,7 @@ def load_picture(
 
     Raises:
         DataError: it cannot be opened.
-        WrongUse: a slice of an image that has none, or a slice that is not there.
+        UsageError: a slice of an image that has none, or a slice that is not there.
     """
     if isinstance(image, np.ndarray):
         if slice_index is not None:

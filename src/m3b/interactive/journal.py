@@ -24,7 +24,7 @@ class EpisodeFolder:
         folder: made here; None keeps nothing.
 
     Raises:
-        WrongUse: the folder is there and holds something, or cannot be made.
+        UsageError: the folder is there and holds something, or cannot be made.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -24,7 +24,7 @@ def open_segmenter(folder: str | Path, device: str = "auto") -> Segmenter:
         device: `cpu`, `cuda`, `cuda:1`, or `auto`.
 
     Raises:
-        WrongUse: there is no such folder, no config.json, another kind of model, no safetensors, or weights that do not
+        UsageError: there is no such folder, no config.json, another kind of model, no safetensors, or weights that do not
             fit the network; the message says what to do.
     """
     path = Path(folder).expanduser()

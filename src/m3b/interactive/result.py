@@ -25,7 +25,7 @@ class SegmentationResult:
         mask: (H, W) bool, or (H, W, D), in the axes of the image as `m3b.data.reading.read_image` gives them; empty where
             the target is absent or no mask was made.
         score: what the segmenter expects of the mask's IoU; 0 where there is none.
-        kept: the number of the turn whose mask this is; 0 for none.
+        kept_turn: the number of the turn whose mask this is; 0 for none.
         turns: every mask that was made.
         mask_file: where the mask was written, in the image's own geometry; None where nothing was written.
     """

@@ -54,6 +54,6 @@ class Segmenter(Protocol):
             previous: the mask to refine.
 
         Raises:
-            WrongUse: no image was set, or there are no prompts.
+            UsageError: no image was set, or there are no prompts.
         """
         ...

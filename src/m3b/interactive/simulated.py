@@ -22,10 +22,10 @@ class SimulatedUser:
 
     Args:
         box_first: one box, then corrective clicks; else clicks alone.
-        jitter: share of the target's extent by which the box's sides are off.
-        tremor: standard deviation of a click in pixels; a click that leaves the region that it was meant for is set again
+        box_noise: share of the target's extent by which the box's sides are off.
+        click_noise: standard deviation of a click in pixels; a click that leaves the region that it was meant for is set again
             where it was meant.
-        clicks: at most.
+        max_clicks: at most.
     """
 
     box_first: bool = True
@@ -67,7 +67,7 @@ def add_click_noise(click: Point, truth: Mask, click_noise: float, rng: np.rando
     """A click as a hand sets it that is not quite steady; one that leaves its side of the border is set where it was meant.
 
     Args:
-        tremor: standard deviation in pixels along each axis.
+        click_noise: standard deviation in pixels along each axis.
     """
     if click_noise <= 0:
         return click

@@ -46,7 +46,7 @@ class TargetSet:
 
     Args:
         base: the folder that the index's paths count from.
-        left_out: filled while they are read: why cases gave no target, with counts.
+        exclusions: filled while they are read: why cases gave no target, with counts.
         skip: cases (paths in the index) that are not opened.
     """
 
@@ -61,7 +61,7 @@ class TargetSet:
         """Those of a working folder or of a run.
 
         Raises:
-            WrongUse: there is no index of masks.
+            UsageError: there is no index of masks.
         """
         path = Path(folder).expanduser().absolute()
         work_folder = next(
@@ -139,7 +139,7 @@ def compute_overlap(mask: Mask, truth: Mask) -> tuple[float, float]:
 
 
 def take_targets(targets: Iterable[Target], max_count: int | None) -> list[Target]:
-    """The first `most` targets; all where None."""
+    """The first `max_count` targets; all where None."""
     selected: list[Target] = []
     for target in targets:
         if max_count is not None and len(selected) >= max_count:

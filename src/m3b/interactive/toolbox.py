@@ -20,7 +20,7 @@ class PromptTools:
 
     Args:
         max_turns: masks that may be made; the one that reaches it ends the episode.
-        look: how pictures are drawn.
+        style: how pictures are drawn.
     """
 
     def __init__(self, episode: Episode, max_turns: int, style: PictureStyle = DEFAULT_STYLE) -> None:

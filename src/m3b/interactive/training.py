@@ -89,7 +89,7 @@ def train_segmenter(
     """Train and write a segmenter folder (`config.json`, `model.safetensors`), which `open_segmenter` opens.
 
     Raises:
-        WrongUse: the folder holds something, or a setting is out of range.
+        UsageError: the folder holds something, or a setting is out of range.
         DataError: too few targets; the training diverged.
     """
     import torch

@@ -50,7 +50,7 @@ class ModelFacts:
     def compute_usage(
         self, uncached: int, cached: int, output: int, cache_written: int = 0, reasoning: int = 0
     ) -> Usage:
-        """The usage of one request, priced; `fresh`, `cached` and `written` are disjoint parts of its input, and
+        """The usage of one request, priced; `uncached`, `cached` and `cache_written` are disjoint parts of its input, and
         `reasoning` is a part of its output.
 
         The cost of a model without prices is 0, which means unknown.

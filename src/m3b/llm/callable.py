@@ -53,7 +53,7 @@ class CallableLLM:
         """The function's answer, with ids for calls that have none, and estimated usage where it gives none.
 
         Raises:
-            WrongUse: the function gave something that is no answer.
+            UsageError: the function gave something that is no answer.
         """
         answer = self._retry.run(lambda: self._call(messages, tools), on_wait, cancelled)
         reply = as_reply(answer, self.name)

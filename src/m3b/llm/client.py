@@ -26,10 +26,10 @@ class SdkClient:
     """One provider through its SDK.
 
     Args:
-        package: imports the SDK, when it is first needed.
-        maker: its client class.
+        import_sdk: imports the SDK, when it is first needed.
+        client_class: its client class.
         name: the model's name in errors and in the ledger.
-        dump: how the SDK's answers become plain data (arguments of pydantic's `model_dump`).
+        dump_options: how the SDK's answers become plain data (arguments of pydantic's `model_dump`).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SdkClient:
 
         Args:
             method: the SDK's method of the client; opening the client may fail as the request may.
-            more: what a request for a stream says besides.
+            stream_options: what a request for a stream says besides.
         """
         try:
             create = method(self.get_client())

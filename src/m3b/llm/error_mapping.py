@@ -54,11 +54,11 @@ def map_error(
 
     Args:
         error: the exception.
-        who: the model's name, for the message.
+        model_name: the model's name, for the message.
         key_source: the variable that held the key.
         secrets: texts that must not appear in the message.
         address: the server's, for the message.
-        answered: whether this server has ever answered. One that has will come back; one that has not is down, or is
+        has_answered: whether this server has ever answered. One that has will come back; one that has not is down, or is
             not there at all, and waiting for it is lost time.
     """
     if isinstance(error, LLMError):
@@ -144,7 +144,7 @@ def map_status(status: int, message: str, model_name: str, key_source: str, retr
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without secrets, on one line, and not longer than `LONGEST`."""
+    """The text without secrets, on one line, and not longer than `MAX_MESSAGE_CHARACTERS`."""
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, "[key]")

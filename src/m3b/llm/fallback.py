@@ -24,7 +24,7 @@ class FallbackLLM:
         models: at least two; each with the patience it was made with.
 
     Raises:
-        WrongUse: fewer than two models.
+        UsageError: fewer than two models.
     """
 
     streams = True

@@ -43,10 +43,10 @@ def look_up(provider: str, model: str, *, priced: bool = True, default: ModelFac
         provider: e.g. `openai`.
         model: its name there.
         priced: False where another server than the provider's answers, whose prices nobody here knows.
-        unknown: what to guess of a model that is nowhere; 128k of window and 8k of output where not given.
+        default: what to guess of a model that is nowhere; 128k of window and 8k of output where not given.
 
     Raises:
-        WrongUse: the file that `M3B_MODELS` names cannot be used.
+        UsageError: the file that `M3B_MODELS` names cannot be used.
     """
     user_models = _load_user_models(os.environ.get(CATALOG_VARIABLE, ""))
     for name in _list_candidate_names(provider, model):
@@ -113,7 +113,7 @@ def find_user_default(provider: str) -> str:
     """The model that the file of `M3B_MODELS` gives a provider's name alone, below `defaults`; empty without one.
 
     Raises:
-        WrongUse: the file cannot be used.
+        UsageError: the file cannot be used.
     """
     path = os.environ.get(CATALOG_VARIABLE, "")
     data = _load_json(path) if path else {}

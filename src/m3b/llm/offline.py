@@ -36,7 +36,7 @@ def forbid_remote_models(models: Iterable[str | LLM | Callable[..., Any] | None]
     its author to know.
 
     Raises:
-        WrongUse: one is; the message names its host.
+        UsageError: one is; the message names its host.
     """
     for model in models:
         if isinstance(model, str):
@@ -56,7 +56,7 @@ def _find_remote_host(spec: str, *, is_spec: bool) -> str:
     """The other machine that a spec without `|` names; empty for none.
 
     Args:
-        written: it was written as a spec; else it is what a model object calls itself, which may be no spec at all.
+        is_spec: it was written as a spec; else it is what a model object calls itself, which may be no spec at all.
     """
     spec = spec.strip()
     if spec.startswith("replay:") or spec == RULES:

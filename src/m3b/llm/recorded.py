@@ -105,7 +105,7 @@ def message_to_json(message: Message) -> Json:
 
 
 def message_from_json(raw: Json) -> Message:
-    """The message that `message_json` wrote."""
+    """The message that `message_to_json` wrote."""
     images = tuple(
         ImageContent(base64.b64decode(image["data"]), image["media_type"]) for image in raw.get("images", ())
     )
@@ -121,7 +121,7 @@ def reply_to_json(reply: Reply) -> Json:
 
 
 def reply_from_json(raw: Json) -> Reply:
-    """The reply that `reply_json` wrote."""
+    """The reply that `reply_to_json` wrote."""
     usage_fields = {key: value for key, value in raw["usage"].items() if key in Usage.__dataclass_fields__}
     calls = tuple(ToolCall(**call) for call in raw["calls"])
     return Reply(raw["text"], calls, Usage(**usage_fields), raw["stop"], raw["model"])

@@ -39,7 +39,7 @@ def open_recording(spec: str, connect: Callable[[str], LLM]) -> LLM:
     """The model that `record:FILE:SPEC` or `replay:FILE` names.
 
     Raises:
-        WrongUse: the file is there already, or is not; or no model is named.
+        UsageError: the file is there already, or is not; or no model is named.
     """
     mode, _, arguments = spec.partition(":")
     if mode == "replay":
@@ -67,7 +67,7 @@ class RecordingLLM:
         file: the recording; it is made with the first exchange, and must not be there before.
 
     Raises:
-        WrongUse: the file is there.
+        UsageError: the file is there.
     """
 
     def __init__(self, llm: LLM, file: str | Path) -> None:
@@ -147,7 +147,7 @@ class ReplayLLM:
             record a conversation anew after a change of what m3b says.
 
     Raises:
-        WrongUse: the file is no recording.
+        UsageError: the file is no recording.
     """
 
     def __init__(self, file: str | Path, *, strict: bool = True) -> None:

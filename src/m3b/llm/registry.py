@@ -48,10 +48,10 @@ def connect(
         tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
             both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
             and Anthropic's own wrote into its text.
-        local: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.forbid_remote_models`.
+        local_only: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.forbid_remote_models`.
 
     Raises:
-        WrongUse: no such provider, no model named, or a model of another machine where none is allowed.
+        UsageError: no such provider, no model named, or a model of another machine where none is allowed.
         Authentication: the key is missing.
     """
     local_only = offline.is_offline(local_only)

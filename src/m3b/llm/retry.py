@@ -41,9 +41,9 @@ class Retry:
     Args:
         first_s: the wait after the first failure; it doubles each time, and each wait is drawn from the upper half of
             the doubled value, so that many runs do not come back at once.
-        longest_s: no single wait of our own choosing is longer. A wait that the provider asks for may be.
+        max_wait_s: no single wait of our own choosing is longer. A wait that the provider asks for may be.
         total_s: seconds of waiting after which the last error is raised.
-        attempts: requests after which the last error is raised; `PATIENCE` may set fewer for a kind of trouble.
+        attempts: requests after which the last error is raised; `RETRY_LIMITS` may set fewer for a kind of trouble.
         sleep, clock, random: replaced by tests.
     """
 

@@ -32,7 +32,7 @@ def list_models(provider: str, base_url: str, key: Key) -> list[str]:
     """The names of the models that can be talked to, in the server's order.
 
     Raises:
-        WrongUse: no server answers there, or it has no list.
+        UsageError: no server answers there, or it has no list.
         Authentication: it refuses the key.
     """
     address = strip_credentials(base_url)

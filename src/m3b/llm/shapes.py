@@ -23,7 +23,7 @@ def as_reply(answer: Any, source: str) -> Reply:
         source: who gave it, for the error.
 
     Raises:
-        WrongUse: any other shape.
+        UsageError: any other shape.
     """
     if isinstance(answer, Reply):
         return answer

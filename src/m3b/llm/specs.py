@@ -30,7 +30,7 @@ def parse_spec(spec: str) -> ModelSpec:
     """The parts of a spec.
 
     Raises:
-        WrongUse: what follows an @ is no address that a request can be sent to.
+        UsageError: what follows an @ is no address that a request can be sent to.
     """
     match = re.fullmatch(r"(.*?)@(https?:.*)", spec.strip(), re.DOTALL)
     if match:
@@ -70,7 +70,7 @@ def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
     """The model that a spec without one takes: the provider's default, or the one that its server serves.
 
     Raises:
-        WrongUse: there is no such model, or there are several.
+        UsageError: there is no such model, or there are several.
     """
     from . import served  # opens connections, which few starts need
 

@@ -19,7 +19,7 @@ def assemble_message(events: Iterable[Any], relay: TextStream, model_name: str) 
     Args:
         events: the SDK's stream.
         relay: told the text as it comes.
-        who: the model's name, for errors.
+        model_name: the model's name, for errors.
 
     Raises:
         NotStreamed: nothing came that is part of a stream.

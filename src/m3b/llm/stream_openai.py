@@ -16,7 +16,7 @@ def assemble_completion(chunks: Iterable[Any], relay: TextStream, model_name: st
     Args:
         chunks: the SDK's stream.
         relay: told the text as it comes.
-        who: the model's name, for errors.
+        model_name: the model's name, for errors.
 
     Raises:
         NotStreamed: nothing came that is part of a stream.

@@ -36,7 +36,7 @@ def ask_llm(
 class TextStream:
     """Carries pieces of text from the thread that reads them to the one that asked.
 
-    `put` is called by the reader. `poll` stands in for `cancelled`: it is asked in the waiting thread, a few times a
+    `add_piece` is called by the reader. `poll` stands in for `cancelled`: it is asked in the waiting thread, a few times a
     second, and passes on there what came since. A request that was left behind by a cancellation is thus not heard.
     """
 

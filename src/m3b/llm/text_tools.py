@@ -1,7 +1,7 @@
 """Tools for models that know no protocol for them, or keep it badly: told in plain words, called in plain text.
 
-Both wrappers are an `LLM` around another one, so that the loop above them is the same. `TextTools` turns calls and
-results into text and back. `Repairing` leaves the protocol to the provider, and takes calls that the model wrote into its
+Both wrappers are an `LLM` around another one, so that the loop above them is the same. `TextToolsLLM` turns calls and
+results into text and back. `RepairingLLM` leaves the protocol to the provider, and takes calls that the model wrote into its
 text all the same. What either of them says to bring a call about is not kept in the conversation.
 """
 

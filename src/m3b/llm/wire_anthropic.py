@@ -126,9 +126,9 @@ def to_reply(body: Any, model_name: str, facts: ModelFacts, request_tokens: int)
 
     Args:
         body: the decoded JSON of the response.
-        who: the model's name, for errors.
+        model_name: the model's name, for errors.
         facts: for the price.
-        sent: estimated tokens of the request, for servers that do not count.
+        request_tokens: estimated tokens of the request, for servers that do not count.
 
     Returns:
         The reply; and its blocks, where they hold thoughts that must be sent back with the answers to its calls.

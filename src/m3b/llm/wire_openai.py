@@ -114,10 +114,10 @@ def to_reply(
 
     Args:
         body: the decoded JSON of the response.
-        who: the model's name, for errors.
+        model_name: the model's name, for errors.
         facts: for the price.
-        sent: estimated tokens of the request, for servers that do not count.
-        taken: ids that earlier calls of the conversation have; a server that repeats one is given another.
+        request_tokens: estimated tokens of the request, for servers that do not count.
+        used_ids: ids that earlier calls of the conversation have; a server that repeats one is given another.
 
     Raises:
         Transient: the response holds no choice, or an error in place of one.

@@ -8,7 +8,7 @@ from .cases import Floats
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
-    """`above / below`, NaN where `below` is zero."""
+    """`above / below`, NaN where `denominator` is zero."""
     result = np.full(np.broadcast(numerator, denominator).shape, np.nan)
     np.divide(numerator, denominator, out=result, where=denominator > 0)
     return result

@@ -21,8 +21,8 @@ class Atlas:
 
     Args:
         labels: label -> its number in masks, or numbers of which the first is written.
-        shares: label -> (grid) share of the training images, 0 to 1.
-        cuts: label -> the share from which a place belongs to the label.
+        probabilities: label -> (grid) share of the training images, 0 to 1.
+        thresholds: label -> the share from which a place belongs to the label.
         n: training masks.
     """
 

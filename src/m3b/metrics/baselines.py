@@ -69,7 +69,7 @@ def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
 def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Accuracy, F1, average precision and Brier score of the best constant prediction on weighted cases, each (draws,).
 
-    The answer is chosen on all cases, as `baselines` does, and the same in every draw. The other metrics give a
+    The answer is chosen on all cases, as `constant_baselines` does, and the same in every draw. The other metrics give a
     constant prediction the same value on any cases.
 
     Args:

@@ -77,9 +77,9 @@ def paired_interval(
     """The interval of how much better one answer is than another to the same cases, positive for better.
 
     Args:
-        ours: (draws,) values of the one on the bootstrap samples, NaN where undefined.
-        theirs: (draws,) values of the other on the same samples.
-        effective: as of `interval`.
+        model_samples: (draws,) values of the one on the bootstrap samples, NaN where undefined.
+        baseline_samples: (draws,) values of the other on the same samples.
+        n_effective: as of `bootstrap_interval`.
 
     Returns:
         None where fewer than 90 % of the draws define both, from fewer than two patients, and where the difference is
@@ -112,8 +112,8 @@ def bootstrap_interval(value: float, samples: Floats, n_effective: int, edges: S
 
     Args:
         value: the figure on all cases.
-        drawn: (draws,) its bootstrap values, NaN where undefined.
-        effective: number of independent observations behind the figure: patients, of the rarer side of a typical class
+        samples: (draws,) its bootstrap values, NaN where undefined.
+        n_effective: number of independent observations behind the figure: patients, of the rarer side of a typical class
             where classes count alike.
         edges: extreme values of the metric with their limits, `edges.share_edges` for a share.
     """
@@ -138,8 +138,8 @@ def gain_at_edge(
     """The paired gain, which is no surer than the interval if that touches the best figure.
 
     Args:
-        gain: of `paired`.
-        bounds: of `interval`.
+        gain: of `paired_interval`.
+        bounds: of `bootstrap_interval`.
         best: the edge of a perfect answer.
         baseline: figure of the image-blind answer on all cases.
     """

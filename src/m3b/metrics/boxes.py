@@ -101,7 +101,7 @@ def _match_by_rules(predicted_corners: Floats, true_corners: Floats, rules: Sequ
 def match_boxes(iou: Floats, min_iou: float) -> NDArray[np.bool_]:
     """Which predictions are hits: (predictions, truths) IoU, predictions from the surest down, -> (predictions,).
 
-    Each takes the free truth with the largest IoU of at least `least`, as in the COCO evaluation.
+    Each takes the free truth with the largest IoU of at least `min_iou`, as in the COCO evaluation.
     """
     hits = np.zeros(len(iou), dtype=np.bool_)
     is_free = np.ones(iou.shape[1], dtype=np.bool_)
@@ -120,7 +120,7 @@ class Ranking:
     Args:
         image: (predictions,) number of the image.
         last: (predictions,) whether the next one has another score: equal scores can only be cut off together.
-        hit: (thresholds, predictions).
+        is_hit: (thresholds, predictions).
         truths: (images,) number of true boxes.
     """
 
@@ -133,7 +133,7 @@ class Ranking:
 def rank_boxes(
     predicted: Sequence[Sequence[Box]], truth: Sequence[Sequence[Box]], label: str, ious: Sequence[float | str]
 ) -> Ranking:
-    """Match the boxes of one class in every image at every IoU threshold, or by `CENTRE`."""
+    """Match the boxes of one class in every image at every IoU threshold, or by `CENTRE_RULE`."""
     images, scores, hits = [], [], []
     counts = np.zeros(len(truth))
     for number, (predicted_boxes, true_boxes) in enumerate(zip(predicted, truth, strict=True)):

@@ -27,7 +27,7 @@ class ClassificationCase:
         patient: cases of one patient are resampled together; empty means a patient of its own.
         labels: the true classes: exactly one where classes are exclusive, any number in a multi-label task.
         probabilities: class -> probability in [0, 1], every class exactly once.
-        decided: the classes that the model decides for, by thresholds of its own; None for the most probable class, or
+        decision: the classes that the model decides for, by thresholds of its own; None for the most probable class, or
             every finding at 0.5 and above.
     """
 

@@ -103,9 +103,9 @@ class ImageUse:
     Args:
         metric: canonical name.
         value: with each case's own image.
-        shuffled: mean over the shuffles with the image of another patient.
+        shuffled_value: mean over the shuffles with the image of another patient.
         gain: 95 % interval of the difference, from bootstrap samples of patients; None where there is none.
-        chance: share of the shuffles, and of the texts as they are, that reach the figure: the p-value of a permutation test of
+        p_value: share of the shuffles, and of the texts as they are, that reach the figure: the p-value of a permutation test of
             "the texts have nothing to do with the images" (Good, Permutation Tests, 2000, section 3.2).
         distinct: different texts among `n`.
         n: cases.
@@ -145,7 +145,8 @@ def measure_image_use(
         draws: bootstrap samples; 0 for no interval.
 
     Raises:
-        ValueError: as `shuffled` and `text.figures`, fewer than one shuffle, a metric that needs findings without them.
+        ValueError: as `shuffle_between_patients` and `text.figures`, fewer than one shuffle, a metric that needs
+            findings without them.
     """
     name = canonical_metric(metric, "report")
     if shuffles is None:

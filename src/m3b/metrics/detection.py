@@ -80,7 +80,7 @@ def score_detection(
         cases: one for each test image.
         classes: names of the anomalies; they may overlap.
         primary: the metric that counts, any spelling in `metric_names("detection")`.
-        trivial: the same images with an answer that ignores them, for the baseline; else nothing and everything.
+        baseline_cases: the same images with an answer that ignores them, for the baseline; else nothing and everything.
         froc_iou: IoU from which a box is a hit for FROC.
 
     Raises:

@@ -141,7 +141,7 @@ def make_baseline_estimators(
     baseline_cases: Sequence[DetectionCase] | None,
     froc_iou: float,
 ) -> list[Estimator]:
-    """The answers behind `blind_figures` whose figures depend on the cases, as estimators."""
+    """The answers behind `baseline_figures` whose figures depend on the cases, as estimators."""
     masks, lesions, *_ = cases[0].available_parts()
     part_estimators: list[Estimator] = []
     if masks:

@@ -55,7 +55,8 @@ def score_diagnosis(
         primary: the metric that counts, any spelling in `metric_names("diagnosis")`.
         seed: of the bootstrap; the same seed gives the same intervals.
         draws: bootstrap samples; 0 for no intervals.
-        blind: the same cases as an answer gets them that never looks at an image and is not the same for all, such as that of the
+        baseline_cases: the same cases as an answer gets them that never looks at an image and is not the same for
+            all, such as that of the
             covariates alone: the better of it and of a constant prediction is the baseline of a metric.
 
     Raises:

@@ -35,8 +35,8 @@ def score_grading(
         cases: one for each test case; `labels` holds the one true grade, `decided` the one that the model gives.
         classes: the grades, from low to high.
         primary: the metric that counts, any spelling in `metric_names("grading")`.
-        blind: grades that an answer gives to every image without looking: the best of them is the baseline.
-        beside: the same cases as an answer gets them that sees no image but what is known beside it; a baseline like these.
+        constant_grades: grades that an answer gives to every image without looking: the best of them is the baseline.
+        covariates_only: the same cases as an answer gets them that sees no image but what is known beside it; a baseline like these.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
 
@@ -100,7 +100,7 @@ def _losses(table: ClassificationTable) -> dict[str, float]:
 def _make_estimator(
     table: ClassificationTable, decided: Any, *, is_constant: bool = False
 ) -> Callable[[Floats], dict[str, Floats]]:
-    """Weights (draws, cases) -> metric -> (draws,). `same`: all answers are alike, and rank nothing."""
+    """Weights (draws, cases) -> metric -> (draws,). `is_constant`: all answers are alike, and rank nothing."""
     truth, count = table.target, len(table.classes)
     grade_distance: Floats = np.abs(truth - decided).astype(np.float64)
     pairs = np.eye(count * count)[truth * count + decided]

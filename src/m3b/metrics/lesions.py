@@ -60,7 +60,7 @@ def label_components(mask: Mask) -> tuple[NDArray[np.int32], int]:
 def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, min_iou: float = MIN_IOU) -> LesionCounts:
     """Count found, missed, right and wrong lesions.
 
-    Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `least`, as many
+    Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `min_iou`, as many
     pairs as there can be. Rule "overlap": a lesion counts as soon as one voxel lies in any lesion of the other mask
     (as in the ISBI 2015 MS lesion challenge; Carass et al., NeuroImage 148, 2017). The second rule is won by marking
     everything, so it is not the default and its baseline says so.
@@ -69,7 +69,7 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, min_iou: f
         prediction: boolean, of one class.
         reference: boolean, the same shape.
         rule: "iou" or "overlap".
-        least: smallest IoU of a pair, above 0 and up to 1.
+        min_iou: smallest IoU of a pair, above 0 and up to 1.
 
     Raises:
         ValueError: shapes differ, an unknown rule, an IoU out of range.
@@ -128,7 +128,7 @@ def measure_channels(
         reference: the same shape.
         classes: names of the channels.
         spacing: mm, one for each axis of the image.
-        rule: how lesions are matched, as `least` (see `match_lesions`).
+        rule: how lesions are matched, as `min_iou` (see `match_lesions`).
         tolerance: of the NSD, mm.
 
     Raises:

@@ -37,7 +37,7 @@ class PatientGroup:
         return int(self.patient.max()) + 1
 
     def patients_with(self, is_counted: NDArray[np.bool_]) -> int:
-        """Number of patients with a case that is concerned; `concerned` is (cases,)."""
+        """Number of patients with a case that is concerned; `is_counted` is (cases,)."""
         return len(np.unique(self.patient[is_counted]))
 
 
@@ -68,14 +68,14 @@ class MeasureSettings:
     """How intervals are made, and what the figures are compared with.
 
     Args:
-        trivial: metric -> (labels,) or () figures of the best answer that ignores the image.
-        concerned: (cases, labels) which cases say something about a label; its patients say how wide its interval is.
+        baseline: metric -> (labels,) or () figures of the best answer that ignores the image.
+        label_presence: (cases, labels) which cases say something about a label; its patients say how wide its interval is.
         loads: (cases, labels) how much of a label's figure hangs on a case, such as its number of lesions; by default,
             all concerned cases count alike.
-        effective: the same number for metrics without labels, where it is not that of all patients.
+        effective_patients: the same number for metrics without labels, where it is not that of all patients.
         losses: how much a perfect figure of a metric without labels may lose in the population; by default, what is lost
             if as many patients as these may be unseen are answered wrongly (`edges`).
-        rivals: the answers that ignore the image, measured on the same cases: the best of them is paired with ours.
+        baseline_estimators: the answers that ignore the image, measured on the same cases: the best of them is paired with ours.
     """
 
     draws: int

@@ -18,8 +18,8 @@ def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int
     """Match as many equal keys as possible, and among such alignments one with few chunks (beam search).
 
     Args:
-        ours: one key for each word of the candidate; equal keys match.
-        theirs: likewise for the reference.
+        candidate_keys: one key for each word of the candidate; equal keys match.
+        reference_keys: likewise for the reference.
         fixed: candidate position -> reference position, kept.
     """
     fixed_references = set(fixed.values())

@@ -1,6 +1,6 @@
 """How alike two texts are: BLEU, ROUGE-L and CIDEr-D on words; `meteor.py` has METEOR.
 
-Every function takes lists of words, usually those of `tokens`; there is one reference for each text.
+Every function takes lists of words, usually those of `tokenize`; there is one reference for each text.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def step_average_precision(true_positives: Floats, false_positives: Floats) -> F
 
 
 def average_precision(true_positives: Floats, false_positives: Floats) -> Floats:
-    """`precision_area`, NaN also where a draw has no negatives: then every ranking is as good."""
+    """`step_average_precision`, NaN also where a draw has no negatives: then every ranking is as good."""
     return np.where(false_positives[:, -1] > 0, step_average_precision(true_positives, false_positives), np.nan)
 
 

@@ -44,7 +44,7 @@ def score_means(
         patients: of each case.
         figures: of the model.
         primary: the metric that counts, any spelling of it.
-        trivial: of the best answer that never looks at an image, on the same cases; it is paired with the model's.
+        baseline_figures: of the best answer that never looks at an image, on the same cases; it is paired with the model's.
         details: JSON values that belong to the task.
 
     Raises:

@@ -1,6 +1,6 @@
 """Anomaly maps against masks, as counts of pixels by score: what pixel AUROC, pixel AP and PRO are made from.
 
-A map gives every pixel a level from 0 to `TOP`. An image is kept as three histograms over the levels, so that any number
+A map gives every pixel a level from 0 to `MAX_LEVEL`. An image is kept as three histograms over the levels, so that any number
 of images are ranked together without holding their pixels, and a bootstrap over patients costs a product of matrices.
 """
 
@@ -60,7 +60,7 @@ def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
     """The histograms of one image.
 
     Args:
-        levels: whole numbers from 0 to `TOP`, higher is more abnormal.
+        levels: whole numbers from 0 to `MAX_LEVEL`, higher is more abnormal.
         mask: boolean, the same shape; regions are its connected components, corners included.
 
     Raises:

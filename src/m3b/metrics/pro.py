@@ -13,10 +13,10 @@ MAX_FALSE_POSITIVE_RATE = 0.3
 
 
 def per_region_overlap(tables: PixelTables, weights: Floats, max_rate: float = MAX_FALSE_POSITIVE_RATE) -> Floats:
-    """Mean share of each connected region that lies above a threshold, averaged over false positive rates up to `limit`.
+    """Mean share of each connected region that lies above a threshold, averaged over false positive rates up to `max_rate`.
 
-    The curve runs over the thresholds from (0, 0), straight between them; its area up to `limit` is divided by `limit`, so
-    that a perfect map has 1, and one of a single level `limit` / 2. The false positive rate is that of the normal pixels of
+    The curve runs over the thresholds from (0, 0), straight between them; its area up to `max_rate` is divided by `max_rate`, so
+    that a perfect map has 1, and one of a single level `max_rate` / 2. The false positive rate is that of the normal pixels of
     all images together.
 
     Returns:

@@ -48,9 +48,9 @@ def score_regression(
         cases: one for each test case.
         quantity: what is measured, with its unit.
         primary: the metric that counts, any spelling in `metric_names("regression")`.
-        blind: numbers that an answer gives to every image without looking (the training median and mean): the best of
+        constant_values: numbers that an answer gives to every image without looking (the training median and mean): the best of
             them is the baseline of each metric.
-        beside: the number for each case of an answer that sees no image but what is known beside it; a baseline like these.
+        covariates_only: the number for each case of an answer that sees no image but what is known beside it; a baseline like these.
         level: the share of cases that the intervals promise to hold.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.

@@ -108,7 +108,7 @@ def score_segmentation(
         cases: one for each test image.
         labels: names of the labels, background left out.
         primary: the metric that counts, any spelling in `metric_names("segmentation")`.
-        trivial: the same images with the masks of `atlas.Atlas.predict`, for the baseline; marking nothing without.
+        baseline_cases: the same images with the masks of `atlas.Atlas.predict`, for the baseline; marking nothing without.
 
     Raises:
         ValueError: no cases, a case without one of the labels, or an unknown metric.

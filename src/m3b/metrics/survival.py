@@ -59,8 +59,8 @@ def score_survival(
         cases: one for each test case.
         quantity: the time to what, with its unit.
         primary: the metric that counts, any spelling in `metric_names("survival")`.
-        population: the curve of the training cases (`kaplan_meier`), which an answer gives that sees no image.
-        beside: the risk of each case by an answer that sees no image but what is known beside it.
+        population_curve: the curve of the training cases (`kaplan_meier`), which an answer gives that sees no image.
+        covariates_only_risks: the risk of each case by an answer that sees no image but what is known beside it.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
 
@@ -157,7 +157,7 @@ def kaplan_meier(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, fl
 
 
 def evaluate_curve(curve: Curve, times: Floats, *, just_before: bool = False) -> Floats:
-    """A curve's values: steps, 1 before the first. `before`: just before each time."""
+    """A curve's values: steps, 1 before the first. `just_before`: just before each time."""
     if not curve:
         return np.ones(len(times))
     stops = np.array([stop for stop, _ in curve], dtype=np.float64)

@@ -18,16 +18,16 @@ class MetricTable:
 
     Args:
         names: canonical name -> aliases that people write, in the order in which tables show them.
-        default: the metric that a model is judged by unless somebody asks for another.
+        default_metric: the metric that a model is judged by unless somebody asks for another.
         lower_is_better: those of which less is better.
         unbounded: those that are no shares between 0 and 1, such as millimetres.
         best: perfect figure of those metrics for which more is better that are no shares.
         companions: metrics that a model without any skill can win, and the one that has to beat the image-blind baseline
             in their place.
-        alongside: metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by.
-        remarked: metrics of which it is only said where they are worse than that.
-        decisions: a metric of the model's decisions that has to beat the image-blind baseline too; empty for none.
-        rarer_class: whether of two classes the rarer one says how many patients a figure rests on.
+        guarded_metrics: metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by.
+        noted_metrics: metrics of which it is only said where they are worse than that.
+        decision_metric: a metric of the model's decisions that has to beat the image-blind baseline too; empty for none.
+        uses_rarer_class: whether of two classes the rarer one says how many patients a figure rests on.
     """
 
     names: Mapping[str, tuple[str, ...]]

@@ -59,7 +59,7 @@ _SLOW_METRICS = ("meteor", "cider")
 
 
 def _make_wording_estimator(cases: Sequence[ReportCase], include_slow: bool = True) -> Estimator:
-    """BLEU, ROUGE-L, and with `slow` METEOR and CIDEr-D, each (draws,)."""
+    """BLEU, ROUGE-L, and with `include_slow` METEOR and CIDEr-D, each (draws,)."""
     candidates, references = [tokenize(case.prediction) for case in cases], [tokenize(case.reference) for case in cases]
     counts = np.array([bleu_counts(a, b) for a, b in zip(candidates, references, strict=True)], dtype=np.float64)
     per_case = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(candidates, references, strict=True)])}
@@ -146,9 +146,9 @@ def score_reports(
         cases: one for each test case.
         findings: finding -> phrases that state it (`findings.stated`); no label F1 without.
         primary: the metric that counts, any spelling in `metric_names("report")`.
-        trivial: constant reports, usually those of `constants.best_constants`: the baseline of each metric is what the
+        baseline_reports: constant reports, usually those of `constants.best_constants`: the baseline of each metric is what the
             best of them gets as the answer to every case. Without one there is no baseline, and no verdict.
-        random: a text for each case that was drawn at random (`constants.random_reports`): a baseline as well.
+        random_texts: a text for each case that was drawn at random (`constants.random_reports`): a baseline as well.
         seed: of the bootstrap.
         draws: bootstrap samples; 0 for no intervals.
 

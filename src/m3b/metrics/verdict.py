@@ -44,7 +44,7 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, split_n
     What is worse than a baseline without being so for all of its interval is said in the reason of an accepted model.
 
     Args:
-        part: what the cases are called: `test` or `validation`.
+        split_name: what the cases are called: `test` or `validation`.
     """
     main = scores.primary
     if not math.isfinite(main.value):

@@ -138,7 +138,7 @@ def _parse_report(location: str, item: RawAnswer) -> dict[str, Any]:
 
 
 class DiagnosisAnswers(AnswerFormat):
-    """See `AnswerKind`."""
+    """See `AnswerFormat`."""
 
     usage = 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.'
     export_description = "Classification of medical images"
@@ -148,7 +148,7 @@ class DiagnosisAnswers(AnswerFormat):
 
 
 class GradingAnswers(AnswerFormat):
-    """See `AnswerKind`. Those of a diagnosis with one label a case."""
+    """See `AnswerFormat`. Those of a diagnosis with one label a case."""
 
     usage = (
         'Each prediction is `{"image": ..., "probabilities": {grade: p}, "prediction": grade}`; grades are ordered from low to '
@@ -162,7 +162,7 @@ class GradingAnswers(AnswerFormat):
 
 
 class SegmentationAnswers(AnswerFormat):
-    """See `AnswerKind`."""
+    """See `AnswerFormat`."""
 
     has_masks_option = True
     requires_output_folder = True
@@ -184,7 +184,7 @@ class SegmentationAnswers(AnswerFormat):
 
 
 class DetectionAnswers(AnswerFormat):
-    """See `AnswerKind`."""
+    """See `AnswerFormat`."""
 
     has_masks_option = True
     usage = (
@@ -204,7 +204,7 @@ class DetectionAnswers(AnswerFormat):
 
 
 class ReportAnswers(AnswerFormat):
-    """See `AnswerKind`."""
+    """See `AnswerFormat`."""
 
     requires_classes = False
     separate_images = True

@@ -18,7 +18,7 @@ def split_covariates(
 
     Args:
         rules: `Model.covariates`.
-        number: of the case, for messages.
+        case_number: of the case, for messages.
         strict: whether a case that is not whole is an error here; otherwise predict.py says of it what is wrong.
 
     Raises:

@@ -58,7 +58,7 @@ def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: C
     """The section of figures: every metric with interval and baseline, then label by label, then counts.
 
     Args:
-        less_is_better: metrics of which that has to be said.
+        lower_is_better_metrics: metrics of which that has to be said.
     """
     metrics = scores.get("metrics") or {}
     if not metrics:
@@ -143,7 +143,7 @@ def format_external_sets(test_sets: Sequence[Mapping[str, Any]]) -> list[str]:
     """The section of figures on data of other places: the run's metric on each set, then what was noted of it.
 
     Args:
-        sets: as `m3b.run.result.ExternalResult.to_dict` gives them.
+        test_sets: as `m3b.run.result.ExternalResult.to_dict` gives them.
     """
     if not test_sets:
         return []

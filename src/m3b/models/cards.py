@@ -125,7 +125,7 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
         info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`, `training`,
             `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
-            `less_is_better` (names of metrics), `external` (list of `ExternalSet.to_dict()`).
+            `less_is_better` (names of metrics), `external` (list of `ExternalResult.to_dict()`).
     """
     lines = [f"# {escape_markdown(info.get('title') or 'A model made by m3b')}", ""]
     if info.get("summary"):

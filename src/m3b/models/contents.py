@@ -60,7 +60,7 @@ def find_content_problem(file: Path, name: str) -> str:
         name: as it is told; the message begins with it.
 
     Raises:
-        OSError: it cannot be read, or holds more than `MAX_TEXT` bytes.
+        OSError: it cannot be read, or holds more than `MAX_CONTENT_BYTES` bytes.
     """
     content = read_bytes(file.parent, file.name, MAX_CONTENT_BYTES)
     head = content[:512]

@@ -26,8 +26,8 @@ def find_images(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool =
     the folder; subfolders are opened likewise. Anything else is passed over with a note.
 
     Args:
-        flat: whether the model takes 2D images.
-        studies: whether the pictures of one folder are the views of one study, in natural order.
+        is_2d: whether the model takes 2D images.
+        group_views: whether the pictures of one folder are the views of one study, in natural order.
     """
     listing = ImageListing()
     for path in paths:

@@ -33,7 +33,7 @@ class FrozenCopy:
     Args:
         folder: the copy.
         hashes: relative path -> SHA-256 of each file, as it was read while it was copied.
-        refused: what could not be taken over, each with the reason and the remedy; empty for a sound deliverable.
+        refusals: what could not be taken over, each with the reason and the remedy; empty for a sound deliverable.
     """
 
     folder: Path

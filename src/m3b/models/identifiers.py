@@ -52,7 +52,7 @@ def _is_distinctive(patient: str) -> bool:
 
 
 def _has_identifier(text: str, identifiers: set[str]) -> bool:
-    """Whether one of `wanted` stands in a text as a word, or between the marks of a longer one."""
+    """Whether one of `identifiers` stands in a text as a word, or between the marks of a longer one."""
     for match in _TOKEN.finditer(text.casefold()):
         token = match.group()
         if token in identifiers or any(part in identifiers for part in _TOKEN_PARTS.findall(token)):

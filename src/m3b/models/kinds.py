@@ -20,15 +20,15 @@ class AnswerFormat(ABC):
     """The answers of one task. Stateless; a kind overrides what is different.
 
     Attributes:
-        takes_masks: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
-        needs_folder: whether an answer is worth nothing without the files that predict.py writes.
-        needs_classes: whether a model has to name its classes.
+        has_masks_option: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
+        requires_output_folder: whether an answer is worth nothing without the files that predict.py writes.
+        requires_classes: whether a model has to name its classes.
         separate_images: whether several paths are images of their own, as the views of a study are.
-        use: the model card's sentence on what a prediction looks like, Markdown.
-        blind: what the best answer is that never looks at an image, as the model card says it.
-        exported: what the model does, as the metadata of an exported bundle say it.
-        patches: whether the network sees parts of an image.
-        as_dicom: whether answers can be masks, classes or numbers in DICOM objects.
+        usage: the model card's sentence on what a prediction looks like, Markdown.
+        baseline_description: what the best answer is that never looks at an image, as the model card says it.
+        export_description: what the model does, as the metadata of an exported bundle say it.
+        is_patch_based: whether the network sees parts of an image.
+        supports_dicom: whether answers can be masks, classes or numbers in DICOM objects.
     """
 
     has_masks_option: bool = False
@@ -46,7 +46,7 @@ class AnswerFormat(ABC):
         """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
 
         Args:
-            where: which answer it is, for messages.
+            location: which answer it is, for messages.
             folder: where predict.py wrote; files that it names have to lie there.
 
         Raises:

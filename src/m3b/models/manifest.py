@@ -36,7 +36,7 @@ def hash_files(folder: Path) -> dict[str, str]:
 def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str] = USER_EDITABLE_FILES) -> list[str]:
     """What differs between a folder and the hashes of its files, each as `NAME was changed`; empty where nothing does.
 
-    Python's caches are removed first: they would be executed in place of what is compared here. Files in `free` may
+    Python's caches are removed first: they would be executed in place of what is compared here. Files in `editable` may
     differ. Of files that are not in the list only those count that would be loaded or executed.
     """
     differences = _remove_caches(folder)

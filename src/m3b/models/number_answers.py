@@ -18,7 +18,7 @@ def is_finite_number(value: Any) -> TypeGuard[float]:
 
 
 class RegressionAnswers(AnswerFormat):
-    """See `AnswerKind`."""
+    """See `AnswerFormat`."""
 
     usage = (
         'Each prediction is `{"image": ..., "value": number, "interval": [low, high]}`, in the unit of the quantity; '

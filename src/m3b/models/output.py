@@ -53,7 +53,7 @@ def parse_predictions(
     """Predictions from the JSON list, in the order of `paths`.
 
     Args:
-        promise: what the model says of itself; class names alone stand for a diagnosis.
+        model_info: what the model says of itself; class names alone stand for a diagnosis.
         multi_label: of a diagnosis given by its class names.
         folder: where predict.py wrote; files that it names count from there and must lie there.
         strict: an image that the model reports as unreadable raises; otherwise it gives a Prediction with `error`.

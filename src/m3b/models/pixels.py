@@ -30,7 +30,7 @@ class PixelsRequest:
     """An image or a mask at an absolute path, and the folder for its values.
 
     Args:
-        value: of a mask: what is asked for; None takes all that is not 0. Not for images.
+        label_value: of a mask: what is asked for; None takes all that is not 0. Not for images.
     """
 
     path: str

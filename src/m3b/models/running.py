@@ -121,7 +121,7 @@ def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
     """The classes in the order of the model's outputs, and whether it is multi-label.
 
     Raises:
-        ModelError: as `read_promise`.
+        ModelError: as `read_model_info`.
     """
     model_info = read_model_info(model_dir)
     return model_info.classes, model_info.multi_label
@@ -145,7 +145,7 @@ def run_predict(
         paths: images, in the order in which predictions come back.
         run: runs the command, for example in a sandbox.
         strict: whether an image that the model cannot read is an error for all.
-        keep: a folder that stays, for the mask files that predictions name. A segmentation needs one; a detection
+        output_dir: a folder that stays, for the mask files that predictions name. A segmentation needs one; a detection
             without one gives its boxes and scores alone.
         covariates: of each image, where the model is given some beside it.
 

@@ -85,9 +85,9 @@ def stage_cases(
         folder: new or empty; it has to be on the reader's side of the sandbox.
         confined: whether predict.py will see `folder` read-only. Only then may a large file be hard-linked: an
             unconfined script could write through a link into the raw data.
-        later: whether large files are left to `place_links`: a process that sees the two folders as two mounts cannot
+        defer_links: whether large files are left to `place_links`: a process that sees the two folders as two mounts cannot
             link between them.
-        link_from: the size in bytes of a large file; LINK_FROM_BYTES where not given.
+        min_link_bytes: the size in bytes of a large file; LINK_FROM_BYTES where not given.
 
     Raises:
         ModelError: an image that is missing or cannot be staged, that is a link out of `base` and of the raw data to

@@ -16,7 +16,7 @@ PROBABILITY_TOLERANCE = 1e-6
 
 
 class SurvivalAnswers(AnswerFormat):
-    """See `AnswerKind`."""
+    """See `AnswerFormat`."""
 
     usage = (
         'Each prediction is `{"image": ..., "risk": number, "survival": [[time, probability], ...], "median": time}`: the chance that '

@@ -52,9 +52,9 @@ class Reader:
         sandbox: what confines it; with `off` it is still a process of its own with limits and no environment.
         mounts: the folders that it may read, and those that it may write, if any.
         limits: what it may use.
-        cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+        is_cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
 
-    `starts` counts the processes so far; `held` is the memory in bytes that the last one held after its last answer.
+    `starts` counts the processes so far; `held_bytes` is the memory in bytes that the last one held after its last answer.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Reader:
         file with a DataError that says so: it costs one file.
 
         Args:
-            patience_s: as `Request.patience_s`, which stands where this is None.
-            opening: told the path of each file that is about to be opened.
-            progress: told how much of a long piece of work is done, and of how much.
+            stall_timeout_s: as `Request.patience_s`, which stands where this is None.
+            on_open: told the path of each file that is about to be opened.
+            on_progress: told how much of a long piece of work is done, and of how much.
 
         Raises:
             M3bError: or ToolError, OSError, MemoryError: whatever the function raised, by its name in `m3b.errors`.
-            ReaderFault: the reader was ended by no file in particular, or by too many, or raised something else.
+            ReaderError: the reader was ended by no file in particular, or by too many, or raised something else.
             SandboxError: it cannot be started.
             Cancelled: the user stopped the run.
         """

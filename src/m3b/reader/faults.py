@@ -37,7 +37,7 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_json(packed: Any, activity: str) -> Exception:
-    """The error to raise for what `pack` made; whatever else came is a `ReaderFault` too."""
+    """The error to raise for what `error_to_json` made; whatever else came is a `ReaderError` too."""
     if not isinstance(packed, dict) or not isinstance(packed.get("text"), str):
         return ReaderError(f"{activity} failed, and the reader did not say why. Try again.")
     kind, text = packed.get("kind"), _truncate(packed["text"])

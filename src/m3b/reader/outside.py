@@ -61,8 +61,8 @@ def open_reader(paths: Iterable[Path], writable: Sequence[Path] = ()) -> Iterato
     clean environment.
 
     Args:
-        places: folders, and files, of which the folder is seen: headers name files beside them. Links are resolved.
-        write: folders that it may write to.
+        paths: folders, and files, of which the folder is seen: headers name files beside them. Links are resolved.
+        writable: folders that it may write to.
     """
     if sys.platform != "linux":
         yield InProcessReader()
@@ -112,5 +112,5 @@ def to_reader_path(path: str) -> str:
 
 
 def file_of_reader_path(path: str) -> Path:
-    """The file or folder of a path that `placed` gave."""
+    """The file or folder of a path that `to_reader_path` gave."""
     return Path(path if os.path.lexists(path) else path.partition("#")[0])

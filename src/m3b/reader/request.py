@@ -20,10 +20,10 @@ class WorkerJob(Generic[Q, A]):
     Both types are dataclasses, pydantic models or plain containers that pydantic can read; bytes travel as base64.
 
     Args:
-        name: `module:function` of the function that answers, which takes the question alone. Only the reader imports it.
-        asks: the type of the question.
-        answers: the type of the answer, against which m3b checks what comes out of the process.
-        patience_s: seconds that may pass without a further file being opened.
+        function_path: `module:function` of the function that answers, which takes the question alone. Only the reader imports it.
+        input_type: the type of the question.
+        output_type: the type of the answer, against which m3b checks what comes out of the process.
+        stall_timeout_s: seconds that may pass without a further file being opened.
         parallel: whether several files are open at once. After an accident the question is asked once more with one file
             at a time, so that it is known which it was.
     """

@@ -35,7 +35,7 @@ class EscapeTrial:
 
 @dataclass(frozen=True)
 class TrialReport:
-    """What could be done; `refused` holds the words of each file that was refused."""
+    """What could be done; `refusals` holds the words of each file that was refused."""
 
     environment: tuple[str, ...] = ()
     readable_files: tuple[Path, ...] = ()

@@ -113,7 +113,7 @@ def _draw_line_names(line_ends: Sequence[tuple[str, Point]], frame: PlotFrame) -
 
 
 def spread_labels(line_ends: Sequence[tuple[str, Point]], top: float, bottom: float) -> list[tuple[int, Point, float]]:
-    """(place, end of the line, height of its name): names in the order of the ends, `LABEL_GAP` apart."""
+    """(place, end of the line, height of its name): names in the order of the ends, `MIN_LABEL_GAP` apart."""
     order = sorted(range(len(line_ends)), key=lambda position: line_ends[position][1][1])
     heights: list[float] = []
     for position in order:

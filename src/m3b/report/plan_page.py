@@ -30,8 +30,8 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
     """The page as text. Its pictures are patient data: for the machine on which it was made.
 
     Args:
-        plan: `task`, `readings` (best first), `insufficient`, and `counted` of the best.
-        drawn: examples as `m3b.models.examples` draws them; they come from a sandbox and are not trusted.
+        page_facts: `task`, `readings` (best first), `insufficient`, and `counted` of the best.
+        examples: examples as `m3b.models.examples` draws them; they come from a sandbox and are not trusted.
     """
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + EXTRA_STYLE
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()

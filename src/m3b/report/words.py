@@ -81,7 +81,7 @@ def format_metric_name(name: Any, unit: Any = None) -> str:
     """A metric as a table shows it.
 
     Args:
-        unit: of distances, a key of `DISTANCE`; anything else names none.
+        unit: of distances, a key of `DISTANCE_UNITS`; anything else names none.
     """
     if name == "hd95" and isinstance(unit, str) and unit in DISTANCE_UNITS:
         return f"HD95, {DISTANCE_UNITS[unit]} (less is better)"

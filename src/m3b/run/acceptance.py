@@ -61,12 +61,12 @@ class ArtifactValidator:
 
     Args:
         predict: runs a deliverable on cases, confined.
-        baseline: makes the best answer that looks at no image.
-        reader: the reader process for hand-overs, what is locked and the raw data.
+        predict_baseline: makes the best answer that looks at no image.
+        get_reader: the reader process for hand-overs, what is locked and the raw data.
         emit: takes events.
-        readings: executes what the Data Engineer hands over as a reading.
-        confined: whether scripts cannot write to the raw data.
-        raw_roots: the folders of raw data by the names that records give them.
+        manifests: executes what the Data Engineer hands over as a reading.
+        is_confined: whether scripts cannot write to the raw data.
+        raw_folders: the folders of raw data by the names that records give them.
         request: the user's words.
         labelling: the masks that were prompted for, where the user has approved that.
     """

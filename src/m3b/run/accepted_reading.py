@@ -22,7 +22,7 @@ def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
     """The spec of an accepted index, and the data folder that it reads.
 
     Raises:
-        WrongUse: no index was accepted, a script made it, or the data is not where it was.
+        UsageError: no index was accepted, a script made it, or the data is not where it was.
     """
     from m3b.data.spec.given import spec_of
 

@@ -94,7 +94,7 @@ def _apply_edited_manifest(run: RunContext, stage_runner: StageRunner, stage: In
     """Selection and index by a reading that the user edited, written down in place of what the journal held.
 
     Raises:
-        WrongUse: it cannot be used; the index at hand stands.
+        UsageError: it cannot be used; the index at hand stands.
     """
     from m3b.run.given import parse_overrides, validate_overrides
 

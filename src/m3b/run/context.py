@@ -52,11 +52,11 @@ class RunContext:
 
     Args:
         state: what earlier processes did of the same run; empty for a new one.
-        cancel: set from anywhere to end the run.
-        own: tools and checks of the user's.
-        given: what the user said of how the data is to be read.
+        cancel_event: set from anywhere to end the run.
+        extensions: tools and checks of the user's.
+        overrides: what the user said of how the data is to be read.
         stages: what is worked on, in this order.
-        external: test sets of other places, measured at the end; nothing else looks at them.
+        external_sources: test sets of other places, measured at the end; nothing else looks at them.
         fsync: whether each event waits for the disk.
     """
 

@@ -31,7 +31,7 @@ class DryPlan:
     """What `plan.py` made.
 
     Args:
-        said: what it printed: what it found, decided and expects.
+        output: what it printed: what it found, decided and expects.
         plan: plan.json.
     """
 
@@ -73,7 +73,7 @@ def make_dry_plan(
     """Plan the training of a project, or of a data folder as `m3b look` reads it for a request; nothing is written there.
 
     Raises:
-        WrongUse: neither request nor task says what a data folder is for, or plan.py refuses the options.
+        UsageError: neither request nor task says what a data folder is for, or plan.py refuses the options.
         DataError: no reading of the data can be taken, or the plan cannot be made.
     """
     source = source.resolve()

@@ -67,10 +67,10 @@ def validate_extensions(
     """The user's tools and checks, looked at.
 
     Args:
-        roles: those that there are.
+        role_names: those that there are.
 
     Raises:
-        WrongUse: a tool that agents cannot be told of, a check of a role that does not exist.
+        UsageError: a tool that agents cannot be told of, a check of a role that does not exist.
     """
     if unknown := sorted(set(checks) - set(role_names)):
         raise UsageError(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(role_names)}.")
@@ -86,7 +86,7 @@ def register_metrics(metrics: Iterable[Metric]) -> None:
     """Make the user's metrics known in this process.
 
     Raises:
-        WrongUse: something that is no metric, or one that cannot be added to its task.
+        UsageError: something that is no metric, or one that cannot be added to its task.
     """
     for metric in metrics:
         from m3b.tasks import Metric

@@ -26,7 +26,7 @@ class ExternalSource:
     """A folder with a test set of its own, which no agent and no training ever sees.
 
     Args:
-        index: how it is read; None takes what the survey proposes.
+        manifest: how it is read; None takes what the survey proposes.
     """
 
     name: str
@@ -38,7 +38,7 @@ def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSou
     """What a caller gave, in shape.
 
     Raises:
-        WrongUse: a name that cannot be one, or a reading that is none.
+        UsageError: a name that cannot be one, or a reading that is none.
     """
     sources = []
     for name, value in (external_data or {}).items():
@@ -62,10 +62,10 @@ def _parse_manifest(manifest: Any) -> IndexSpec | None:
 
 
 def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """`NAME=DIR` and `NAME=spec.json` of the command line as `external_of` takes them.
+    """`NAME=DIR` and `NAME=spec.json` of the command line as `parse_external_data` takes them.
 
     Raises:
-        WrongUse: no name, no folder for a reading, or a name given twice.
+        UsageError: no name, no folder for a reading, or a name given twice.
     """
     folders: dict[str, str] = {}
     manifests: dict[str, str] = {}
@@ -85,7 +85,7 @@ def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, .
 
 
 def check_external_sources(sources: Iterable[ExternalSource], cards: Iterable[Card], out: Path | None) -> None:
-    """Raises WrongUse where an external set is no folder, or lies in data for training or in the run folder, or holds them."""
+    """Raises UsageError where an external set is no folder, or lies in data for training or in the run folder, or holds them."""
     roots = [card.path.resolve() for card in cards if card.path]
     run_folder = out.expanduser().absolute().resolve() if out is not None else None
     for source in sources:
@@ -106,7 +106,7 @@ def check_external_sources(sources: Iterable[ExternalSource], cards: Iterable[Ca
 
 
 def serialize_external_sources(sources: Iterable[ExternalSource]) -> dict[str, list[Any]]:
-    """As run.json holds them, which `external_of` reads again."""
+    """As run.json holds them, which `parse_external_data` reads again."""
     return {
         source.name: [
             str(source.folder),

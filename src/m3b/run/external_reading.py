@@ -53,7 +53,7 @@ class ExternalCases:
 
 
 def read_external_cases(run: RunContext, source: ExternalSource, data_name: str, target: Path) -> ExternalCases:
-    """Every case of the folder, with the model's class names and numbers, audited; the index is kept in `place`.
+    """Every case of the folder, with the model's class names and numbers, audited; the index is kept in `target`.
 
     Raises:
         DataError: no reading suffices, or the cases cannot be used.
@@ -98,7 +98,7 @@ def _execute_manifest(run: RunContext, source: ExternalSource, data_name: str, s
 def _candidate_manifests(
     run: RunContext, source: ExternalSource, scratch: Path, problems: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Specs to try, with all cases for testing. Why the best proposal may not be taken is added to `faults`."""
+    """Specs to try, with all cases for testing. Why the best proposal may not be taken is added to `problems`."""
     if source.manifest is not None:
         yield _without_split(source.manifest.model_dump(mode="json", exclude_defaults=True))
         return
@@ -128,7 +128,7 @@ def _ask_reader(run: RunContext, source: ExternalSource, scratch: Path, job: dic
 
 
 def _fit_cases_to_model(run: RunContext, target: Path, data_name: str, scratch: Path) -> ExternalCases:
-    """The cases that lie in `place`, with paths that count from `locked/`."""
+    """The cases that lie in `target`, with paths that count from `locked/`."""
     task = run.get_artifact(Selection).task
     external_index, model_index = read_index(target, task), read_index(run.folder.locked, task)
     fitted_cases = fit_to_model_classes(external_index.records, external_index.values, model_index)
@@ -163,7 +163,7 @@ def _relocate_record(record: Record, relocate_path: Callable[[str], str]) -> Rec
 def _renumber_masks(
     run: RunContext, target_folder: Path, records: Sequence[Record], numbers: Sequence[tuple[int, int]], scratch: Path
 ) -> tuple[Record, ...]:
-    """The records with masks in the model's numbers, copied to `place` from where the reader wrote them."""
+    """The records with masks in the model's numbers, copied to `target_folder` from where the reader wrote them."""
     output_folder = scratch / "numbered"
     output_folder.mkdir()
     raw_folders = [path.resolve() for path in (target_folder / "data").iterdir()]

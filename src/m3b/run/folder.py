@@ -52,7 +52,7 @@ class RunFolder:
         """A new folder: `out` itself, or a dated one below `runs/`.
 
         Raises:
-            WrongUse: `out` exists and is not empty, or cannot be made.
+            UsageError: `out` exists and is not empty, or cannot be made.
         """
         if out is None:
             name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -73,7 +73,7 @@ class RunFolder:
         """Return an existing run, by its folder, by the id of one of this user's runs, or as `last`.
 
         Raises:
-            WrongUse: there is no such run, several have this id, or it lies inside a data folder.
+            UsageError: there is no such run, several have this id, or it lies inside a data folder.
         """
         if str(name) == LAST_RUN:
             runs = list_runs()
@@ -96,7 +96,7 @@ class RunFolder:
         """Make sure that no other process is at work on this run.
 
         Raises:
-            WrongUse: another process is, or the run folder cannot be written.
+            UsageError: another process is, or the run folder cannot be written.
         """
         file = self.path / LOCK_FILE
         try:
@@ -146,7 +146,7 @@ class RunFolder:
         """What run.json holds; paths are those of where the run lies now.
 
         Raises:
-            WrongUse: it cannot be read.
+            UsageError: it cannot be read.
         """
         try:
             record = untrusted.read_json(self.path, "run.json")
@@ -243,7 +243,7 @@ def refuse_inside_data(folder: Path) -> None:
     """Refuse a run or model that lies inside a data folder.
 
     Raises:
-        WrongUse: it does.
+        UsageError: it does.
     """
     if (data := data_folder_above(folder)) is not None:
         raise UsageError(
@@ -256,7 +256,7 @@ def _find_by_id(run_id: str) -> Path:
     """Return the folder of the registered run with an id; of several, the one below `runs/`.
 
     Raises:
-        WrongUse: there is none, or several elsewhere.
+        UsageError: there is none, or several elsewhere.
     """
     usual = get_runs_root().absolute() / run_id
     folders = [entry.folder for entry in read_registry().named(run_id) if (entry.folder / "run.json").is_file()]
@@ -289,7 +289,7 @@ def find_model_folder(name: str | Path) -> Path:
     """The folder of a delivered model, named by itself, or by the folder or id of its run, or `last`.
 
     Raises:
-        WrongUse: there is neither, or the run has delivered no model.
+        UsageError: there is neither, or the run has delivered no model.
     """
     path = Path(name).expanduser()
     if str(name) != LAST_RUN:

@@ -40,10 +40,10 @@ def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given
     """What a caller gave; None where that is nothing.
 
     Args:
-        index: a spec, its values, or a file that holds it as JSON.
+        manifest: a spec, its values, or a file that holds it as JSON.
 
     Raises:
-        WrongUse: it cannot be read, is no spec, or both are given.
+        UsageError: it cannot be read, is no spec, or both are given.
     """
     parts = {name: value for name, value in (overrides or {}).items() if value}
     if manifest is None and not parts:
@@ -94,7 +94,7 @@ def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sand
     Tried in the sandbox against the folder: nothing has been made when it is refused.
 
     Raises:
-        WrongUse: the data is not one folder, or something that was named is not there.
+        UsageError: the data is not one folder, or something that was named is not there.
     """
     user_cards = [card for card in cards.values() if card.own and card.path is not None]
     if len(user_cards) != 1 or user_cards[0].path is None or not user_cards[0].path.is_dir():
@@ -147,7 +147,7 @@ def _relative_to_root(text: str, root: Path) -> str:
 
 
 def validate_overrides(overrides: Given, root: Path, sandbox: Sandbox) -> None:
-    """Raises WrongUse where what was given does not fit the folder."""
+    """Raises UsageError where what was given does not fit the folder."""
     job = {"do": "check", "given": overrides.model_dump(mode="json", exclude_defaults=True)}
     with TemporaryFolder("given") as scratch, Reader(sandbox, Mounts(read=(root,), write=(scratch,))) as reader:
         try:
@@ -161,7 +161,7 @@ def run_reader_job(job: Mapping[str, Any], root: Path, scratch: Path, reader: Re
     """The answer to a job of `m3b.data.spec.inside`, outside of any run.
 
     Args:
-        reader: sees `root` and may write to `place`.
+        reader: sees `root` and may write to `scratch`.
 
     Raises:
         DataError: it failed, or says that the data is at fault.

@@ -61,8 +61,8 @@ class RunHandle:
 
     Args:
         run: its folder, locked.
-        work: does it, once.
-        ended: told when the run is over.
+        run_to_end: does it, once.
+        on_end: told when the run is over.
     """
 
     def __init__(

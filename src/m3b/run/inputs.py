@@ -26,7 +26,7 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
     """The options that were given, together or by name.
 
     Raises:
-        WrongUse: both were, or there is no such option.
+        UsageError: both were, or there is no such option.
     """
     unknown = sorted(set(named_options) - set(Options.__dataclass_fields__))
     if unknown:
@@ -40,7 +40,7 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
 
 
 def check_can_confirm(options: Options, ask_user: object) -> None:
-    """Raises WrongUse where a run is to ask before it trains, and nobody can be asked."""
+    """Raises UsageError where a run is to ask before it trains, and nobody can be asked."""
     if options.confirm is True and ask_user is None:
         problem = "is to ask before it trains, and there is nobody to ask"
         raise UsageError(
@@ -64,7 +64,7 @@ def check_models_offline(llm: ModelInputs, fallback: ModelInput | None, offline:
     which images may be labelled; nothing is opened for it.
 
     Raises:
-        WrongUse: one is; there is no such folder.
+        UsageError: one is; there is no such folder.
     """
     if label_with and not Path(label_with).is_dir():
         raise UsageError(
@@ -85,10 +85,10 @@ def connect_models(
     """A model a role, and the `default`.
 
     Args:
-        roles: those that there are.
+        role_names: those that there are.
 
     Raises:
-        WrongUse: a role or a provider that does not exist.
+        UsageError: a role or a provider that does not exist.
     """
     if not isinstance(llm, Mapping):
         return {"default": connect(llm, tools=tools, fallback=fallback, local_only=offline)}

@@ -45,7 +45,7 @@ class MaskLabelling:
 
     Args:
         run: whose Data Engineer's model looks at the images, and whose budget is spent.
-        segmenter: a folder that `m3b.interactive.open_segmenter` opens.
+        segmenter_folder: a folder that `m3b.interactive.open_segmenter` opens.
     """
 
     def __init__(self, run: RunContext, segmenter_folder: Path) -> None:
@@ -154,8 +154,8 @@ class MaskLabelling:
         """Why an index cannot stand: a test case whose truth was prompted for; empty where none is.
 
         Args:
-            base: the folder that the index's paths count from, out of the agents' reach.
-            scripted: whether a script made the index; then a mask that it made of an image that was prompted for counts as such.
+            root: the folder that the index's paths count from, out of the agents' reach.
+            is_scripted: whether a script made the index; then a mask that it made of an image that was prompted for counts as such.
         """
         rows = self.read_register()
         images, hashes = {row["image"] for row in rows}, {row["sha256"] for row in rows}

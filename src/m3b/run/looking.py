@@ -28,9 +28,9 @@ class DatasetPreview:
     """What was found.
 
     Args:
-        readings: best first: `spec`, `title`, `score`, `evidence`, `doubts`, `unclear`.
-        insufficient: why the best may not be taken without asking; empty where it may.
-        counted: of the best reading, executed: cases a part, the accounting, whether patients are known.
+        proposals: best first: `spec`, `title`, `score`, `evidence`, `doubts`, `unclear`.
+        open_question: why the best may not be taken without asking; empty where it may.
+        counts: of the best reading, executed: cases a part, the accounting, whether patients are known.
         request: the user's words.
         examples: cases of the best reading as pictures; they show patients.
         legend: each class and the colour in which its masks or boxes are drawn.
@@ -102,14 +102,14 @@ def preview_dataset(
     """Survey a folder in the sandbox, and execute the best reading for a request.
 
     Args:
-        place: an empty folder for the job; nothing else is written.
-        given: what a person said of the reading; a whole one is executed as it is.
-        draw: whether examples are drawn.
+        scratch: an empty folder for the job; nothing else is written.
+        overrides: what a person said of the reading; a whole one is executed as it is.
+        with_examples: whether examples are drawn.
         card: what the user says of the folder; None for a folder that came without a card.
 
     Raises:
         DataError: the folder cannot be surveyed, or no reading keeps to what was given.
-        WrongUse: no task is named, and the request's words leave it open.
+        UsageError: no task is named, and the request's words leave it open.
     """
     sandbox = choose_sandbox()
     if overrides is not None:
@@ -174,10 +174,10 @@ def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> Examp
 def preview_single_folder(
     cards: Sequence[Card], request: str, overrides: Given | None, *, with_examples: bool
 ) -> DatasetPreview:
-    """`look` at the one data folder among the cards; nothing is kept of it.
+    """`preview_dataset` at the one data folder among the cards; nothing is kept of it.
 
     Raises:
-        WrongUse: there is none, or several.
+        UsageError: there is none, or several.
         DataError: it cannot be surveyed.
     """
     data_cards = [card for card in cards if card.own and card.path and card.path.is_dir()]

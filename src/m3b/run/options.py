@@ -150,7 +150,7 @@ def _find_invalid_options(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _describe_invalid_option(name: str, value: Any, *, for_command_line: bool) -> str:
-    """What is wrong with an option; with `flags` in the command line's words and units."""
+    """What is wrong with an option; with `for_command_line` in the command line's words and units."""
     option_name, hint = _to_flag(name) if for_command_line else name, _option_hints()[name]
     if get_origin(hint) is Literal:
         return f"{option_name} must be one of {', '.join(get_args(hint))}; it is {value!r}."

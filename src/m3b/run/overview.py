@@ -17,7 +17,7 @@ def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
     """What all files of a folder hold, and the best reading of each task, where nobody says yet what is wanted.
 
     Args:
-        place: an empty folder for the job; nothing else is written.
+        scratch: an empty folder for the job; nothing else is written.
 
     Raises:
         DataError: the folder cannot be surveyed.

@@ -64,7 +64,7 @@ def write_test_result(run: RunFolder, test_result: LockedTestResult) -> None:
 
 
 def read_test_result(run: RunFolder) -> LockedTestResult:
-    """What `keep_trial` stored."""
+    """What `write_test_result` stored."""
     return LockedTestResult(tuple(json.loads((run.locked / TEST_PREDICTIONS_FILE).read_text(encoding="utf-8"))))
 
 
@@ -89,10 +89,10 @@ def deliver_model(
     """Score the stored predictions, decide, and write `model/` with model card, metrics and provenance.
 
     Args:
-        facts: `request`, `llm`, `options`, `sandboxes`, `seed` and `run` for the model card and the provenance.
-        baseline: makes the best answer that looks at no image.
+        run_facts: `request`, `llm`, `options`, `sandboxes`, `seed` and `run` for the model card and the provenance.
+        predict_baseline: makes the best answer that looks at no image.
         journal: how far the journal had come, `lines` and `head`, for provenance.json.
-        external: the figures on external sets, by name; no verdict rests on them.
+        external_results: the figures on external sets, by name; no verdict rests on them.
 
     Raises:
         Failed: the model or its answers are not those that were measured.
@@ -130,7 +130,7 @@ def compute_test_scores(
     """The test figures, from the measured answers and the index in `locked/`.
 
     Args:
-        baseline: as for `deliver`; without it the figures have no value of a trivial answer.
+        predict_baseline: as for `deliver_model`; without it the figures have no value of a trivial answer.
 
     Raises:
         DataError, OSError, ValueError: one of them cannot be read.

@@ -102,7 +102,7 @@ class StageRunner:
         return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 
     def _salvage(self, stage: Stage[A], budget_error: BudgetExceeded) -> tuple[CheckResult, str]:
-        """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `end`."""
+        """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `budget_error`."""
         run = self.run
         run.role = stage.role.name
         run.tools.stop_running_scripts()

@@ -72,16 +72,16 @@ class Pipeline:
         stages: all stages in their order: names of m3b's own roles, and `m3b.Stage` objects; None for m3b's four.
         metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
-        index: a reading of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
-        reading: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
+        manifest: a reading of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
+        overrides: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
             `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
-        external: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
+        external_sources: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
         register: whether its runs are added to the list of the user's runs, where `m3b runs`, ids and `last` find them. A list
             that cannot be written costs a note in the run, no more.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
-        WrongUse: an option that does not exist or is out of range, an unknown provider, stages that do not fit together.
+        UsageError: an option that does not exist or is out of range, an unknown provider, stages that do not fit together.
         DataError: data that cannot be read as a folder or card, prompts for no role.
     """
 
@@ -141,7 +141,7 @@ class Pipeline:
             out: the folder of this run, instead of the pipeline's.
 
         Raises:
-            WrongUse: the request is empty, asks for two tasks or for nothing that images hold; the run folder cannot be
+            UsageError: the request is empty, asks for two tasks or for nothing that images hold; the run folder cannot be
                 made, or lies inside the data. Nothing has been made then.
             SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
         """
@@ -154,7 +154,7 @@ class Pipeline:
             out: the folder of this run, instead of the pipeline's.
 
         Raises:
-            WrongUse, SandboxError: as `run`.
+            UsageError, SandboxError: as `run`.
         """
         handle = self._new_run(request, out, self.on_event)
         handle.start_thread()
@@ -164,10 +164,10 @@ class Pipeline:
         """How the data would be read for a request, and what is not clear: nothing is trained and nothing is kept.
 
         Args:
-            draw: whether example images are drawn, for `FolderLook.page()`; they show patients.
+            with_examples: whether example images are drawn, for `DatasetPreview.page()`; they show patients.
 
         Raises:
-            WrongUse: the data is not one folder.
+            UsageError: the data is not one folder.
             DataError: it cannot be surveyed.
         """
         from m3b.run.looking import preview_single_folder
@@ -192,7 +192,7 @@ class Pipeline:
         """`run` for asyncio. Cancelling the task cancels the run.
 
         Raises:
-            WrongUse, SandboxError: as `run`.
+            UsageError, SandboxError: as `run`.
         """
         return await self.start(request, out=out).wait()
 
@@ -235,7 +235,7 @@ class Pipeline:
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
 
         Raises:
-            WrongUse: there is no such run, it lies inside a data folder, another process is at work on it, its journal is
+            UsageError: there is no such run, it lies inside a data folder, another process is at work on it, its journal is
                 damaged, or something has to be given again. Nothing has been changed then.
             SandboxError: this machine has no sandbox that confines as much.
         """

@@ -29,7 +29,7 @@ _ORDER_START = _CLAUSE_START + _FILLER_WORDS
 
 
 def check_locations(cards: Iterable[Card], out: Path | None, external_sources: Iterable[ExternalSource] = ()) -> None:
-    """Raises WrongUse where run folder and data would lie in each other: scripts may write to the one only. So do external
+    """Raises UsageError where run folder and data would lie in each other: scripts may write to the one only. So do external
     sets, which training must not see."""
     check_external_sources(external_sources, cards, out)
     run_folder = (out if out is not None else get_runs_root()).expanduser().absolute().resolve()
@@ -48,7 +48,7 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
     """Refuse what cannot become one model on images.
 
     Raises:
-        WrongUse: the request holds no words, asks for two tasks at once, or for something that no image holds.
+        UsageError: the request holds no words, asks for two tasks at once, or for something that no image holds.
     """
     if not request.strip():
         raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")

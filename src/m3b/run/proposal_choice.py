@@ -68,7 +68,7 @@ def choose_proposal(request: str, propose: Propose, *, task: str = "") -> Chosen
         task: named by the user or the data card; empty leaves the task to the request's words.
 
     Raises:
-        WrongUse: the request is empty, and no task is named.
+        UsageError: the request is empty, and no task is named.
     """
     guess = task or guess_task(request)
     chosen = ChosenProposal(guess, _wants_boxes(guess, request), {})
@@ -104,7 +104,7 @@ def guess_task(request: str) -> str:
     """Return the task that a request's words name; diagnosis if they leave it open.
 
     Raises:
-        WrongUse: the request is empty.
+        UsageError: the request is empty.
     """
     from m3b.tasks import find_requested_task
 

@@ -59,7 +59,7 @@ def lay_out_run_folder(
 
     Raises:
         OSError: the run folder cannot be written.
-        WrongUse: the run folder lies inside a data folder, which scripts could then write to.
+        UsageError: the run folder lies inside a data folder, which scripts could then write to.
     """
     readable_folders: dict[str, Path] = {}
     remove_leftovers(run)
@@ -118,7 +118,7 @@ def _copy_resources(resources: Path, templates: Mapping[str, Path], cards: Seque
 
 
 def copy_template(template: Path, target: Path, shared: Path) -> None:
-    """A copy of a template, with the parts that all templates share below its own; what `place` holds besides stays."""
+    """A copy of a template, with the parts that all templates share below its own; what `target` holds besides stays."""
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(shared, target / SHARED_TARGET, ignore=ignore, dirs_exist_ok=True)
     shutil.copytree(template, target, ignore=ignore, dirs_exist_ok=True)

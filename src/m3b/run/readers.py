@@ -15,7 +15,7 @@ class ReaderPool:
 
     Args:
         sandbox: what confines them.
-        cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+        is_cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
     """
 
     def __init__(self, sandbox: Sandbox, is_cancelled: Callable[[], bool]) -> None:

@@ -67,7 +67,7 @@ def list_survey_questions() -> list[tuple[str, bool | None]]:
 def make_survey_summary(
     survey_questions: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]
 ) -> SurveySummary:
-    """What the job `overview` answered to `questions()`: the folder's lines, and the best reading of each question."""
+    """What the job `overview` answered to `list_survey_questions()`: the folder's lines, and the best reading of each question."""
     proposals = [
         _task_reading(task, boxes, proposed)
         for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)
@@ -108,7 +108,7 @@ RunJob = Callable[[dict[str, Any], Path], dict[str, Any]]
 
 @dataclass(frozen=True)
 class ManifestProposals:
-    """Readings, best first, and why the best may not be taken as it is, or why there is none; `unusable` says what is
+    """Readings, best first, and why the best may not be taken as it is, or why there is none; `data_problem` says what is
     wrong with the data itself."""
 
     proposals: tuple[ManifestProposal, ...]
@@ -120,9 +120,9 @@ class RunManifests:
     """The readings of one run.
 
     Args:
-        inside: has a job done.
+        run_job: has a job done.
         emit: takes events.
-        given: what the user said of the reading; a whole one stands, whatever an agent writes.
+        overrides: what the user said of the reading; a whole one stands, whatever an agent writes.
     """
 
     def __init__(self, run: RunFolder, run_job: RunJob, emit: Emit, overrides: Given | None = None) -> None:
@@ -321,7 +321,7 @@ class RunManifests:
         and nobody says why.
 
         Args:
-            base: the folder that the index's paths are relative to, out of the agents' reach.
+            root: the folder that the index's paths are relative to, out of the agents' reach.
         """
         if card.path is None or not card.path.is_dir() or self.origin not in (ORIGIN_SCRIPT, ORIGIN_EDITED):
             return None

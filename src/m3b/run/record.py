@@ -72,7 +72,7 @@ def restore_workspace(record: Mapping[str, Any]) -> Workspace:
     """The workspace that a run was started with.
 
     Raises:
-        WrongUse: a folder of it is gone, or can no longer be used.
+        UsageError: a folder of it is gone, or can no longer be used.
     """
     places = dict(record.get("workspace") or {})  # journals of format 1 hold none
     root = Path(places["root"]) if places.get("root") else None
@@ -107,7 +107,7 @@ def check_extensions_given(record: Mapping[str, Any], extensions: UserExtensions
     """Python objects are in no file: what a run was started with has to be given again.
 
     Raises:
-        WrongUse: something is missing; the message names it.
+        UsageError: something is missing; the message names it.
     """
     before, now = dict(record.get("own") or {}), extensions.list_names()
     missing = [
@@ -124,10 +124,10 @@ def check_same_stages(record: Mapping[str, Any], role_names: Sequence[str]) -> N
     """That a run goes on with the stages that it was started with, in the same order.
 
     Args:
-        now: the roles of those that are given.
+        role_names: the roles of those that are given.
 
     Raises:
-        WrongUse: it does not; the message names both.
+        UsageError: it does not; the message names both.
     """
     before = tuple(record.get("stages") or ROLE_NAMES)  # earlier versions had these alone
     if before != tuple(role_names):

@@ -47,8 +47,8 @@ class SandboxExecutor:
     """Runs m3b's own checks of what agents made, confined like the agents' scripts.
 
     Args:
-        read: folders that the agents' scripts may read; predict.py gets none of them.
-        cancelled: polled twice a second.
+        readable_folders: folders that the agents' scripts may read; predict.py gets none of them.
+        is_cancelled: polled twice a second.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SandboxExecutor:
         remove_tree(self.run.path / FROZEN_FOLDER)
 
     def open_reader(self, root: Path, write: Sequence[Path] = ()) -> Reader:
-        """A reader of what lies in `base` and of the raw data to which `base/data` leads.
+        """A reader of what lies in `root` and of the raw data to which `base/data` leads.
 
         Args:
             write: folders that it may write to.

@@ -23,7 +23,7 @@ def resolve_stages(user_stages: UserStages | None) -> Stages:
     """The stages that a user asks for, looked at; none, and nothing imported, where he asks for none.
 
     Raises:
-        WrongUse: see `m3b.run.stage_checks.validate_stages`.
+        UsageError: see `m3b.run.stage_checks.validate_stages`.
     """
     if user_stages is None:
         return ()
@@ -46,7 +46,7 @@ def check_agents_ready(
 
     Raises:
         DataError: a file of the workspace's prompts is called after no role.
-        WrongUse: something else is missing.
+        UsageError: something else is missing.
     """
     workspace.check_prompts(role_names_of(user_stages))
     if user_stages:
@@ -68,7 +68,7 @@ def check_resumed_state(user_stages: Stages, state: RunState) -> None:
     """That a run which is taken up has handed over what these stages hand over.
 
     Raises:
-        WrongUse: the journal holds something else.
+        UsageError: the journal holds something else.
     """
     from m3b.agents.artifacts import kind_of
 

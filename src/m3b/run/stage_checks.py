@@ -34,7 +34,7 @@ def validate_stages(user_stages: UserStages) -> Stages:
     """The stages in their order.
 
     Raises:
-        WrongUse: an unknown name, a role or an artifact that occurs twice, a stage at a place where what it needs is not
+        UsageError: an unknown name, a role or an artifact that occurs twice, a stage at a place where what it needs is not
             there, something that no stage makes and every run needs, a stage that prompts, journal or report cannot hold.
     """
     if isinstance(user_stages, str) or not user_stages:
@@ -131,7 +131,7 @@ def _find_serialization_problem(artifact_class: type[Any]) -> str:
 
 
 def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, Stage[Any]]) -> None:
-    """`makers` are the stages before it, by the kind of what they make."""
+    """`stage_by_kind` are the stages before it, by the kind of what they make."""
     name, artifact_name = stage.role.name, stage.artifact.__name__
     if earlier_stage := stage_by_kind.get(kind_of(stage.artifact)):
         raise UsageError(f"{earlier_stage.role.name} and {name} both make a {artifact_name}; keep one of them.")
@@ -158,7 +158,7 @@ def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], 
     """See `m3b.run.sequence.check_agents_ready`.
 
     Raises:
-        WrongUse: an agent that nothing is told, a tool that does not exist, a role that its model cannot play.
+        UsageError: an agent that nothing is told, a tool that does not exist, a role that its model cannot play.
     """
     known_tools = (*TOOLS, *extensions.tools)
     for stage in stages:

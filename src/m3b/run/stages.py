@@ -27,13 +27,13 @@ A = TypeVar("A")
 class Stage(ABC, Generic[A]):
     """One part of a run, from what an agent is told to a hand-over that is accepted; or a part that Python does alone.
 
-    A subclass sets `role` and `artifact` and says `check`; with `briefing` a language model works on it, without one
+    A subclass sets `role` and `artifact` and says `check`; with `build_briefing` a language model works on it, without one
     `check` is all there is. Each run works with a copy of the object.
 
     Attributes:
         role: who does it, unlike that of every other stage.
         artifact: the class of what is handed over: a dataclass or a pydantic model whose values JSON can hold.
-        needs: classes of what earlier stages must have handed over; `run.made` gives them.
+        required_artifacts: classes of what earlier stages must have handed over; `run.made` gives them.
         required: whether the run ends where this stage fails. If not, that is noted, and the run goes on.
     """
 

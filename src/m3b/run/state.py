@@ -48,7 +48,8 @@ class RunState:
     """State of a run as its events tell it.
 
     `artifacts` holds what was handed over last of each kind, as the journal does; `dialogue`, a role, the events from which
-    its conversation can be restored; `closing` what it said with a hand-over that was accepted; `audit` what the audit of the
+    its conversation can be restored; `closing_remarks` what it said with a hand-over that was accepted;
+    `audit_text` what the audit of the
     index said last; `remark` what the Result has to say of how the model came to be.
     """
 
@@ -79,7 +80,7 @@ class RunState:
         """What was handed over of a class; None where nothing was yet.
 
         Raises:
-            WrongUse: the journal has it in a form that this class does not have.
+            UsageError: the journal has it in a form that this class does not have.
         """
         kind = kind_of(artifact_class)
         if kind not in self.artifacts:

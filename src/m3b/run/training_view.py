@@ -53,11 +53,11 @@ def begin_training(
     """Take test cases and raw data away from those who train. May be called again, after a crash at any point too.
 
     Args:
-        raw: the folders of raw data by the names that records give them.
-        chosen: the name among them of the data set at work.
-        link: whether the view may hold hard links, which nobody can write through.
-        reader: makes the reader process that takes archives apart; without one that is done here.
-        about: what is known of the images, for the project: request, modality, anatomy.
+        raw_folders: the folders of raw data by the names that records give them.
+        dataset_name: the name among them of the data set at work.
+        allow_links: whether the view may hold hard links, which nobody can write through.
+        make_reader: makes the reader process that takes archives apart; without one that is done here.
+        image_facts: what is known of the images, for the project: request, modality, anatomy.
 
     Returns:
         Where tools may go from now on.
@@ -115,7 +115,7 @@ def _make_training_view(
 def _open_archive_cutter(
     needed_files: Wanted, root: Path, partial: Path, make_reader: MakeReader | None
 ) -> Iterator[Cut]:
-    """What takes archives apart: a reader that may write below `part`, started only where there is an archive."""
+    """What takes archives apart: a reader that may write below `partial`, started only where there is an archive."""
     if not needed_files.archives or make_reader is None:
         yield subset
         return

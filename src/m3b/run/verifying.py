@@ -77,10 +77,10 @@ def verify(place: str | Path, expected_fingerprint: str = "") -> VerificationRes
 
     Args:
         place: a run's folder or id, `last`, or the folder of a delivered model.
-        expect: the fingerprint as it was noted elsewhere; another one is a finding.
+        expected_fingerprint: the fingerprint as it was noted elsewhere; another one is a finding.
 
     Raises:
-        WrongUse: there is no such run or model.
+        UsageError: there is no such run or model.
     """
     folder = Path(place).expanduser()
     result = _verify_model(folder) if (folder / MODEL_SCRIPT).is_file() else _verify_run(RunFolder.open(place))

@@ -20,7 +20,7 @@ class Limits:
     `memory_mib` holds for the whole tree of processes, `processes` counts processes (8 threads each, on average),
     `file_mib` is the largest file, `disk_mib` the growth of all writable folders together, `output_kib` the size of
     the output file: its first half is the beginning of the output, its second half the end. `files` is how many files
-    and folders the writable folders may gain. `alone`: it may talk to nobody, by no socket and no memory that is shared
+    and folders the writable folders may gain. `isolated`: it may talk to nobody, by no socket and no memory that is shared
     with the machine; for commands that have to answer out of themselves.
     """
 

@@ -37,7 +37,7 @@ def load(descriptor):
 
 
 def bootstrap_code(module: str) -> str:
-    """Python that runs `guard.<module>` out of the bundle, in an interpreter that inherits `descriptor()`."""
+    """Python that runs `guard.<module>` out of the bundle, in an interpreter that inherits `bundle_descriptor()`."""
     run = f"load({bundle_descriptor()}); from guard import {module}; sys.exit({module}.main(sys.argv[1:]))"
     return f"{_IMPORTER_CODE}{run}"
 

@@ -24,7 +24,7 @@ def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
     """Return the strongest sandbox that works here, or the one that `mode` names.
 
     `auto` takes bubblewrap, else Landlock from ABI 6 on; `landlock` takes it from ABI 3 on; `off` is returned only
-    when asked for. Raises WrongUse for an unknown mode, and SandboxError that says why each candidate refused.
+    when asked for. Raises UsageError for an unknown mode, and SandboxError that says why each candidate refused.
     `otherwise` ends that message: how the caller's user does without a sandbox.
     """
     if mode not in SANDBOX_MODES:
@@ -44,9 +44,9 @@ def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
 
 
 def strongest_untried() -> Sandbox | None:
-    """Return bubblewrap if this machine has it, without the trial run of `choose`, which costs as much as a start.
+    """Return bubblewrap if this machine has it, without the trial run of `choose_sandbox`, which costs as much as a start.
 
-    `start` raises SandboxError if it does not work here. None: ask `choose`.
+    `start` raises SandboxError if it does not work here. None: ask `choose_sandbox`.
     """
     if sys.platform != "linux":
         return None
@@ -75,7 +75,7 @@ def _refuse_other_platform(mode: str, otherwise: str) -> Sandbox:
 
 
 def _try_candidates(mode: str, accept_weak: bool) -> list[tuple[Sandbox | None, Probe]]:
-    """Return what was tried, in order of strength; after the first that works nothing more is tried unless `weak`."""
+    """Return what was tried, in order of strength; after the first that works nothing more is tried unless `accept_weak`."""
     tried: list[tuple[Sandbox | None, Probe]] = []
     if mode in ("auto", "bubblewrap"):
         tried += _try_bubblewraps()

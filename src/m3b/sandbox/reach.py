@@ -13,9 +13,9 @@ class Threat:
     """One thing that a script could try.
 
     Args:
-        what: in words.
-        open_in: the backends that do not stop it.
-        except_for: backend -> what it leaves open of a thing that it stops otherwise.
+        description: in words.
+        open_backends: the backends that do not stop it.
+        exceptions: backend -> what it leaves open of a thing that it stops otherwise.
     """
 
     description: str

@@ -63,7 +63,7 @@ def _box_iou(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def detection_distance(row: Mapping[str, Any], other_row: Mapping[str, Any]) -> float:
-    """Of rows of a detection: `of_boxes`, or `of_figures` of its masks; or the difference of the image's score, if that is more
+    """Of rows of a detection: `box_distance`, or `mask_distance` of its masks; or the difference of the image's score, if that is more
     or all that there is."""
     score_difference: float = abs(row.get("anomaly_score", 0.0) - other_row.get("anomaly_score", 0.0))
     if "predicted" in row:

@@ -34,26 +34,27 @@ class TaskFamily(ABC):
         answers: what predict.py may answer, and what a model card says of it.
         metrics: by what its models are measured.
         template: the training project: a folder's name below `templates/` of the workspace (`name` where empty), or any folder.
-        guide: its records in short, for the Data Engineer.
-        about: when to choose it, for the Task Manager; m3b's own families stand in the prompt already.
+        index_guide: its records in short, for the Data Engineer.
+        when_to_choose: when to choose it, for the Task Manager; m3b's own families stand in the prompt already.
         aliases: what data cards may call it elsewhere, for a better message.
-        ordered: a regular expression of a clause that orders it, in lower-case text without accents.
-        asked: the same of words anywhere in a request that name it; those that leave it open name no task.
-        hinted: the same of words that may mean it, where the data shows nothing else.
-        needs: what a data set must show for it, any of `masks`, `boxes`, `texts`, `times`; empty where labels of images will do.
-        kin: tasks whose data cards may serve it, since the same data does.
+        order_pattern: a regular expression of a clause that orders it, in lower-case text without accents.
+        request_pattern: the same of words anywhere in a request that name it; those that leave it open name no task.
+        hint_pattern: the same of words that may mean it, where the data shows nothing else.
+        required_targets: what a data set must show for it, any of `masks`, `boxes`, `texts`, `times`; empty where
+            labels of images will do.
+        related_tasks: tasks whose data cards may serve it, since the same data does.
         box_metrics, state_metrics: of its metrics those that boxes alone bear, and images known to be abnormal or not; usual first.
-        usual_plan: of the Task Manager, that fits most data of it.
-        marks_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
-        built: what a model of it is called at the beginning of a title that goes on with the classes.
-        classes_joined: what stands before the last class in a title.
-        shows_masks: whether the Data Engineer is shown an image beside its mask.
-        shows_texts: whether the Data Engineer is shown one of many text files.
-        probe_batch: cases in the batch that a network has to overfit; 0 for as many as the plan has in a batch.
-        compares_answers: whether `distance` can tell two answers apart; then copies of test images are tried, altered.
-        compares_crops: whether it can do so for an image that was cut, too: not where answers are places in the image.
-        compared_cases: test cases of which copies are tried.
-        valid_cases: so many validation cases are predicted at most, spread over all of them.
+        default_plan: of the Task Manager, that fits most data of it.
+        is_about_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
+        title_prefix: what a model of it is called at the beginning of a title that goes on with the classes.
+        class_separator: what stands before the last class in a title.
+        show_masks: whether the Data Engineer is shown an image beside its mask.
+        show_texts: whether the Data Engineer is shown one of many text files.
+        probe_batch_size: cases in the batch that a network has to overfit; 0 for as many as the plan has in a batch.
+        can_compare_answers: whether `answer_distance` can tell two answers apart; then copies of test images are tried, altered.
+        can_compare_crops: whether it can do so for an image that was cut, too: not where answers are places in the image.
+        max_compared_cases: test cases of which copies are tried.
+        max_validation_cases: so many validation cases are predicted at most, spread over all of them.
     """
 
     name: str
@@ -108,7 +109,7 @@ class TaskFamily(ABC):
 
         Args:
             index: for the classes and their numbers.
-            base: what the paths of the record count from.
+            root: what the paths of the record count from.
 
         Raises:
             ModelError: the answer cannot be that of this image, for instance a mask of another shape.
@@ -123,25 +124,25 @@ class TaskFamily(ABC):
         """All metrics of measured cases.
 
         Args:
-            trivial: what `trivial` gave for the same records in the same order.
+            baseline: what `baseline` gave for the same records in the same order.
 
         Raises:
             ValueError: the rows cannot be scored, or there is no such metric.
         """
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """How far the answers of two rows of one case are from each other, 0 to 1; asked where `compares_answers`."""
+        """How far the answers of two rows of one case are from each other, 0 to 1; asked where `can_compare_answers`."""
         return 0.0
 
     def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
-        """The mean `distance` of the answers to images and to their copies (`pairs`), 0 to 1; `rows` are those of all cases."""
+        """The mean `answer_distance` of the answers to images and to their copies (`pairs`), 0 to 1; `rows` are those of all cases."""
         return sum(self.answer_distance(row, copy) for row, copy in pairs) / len(pairs)
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """The measured cases as answers get them that never look at an image, for metrics that were added to the task.
 
         Args:
-            trivial: what `trivial` gave for the same records in the same order.
+            baseline: what `baseline` gave for the same records in the same order.
 
         Returns:
             One list of rows for each such answer; none where there is no saying, and then an added metric has no baseline
@@ -188,7 +189,7 @@ def to_json_number(value: float) -> float | str | None:
 
 
 def from_json_number(value: float | str | None) -> float:
-    """Undoes `to_plain`."""
+    """Undoes `to_json_number`."""
     return math.nan if value is None else float(value)
 
 

@@ -1,6 +1,6 @@
 """The control against look-up tables: what a model answers to altered copies of test images.
 
-The row of a test case of whose image there were copies holds their rows under `ALTERED`, by the way of altering.
+The row of a test case of whose image there were copies holds their rows under `ALTERED_KEY`, by the way of altering.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MIN_COPIES = 5
 
 @dataclass(frozen=True)
 class AlteredCopy:
-    """A copy of the image of the case at position `of`, altered in a way of `m3b.data.altering`."""
+    """A copy of the image of the case at position `record_position`, altered in a way of `m3b.data.altering`."""
 
     record_position: int
     alteration: str
 
 
 def plan_copies(records: Sequence[Record], index: Index, task_family: TaskFamily, root: Path) -> list[AlteredCopy]:
-    """The copies that are to be tried: of test cases from all over the records, whose paths count from `base`."""
+    """The copies that are to be tried: of test cases from all over the records, whose paths count from `root`."""
     if not task_family.can_compare_answers:
         return []
     test_keys = {record.key for record in index.test}

@@ -121,7 +121,7 @@ def predict_numbers(
 
 
 def make_covariate_rows(rows: Sequence[Mapping[str, Any]], baseline: Any) -> list[dict[str, Any]]:
-    """Measured cases as the covariates alone answer them; empty where `trivial` has no such answers."""
+    """Measured cases as the covariates alone answer them; empty where `baseline` has no such answers."""
     covariate_answers = baseline.get(COVARIATES_KEY) if isinstance(baseline, Mapping) else None
     return [{**row, **answer} for row, answer in zip(rows, covariate_answers, strict=True)] if covariate_answers else []
 

@@ -18,7 +18,7 @@ class FittedCases:
 
     Args:
         notes: what was left out or renamed, in sentences.
-        numbers: of masks whose numbers differ: (value in the file, the model's number) a class; empty where they agree.
+        mask_values: of masks whose numbers differ: (value in the file, the model's number) a class; empty where they agree.
     """
 
     records: tuple[Record, ...]

@@ -16,7 +16,7 @@ MAX_RENUMBER_S, MAX_COMPARE_S = 120.0, 600.0
 
 @dataclass(frozen=True)
 class RenumberRequest:
-    """Masks of records whose paths count from `base`, the numbers to change, and the folder for the new files."""
+    """Masks of records whose paths count from `root`, the numbers to change, and the folder for the new files."""
 
     records: list[Record]
     root: Path
@@ -26,7 +26,7 @@ class RenumberRequest:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """Images that were learnt from, and those of another set; both count from `base`. `seconds` for opening each."""
+    """Images that were learnt from, and those of another set; both count from `root`. `max_seconds` for opening each."""
 
     training: list[Record]
     records: list[Record]

@@ -44,7 +44,7 @@ class AlterFilesRequest:
 
 @dataclass(frozen=True)
 class MeasureCasesRequest:
-    """Answers to records of an index whose paths count from `base`."""
+    """Answers to records of an index whose paths count from `root`."""
 
     records: list[Record]
     predictions: list[Prediction]
@@ -121,7 +121,7 @@ def _measure_cases_here(
 def measure_in_reader(
     records: Sequence[Record], predictions: Sequence[Prediction], index: Index, root: Path, reader: Reader
 ) -> list[Row]:
-    """One row a case, the masks opened by the reader, which must see `base` and the answers' files.
+    """One row a case, the masks opened by the reader, which must see `root` and the answers' files.
 
     Raises:
         ModelError: an answer that cannot be that of its image.
@@ -135,7 +135,7 @@ def measure_in_reader(
 def compute_baseline_in_reader(
     training: Sequence[Record], records: Sequence[Record], index: Index, root: Path, reader: Reader
 ) -> Any:
-    """What `TaskFamily.trivial` gives, the masks opened by the reader, which must see `base`. Raises as `measured`."""
+    """What `TaskFamily.trivial` gives, the masks opened by the reader, which must see `root`. Raises as `measure_in_reader`."""
     if not is_installed(get_family(index.task)):
         return get_family(index.task).predict_baseline(training, records, index, root)
     return reader.run_job(BASELINE_JOB, BaselineRequest(list(training), list(records), index, root))

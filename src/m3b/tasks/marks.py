@@ -127,12 +127,12 @@ def pack_figures(label_figures: Mapping[str, LabelMetrics]) -> dict[str, list[An
 
 
 def pack_unmarked_figures(raw: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The figures, as `pack` makes them, of an answer that marks nothing in the same image."""
+    """The figures, as `pack_figures` makes them, of an answer that marks nothing in the same image."""
     return pack_figures({name: empty_prediction_metrics(figures) for name, figures in unpack_figures(raw).items()})
 
 
 def unpack_figures(raw: Mapping[str, Any]) -> dict[str, LabelMetrics]:
-    """Undoes `pack`."""
+    """Undoes `pack_figures`."""
     return {
         name: LabelMetrics(
             from_json_number(row[0]),

@@ -28,11 +28,11 @@ class Metric:
     Args:
         name: as it is written and shown.
         task: whose cases it is made from.
-        of: from measured cases to a figure, NaN where they leave it undefined. Each case is a row of JSON values:
+        compute: from measured cases to a figure, NaN where they leave it undefined. Each case is a row of JSON values:
             `image`, `patient`, and what `TaskFamily.measure` of the task puts there. A bootstrap calls it 1,000 times
             with the cases of patients drawn with replacement, and as often for each image-blind answer.
         lower_is_better: whether less is better.
-        unbounded: whether it is no share between 0 and 1, such as millimetres.
+        is_unbounded: whether it is no share between 0 and 1, such as millimetres.
         aliases: further spellings.
     """
 
@@ -88,7 +88,7 @@ def measure_metric(
     """The metric on all cases, with a 95 % interval over patients, compared with the best of some image-blind answers.
 
     Args:
-        blind: the same cases as each of these answers gets them.
+        baseline_rows: the same cases as each of these answers gets them.
 
     Raises:
         ValueError: no rows.

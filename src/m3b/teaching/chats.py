@@ -24,8 +24,8 @@ class ChatRecord:
     """One conversation.
 
     Args:
-        messages: as `message_json` makes them.
-        tools: as `tool_json` makes them.
+        messages: as `message_to_chat` makes them.
+        tools: as `tool_to_chat` makes them.
         images: files, in the order of the image blocks.
         reward: what the conversation is worth.
         facts: where it comes from, and what it reached.
@@ -50,7 +50,7 @@ def message_to_chat(message: Message, tool_names: Mapping[str, str] | None = Non
     """A turn in the chat form; of a picture its place is told, not its bytes.
 
     Args:
-        names: of the tools by the ids of their calls, for a tool's answer.
+        tool_names: of the tools by the ids of their calls, for a tool's answer.
     """
     content: Any = message.text
     if message.images:
@@ -84,7 +84,7 @@ def find_chats_file(path: str | Path) -> Path:
     """The file of a data set: itself, or `train.jsonl` in its folder.
 
     Raises:
-        WrongUse: there is none.
+        UsageError: there is none.
     """
     expanded = Path(path).expanduser()
     file = expanded / "train.jsonl" if expanded.is_dir() else expanded
@@ -100,7 +100,7 @@ def read_chats(path: str | Path) -> Iterator[ChatRecord]:
     """The conversations of a file, or of `train.jsonl` in a folder.
 
     Raises:
-        WrongUse: there is none; a line is no conversation, or names a picture that is not there: it says which.
+        UsageError: there is none; a line is no conversation, or names a picture that is not there: it says which.
     """
     file = find_chats_file(path)
     with file.open(encoding="utf-8") as stream:

@@ -51,7 +51,7 @@ def get_training_template(processor: Any) -> str | None:
     """The template to train with: None for the model's own where it marks the assistant's words, else TRL's copy that does.
 
     Raises:
-        WrongUse: there is neither.
+        UsageError: there is neither.
     """
     if re.search(r"\{%-?\s*generation\s*-?%\}", processor.chat_template):
         return None

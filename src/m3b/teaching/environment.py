@@ -99,7 +99,7 @@ class PromptingEnvironment:
     an underscore are m3b's own.
 
     Args:
-        stage: what is played on.
+        setup: what is played on.
     """
 
     def __init__(self, setup: EpisodeSetup) -> None:

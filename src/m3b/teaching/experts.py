@@ -49,7 +49,7 @@ class Expert:
         look: how pictures are drawn.
 
     Raises:
-        WrongUse: a setting is out of range.
+        UsageError: a setting is out of range.
     """
 
     ways: tuple[PromptMode, ...] = PROMPT_MODES

@@ -56,7 +56,7 @@ class ChecksReward:
         """The reward of a role's work.
 
         Args:
-            verdicts: in their order; the last accepted one counts.
+            checks: in their order; the last accepted one counts.
         """
         accepted = [check for check in checks if check.accepted]
         if not accepted:
@@ -72,9 +72,9 @@ class RoleTrajectories:
 
     Args:
         role: its name.
-        every: also runs that did not complete, whose reward says so.
+        include_incomplete: also runs that did not complete, whose reward says so.
         max_tokens: longer conversations are left out (an estimate); None for no limit.
-        left_out: filled while they are read: why runs gave none, with counts.
+        exclusions: filled while they are read: why runs gave none, with counts.
 
     Raises:
         WrongUse: there is no such role.

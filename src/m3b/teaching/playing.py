@@ -57,7 +57,7 @@ def play_episodes(
     """Let a model prompt for every target, as `m3b.interactive.segment` does, and score what it did.
 
     Args:
-        tick: told how many are done.
+        on_progress: told how many are done.
     """
     weights, scores = reward or RewardWeights(), []
     for number, target in enumerate(targets, 1):
@@ -78,7 +78,7 @@ def compare_scores(before: Sequence[EpisodeScore], after: Sequence[EpisodeScore]
     """How much more was earned afterwards on the same targets, with 95 % intervals over patients.
 
     Returns:
-        `before`, `after` and `rise`, each with `mean`, `low` and `high`; `valid`, the share of valid episodes of either.
+        `before`, `after` and `compare_scores`, each with `mean`, `low` and `high`; `valid`, the share of valid episodes of either.
     """
     patients = [episode.patient for episode in before]
     if patients != [episode.patient for episode in after]:

@@ -38,7 +38,7 @@ class ReinforcedRecipe:
         look: how pictures are drawn; as in the trajectories that the model was taught on.
 
     Raises:
-        WrongUse: a number is out of range.
+        UsageError: a number is out of range.
     """
 
     steps: int = 300
@@ -85,7 +85,7 @@ def teach_reinforced(
         targets: to play on; only training cases belong here.
 
     Raises:
-        WrongUse: TRL is not installed; the model cannot be taught so; `out` is not empty.
+        UsageError: TRL is not installed; the model cannot be taught so; `out` is not empty.
         DataError: there is nothing to play on, or the training diverged.
     """
     recipe = recipe or ReinforcedRecipe()
@@ -145,7 +145,7 @@ def set_tool_schemas(trainer: Any) -> None:
     environment's methods.
 
     Raises:
-        WrongUse: this version of TRL keeps them elsewhere.
+        UsageError: this version of TRL keeps them elsewhere.
     """
     env_tools = getattr(trainer, "_env_tools", None)
     if not isinstance(env_tools, dict) or list(env_tools) != [None]:

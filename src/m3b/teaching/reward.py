@@ -83,7 +83,7 @@ class RewardWeights:
         fault: cost of each call that could not be run.
 
     Raises:
-        WrongUse: a weight is negative or not finite, or form and result are both 0.
+        UsageError: a weight is negative or not finite, or form and result are both 0.
     """
 
     form: float = 0.2

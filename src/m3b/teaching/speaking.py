@@ -27,7 +27,7 @@ class LocalLLM:
         temperature: 0 takes the likeliest word each time.
 
     Raises:
-        WrongUse: the folder holds no model that can be asked so.
+        UsageError: the folder holds no model that can be asked so.
     """
 
     def __init__(self, model: str | Path | Student, *, max_tokens: int = 256, temperature: float = 0.0) -> None:

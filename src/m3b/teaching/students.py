@@ -28,7 +28,7 @@ class LoraSettings:
         modules: names of the layers that get one; `all-linear` for all but the last.
 
     Raises:
-        WrongUse: a number is negative.
+        UsageError: a number is negative.
     """
 
     rank: int = 16
@@ -44,7 +44,7 @@ class LoraSettings:
         """The settings for peft; None where all weights are trained.
 
         Raises:
-            WrongUse: peft is not installed.
+            UsageError: peft is not installed.
         """
         if not self.rank:
             return None
@@ -66,7 +66,7 @@ class Student:
     Args:
         model: of transformers.
         processor: a processor where it sees, else a tokenizer.
-        sees: whether it takes images.
+        takes_images: whether it takes images.
     """
 
     model: Any
@@ -92,7 +92,7 @@ def open_student(folder: str | Path, *, images: bool) -> Student:
         images: whether it has to take images.
 
     Raises:
-        WrongUse: no such folder, no config, pickled weights alone, a model without vision where images are shown, no chat
+        UsageError: no such folder, no config, pickled weights alone, a model without vision where images are shown, no chat
             template that renders tools; the message says what to do.
     """
     path = Path(folder).expanduser()
@@ -123,7 +123,7 @@ def save_student(model: Any, processor: Any, out: Path, record: dict[str, Any]) 
     """Write a whole model, adapters merged into its weights, so that any server of transformers' models takes it.
 
     Args:
-        told: how it was taught, for `taught.json`.
+        record: how it was taught, for `taught.json`.
     """
     merged_model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
     merged_model.save_pretrained(out, safe_serialization=True)
@@ -135,7 +135,7 @@ def make_new_folder(out: str | Path) -> Path:
     """The folder to write to.
 
     Raises:
-        WrongUse: it holds something, or cannot be made.
+        UsageError: it holds something, or cannot be made.
     """
     path = Path(out).expanduser()
     try:

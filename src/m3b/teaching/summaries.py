@@ -17,7 +17,7 @@ def summarize_progress(lines: Sequence[Mapping[str, Any]], kept_outcome: str) ->
 
     Args:
         lines: of the progress file: `outcome`, `way`, `target`, `iou` after each turn.
-        kept: the outcome of what was kept.
+        kept_outcome: the outcome of what was kept.
     """
     kept_lines = [line for line in lines if line["outcome"] == kept_outcome]
     reasons = Counter(str(line["outcome"]) for line in lines if line["outcome"] != kept_outcome)

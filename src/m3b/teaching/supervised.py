@@ -30,7 +30,7 @@ class SupervisedRecipe:
         max_length: tokens of a conversation at most; None for no limit.
 
     Raises:
-        WrongUse: a number is out of range.
+        UsageError: a number is out of range.
     """
 
     epochs: float = 2.0
@@ -83,7 +83,7 @@ def teach_supervised(
         validation: its loss is measured after each epoch.
 
     Raises:
-        WrongUse: TRL is not installed; the model cannot be taught with these conversations; `out` is not empty.
+        UsageError: TRL is not installed; the model cannot be taught with these conversations; `out` is not empty.
         DataError: there is nothing to train on, or the training diverged.
     """
     recipe = recipe or SupervisedRecipe()

@@ -38,7 +38,7 @@ KEPT_OUTCOME = "kept"
 
 @dataclass(frozen=True)
 class TrajectoryResult:
-    """What `make` left.
+    """What `make_trajectories` left.
 
     Args:
         summary: as in summary.json.
@@ -56,7 +56,7 @@ class TrajectoryFolder:
         settings: what they are made with.
 
     Raises:
-        WrongUse: the folder holds something else, or was begun with other settings.
+        UsageError: the folder holds something else, or was begun with other settings.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
@@ -122,10 +122,10 @@ def make_trajectories(
     Args:
         targets: in the order of their cases.
         held_out: share of the patients whose trajectories go to the validation file.
-        tick: told how many were kept of how many, after each.
+        on_progress: told how many were kept of how many, after each.
 
     Raises:
-        WrongUse: `held_out` is out of range.
+        UsageError: `held_out` is out of range.
         DataError: there was no target, or nothing could be kept; the message says why.
     """
     if not 0 <= held_out < 1:

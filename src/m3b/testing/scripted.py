@@ -37,7 +37,7 @@ class ScriptedModel:
         strict: refuse, as the real providers do, a conversation in which a call has no answer or an answer no call.
         enforce_window: raise `ContextOverflow` when the estimated request and `max_output` pass the window.
 
-    `seen` keeps the `(messages, tools)` of each request and `waits` the `(reason, seconds)` of each wait.
+    `requests` keeps the `(messages, tools)` of each request and `waits` the `(reason, seconds)` of each wait.
     """
 
     def __init__(

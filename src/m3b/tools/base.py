@@ -72,12 +72,12 @@ class Toolbox:
         phi: `mask` hides what names a person in previews, `allow` shows it.
         approve: asked with every command before it runs; false refuses it.
         on_output: told a job's number and its latest output while it is waited for, at most twice a second.
-        cancelled: asked while waiting; true stops the script that is waited for.
+        is_cancelled: asked while waiting; true stops the script that is waited for.
         max_result_chars: longer results are cut head and tail, the whole kept in a file that the agent can read.
         env: variables that scripts get besides the sandbox's own.
         logs: where m3b keeps the output of scripts and long results, out of the scripts' reach; copies for agents go
             to `Logout/` of the working folder. None keeps them in a temporary folder until `close`.
-        own: further tools by name, as `own.bound` makes them.
+        user_tools: further tools by name, as `own.bound` makes them.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ _MAX_READ_BYTES = 512 * 1024
 
 @dataclass
 class ScriptJob:
-    """One script. `started` is in seconds of `time.monotonic`; `why` says why m3b stopped it, where it did."""
+    """One script. `started_at` is in seconds of `time.monotonic`; `stop_reason` says why m3b stopped it, where it did."""
 
     number: int
     command: str
@@ -153,7 +153,7 @@ class JobManager:
     ) -> bool:
         """Wait until a job ends, the time is up or the run is cancelled (which stops the job).
 
-        `look` is called about twice a second. Returns whether the run was cancelled.
+        `on_tick` is called about twice a second. Returns whether the run was cancelled.
         """
         deadline = time.monotonic() + wait_s
         last_tick = time.monotonic()
@@ -173,7 +173,7 @@ class JobManager:
         return False
 
     def stop_running(self, reason: str) -> list[ScriptJob]:
-        """Stop everything that runs, whole trees of processes; return what was stopped, with `why` noted on it."""
+        """Stop everything that runs, whole trees of processes; return what was stopped, with `reason` noted on it."""
         with self._lock:
             stopped = [job for job in self.all_jobs if job.is_running]
             for job in stopped:

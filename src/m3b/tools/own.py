@@ -22,7 +22,7 @@ def bind_user_tools(functions: Iterable[UserTool]) -> dict[str, BoundTool]:
     """The functions as the toolbox calls them, by name.
 
     Raises:
-        WrongUse: a function without name, docstring or types, of a type that no schema holds, or of a name that is taken.
+        UsageError: a function without name, docstring or types, of a type that no schema holds, or of a name that is taken.
     """
     tools_by_name: dict[str, BoundTool] = {}
     for function in functions:

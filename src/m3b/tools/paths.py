@@ -144,7 +144,7 @@ def open_without_links(path: Path, flags: int, mode: int = 0o644) -> int:
 
 @contextmanager
 def open_folder(folder: str) -> Iterator[int]:
-    """A descriptor of a real folder, to list it and look at what it holds. Raises OSError as `open_plain`."""
+    """A descriptor of a real folder, to list it and look at what it holds. Raises OSError as `open_without_links`."""
     descriptor = open_without_links(Path(folder), os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -156,7 +156,7 @@ def list_entries(path: Path) -> list[untrusted.TreeEntry]:
     """What a real folder holds, in no order; a link that was swapped in on the way is refused.
 
     Raises:
-        OSError: as `open_plain`.
+        OSError: as `open_without_links`.
     """
     return untrusted.list_entries(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT))
 
@@ -172,7 +172,7 @@ def open_for_reading(path: Path, display_name: str) -> io.FileIO:
     Raises:
         ToolError: a folder, a pipe or a device (which could block for ever).
         DataError: this file has ended a reader process before.
-        OSError: as `open_plain`.
+        OSError: as `open_without_links`.
     """
     untrusted.announce_opening(path)
     try:
@@ -182,7 +182,7 @@ def open_for_reading(path: Path, display_name: str) -> io.FileIO:
 
 
 def copy_file(source: Path, root: Path, target: Path) -> int:
-    """Copy one regular file to the real path `to` below `root`; returns its size in bytes.
+    """Copy one regular file to the real path `target` below `root`; returns its size in bytes.
 
     Raises:
         OSError: as `untrusted.copy_file`.

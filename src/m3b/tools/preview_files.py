@@ -200,7 +200,7 @@ def _preview_folder(ctx: PreviewContext, folder: Path, display_path: str, summar
 
 
 def _list_series_files(ctx: PreviewContext, folder: Path, display_path: str) -> list[Path]:
-    """Real paths of the regular files below a folder in natural order, a few more than `_SLICES` at most; links count
+    """Real paths of the regular files below a folder in natural order, a few more than `_MAX_SERIES_FILES` at most; links count
     where they stay within the roots."""
     from m3b.tools.natural import natural
 

@@ -41,7 +41,7 @@ class FolderNode:
 
 @dataclass(slots=True)
 class ExtensionSizes:
-    """Files and bytes of one extension; bytes are measured on `measured` of the `count` files."""
+    """Files and bytes of one extension; bytes are measured on `n_measured` of the `count` files."""
 
     count: int = 0
     n_measured: int = 0
@@ -111,7 +111,7 @@ def walk_folder(top: Path, link_targets: Inside | None = None) -> FolderWalk:
 
     Args:
         top: a real path.
-        inside: links to regular files in there count as files; no other link is followed.
+        link_targets: links to regular files in there count as files; no other link is followed.
     """
     with _pause_gc():
         return _walk_tree(top, link_targets or Inside(()))

@@ -19,10 +19,10 @@ class FileWatch:
     """Who is told of files that are opened.
 
     Args:
-        opening: takes the absolute path of the file that is opened next.
-        progress: takes how much is done, and of how much.
-        broken: absolute paths that are refused, each with the words that say why.
-        alone: whether files shall be opened one after another, so that the one that ends the process is known.
+        on_open: takes the absolute path of the file that is opened next.
+        on_progress: takes how much is done, and of how much.
+        refused_files: absolute paths that are refused, each with the words that say why.
+        one_at_a_time: whether files shall be opened one after another, so that the one that ends the process is known.
     """
 
     on_open: Callable[[str], None]

@@ -85,10 +85,10 @@ def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> 
     """A regular file, open for reading, unbuffered; opening never waits.
 
     Args:
-        most: bytes that it may have.
+        max_bytes: bytes that it may have.
 
     Raises:
-        Unsafe: a link, folder, pipe, socket or device, or more bytes than `most`.
+        Unsafe: a link, folder, pipe, socket or device, or more bytes than `max_bytes`.
         OSError: as `os.open`.
     """
     descriptor = open_below(root, name, os.O_RDONLY)
@@ -104,7 +104,7 @@ def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> 
 
 
 def read_bytes(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """The content of a regular file. Raises as `open_file`; a file that grows past `most` while it is read, too."""
+    """The content of a regular file. Raises as `open_file`; a file that grows past `max_bytes` while it is read, too."""
     with open_file(root, name, max_bytes=max_bytes) as file:
         content = bytearray()
         while block := file.read(min(1 << 20, max_bytes + 1 - len(content))):

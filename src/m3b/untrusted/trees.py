@@ -44,9 +44,9 @@ def walk(
     """Everything below a folder, sorted within each folder, links named but never followed.
 
     Args:
-        leave: names of files and folders that are left out wherever they stand.
-        deepest: levels of folders that are allowed.
-        most: entries that are allowed.
+        skip: names of files and folders that are left out wherever they stand.
+        max_depth: levels of folders that are allowed.
+        max_entries: entries that are allowed.
 
     Raises:
         Unsafe: a tree that is deeper or has more entries, or a link where the folder should be.
@@ -111,11 +111,11 @@ def copy_tree(
     """Copy a folder to `target`, which m3b owns and which is made if missing; returns the files that were copied.
 
     Args:
-        most_bytes: of all files together.
+        max_total_bytes: of all files together.
         strict: whether a link or a special file is refused; else it is left out.
 
     Raises:
-        Unsafe: as `walk`; a link or special file; more bytes than `most_bytes`.
+        Unsafe: as `walk`; a link or special file; more bytes than `max_total_bytes`.
         OSError: something cannot be read or written.
     """
     target.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def _remaining_bytes(max_bytes: int | None, used: int) -> int | None:
 def copy_file(
     root: Path, name: str | Path, target: Path, target_name: str | Path, *, max_bytes: int | None = None
 ) -> int:
-    """Copy one regular file to `to` below `target`, in place of what stands there; returns its size in bytes.
+    """Copy one regular file to `target_name` below `target`, in place of what stands there; returns its size in bytes.
 
     Raises:
         Unsafe, OSError: as `open_file` and `write_whole`.

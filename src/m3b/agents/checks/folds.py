@@ -62,7 +62,7 @@ def find_refit_problem(folder: Path, folds: Mapping[str, int], valid: Sequence[R
 
 def _fold_weights(folder: Path, work: Path) -> tuple[bool, list[str]]:
     """Whether the deliverable is a refit, and the weight files that answer the folds, in their order: its own, or of a refit
-    those below `work` that `MEMBERS` names."""
+    those below `work` that `ENSEMBLE_FILE` names."""
     refit = is_refit(folder)
     return refit, _read_weight_files(work, ENSEMBLE_FILE) if refit else _read_weight_files(folder, "config.json")
 
@@ -80,7 +80,7 @@ def predict_held_out(
 
     Args:
         folder: the deliverable; `weights` of its config.json are one file a fold, in their order.
-        folds: of each case, as `folds_of` gives them.
+        folds: of each case, as `read_folds` gives them.
         work: the project; copies with a single network lie beside it for a while.
 
     Raises:

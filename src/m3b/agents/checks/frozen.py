@@ -31,7 +31,7 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
     Links are not followed, but for those that lead into the raw data, of which the content is copied.
 
     Args:
-        raw: the folders of raw data by the names that records give them.
+        raw_folders: the folders of raw data by the names that records give them.
 
     Returns:
         What was left out of the index files, in words.

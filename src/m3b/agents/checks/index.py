@@ -57,7 +57,7 @@ def check_index(
     Args:
         reader: opens the images; without one, or where the task was added in this very process, they are opened here.
         request: the user's words, which the classes are held against.
-        said: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
+        closing_text: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
     """
     with contextlib.suppress(OSError):
         (work / AUDIT_FILE).unlink()  # what lies there is an earlier audit's, or a script's

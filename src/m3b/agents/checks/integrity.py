@@ -62,7 +62,7 @@ def check_integrity(
     """`clean`, or everything that was found, joined by semicolons.
 
     Args:
-        made: the digest, now, of the locked files that scripts made for the cases; None where there are none.
+        derived_digest: the digest, now, of the locked files that scripts made for the cases; None where there are none.
     """
     violations = [
         f"locked copy of {Path(name).name} changed"

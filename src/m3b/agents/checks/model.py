@@ -59,11 +59,11 @@ def check_model(
     The test figure is not looked at here: agents hear the validation figure alone.
 
     Args:
-        frozen: the copy of the deliverable that is looked at and measured, as `take` made it.
+        frozen: the copy of the deliverable that is looked at and measured, as `freeze_deliverable` made it.
         index: the locked one.
-        keep: stores the predictions on the test cases where agents cannot see them.
-        base: what the index's paths count from.
-        baseline: makes the best answer that looks at no image; by default the task family does, in this process.
+        store_test_result: stores the predictions on the test cases where agents cannot see them.
+        root: what the index's paths count from.
+        predict_baseline: makes the best answer that looks at no image; by default the task family does, in this process.
     """
     if frozen is None:
         agent_message = (

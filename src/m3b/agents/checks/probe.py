@@ -38,7 +38,7 @@ def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
     """Fill the report step by step; `report["step"]` names the step that raised.
 
     Args:
-        asked: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch`; 0 for as many as the plan has.
+        batch_size: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch`; 0 for as many as the plan has.
     """
     import torch
 
@@ -91,7 +91,7 @@ def collate_items(items: list[Any]) -> dict[str, Any]:
 
 
 def sample_items(dataset: Any, count: int) -> list[Any]:
-    """Up to `most` (and `BATCH`) cases from all over the data set, so that more than one label is among them."""
+    """Up to `count` (and `MAX_BATCH_SIZE`) cases from all over the data set, so that more than one label is among them."""
     # Drawn, not evenly spaced: in an index whose labels take turns, even steps meet a single label.
     return [dataset[i] for i in random.Random(0).sample(range(len(dataset)), min(MAX_BATCH_SIZE, count, len(dataset)))]
 

@@ -46,7 +46,7 @@ class SelectionCheck:
 
     Args:
         cards: all cards by name.
-        ask: takes a question for the user and returns the answer; None where nobody can be asked. Which data set to use
+        ask_user: takes a question for the user and returns the answer; None where nobody can be asked. Which data set to use
             where none seems to serve is asked until the answer names one.
     """
 

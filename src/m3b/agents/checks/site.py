@@ -17,8 +17,8 @@ def check_data_folders(cards: Sequence[Card]) -> None:
     """Look at the folders of all cards that have one.
 
     Raises:
-        NoDataset: no card has a folder at all.
-        RejectedData: none of the folders can be read and holds a file; each is named with what is wrong.
+        NoDatasetFound: no card has a folder at all.
+        DataRejected: none of the folders can be read and holds a file; each is named with what is wrong.
     """
     cards_with_folder = [card for card in cards if card.path is not None]
     if not cards_with_folder:

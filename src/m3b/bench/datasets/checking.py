@@ -139,7 +139,7 @@ def relative_path(folder: Path, file: Path) -> str:
 
 @dataclass
 class CaseCollector:
-    """Cases while a reader goes through a set; `close` refuses what cannot be the whole set."""
+    """Cases while a reader goes through a set; `finish` refuses what cannot be the whole set."""
 
     folder: Path
     name: str

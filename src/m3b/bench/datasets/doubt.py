@@ -19,7 +19,7 @@ class ClassSizeModel:
     sd: float
 
     def draw(self, random: np.random.Generator, class_index: int) -> float:
-        """A size for a case of class number `rung`, at most 2.5 standard deviations away."""
+        """A size for a case of class number `class_index`, at most 2.5 standard deviations away."""
         return self.means[class_index] + self.sd * float(np.clip(random.standard_normal(), -2.5, 2.5))
 
     def posterior(self, sizes: Sequence[float]) -> Floats:

@@ -79,7 +79,7 @@ class Blob:
         return np.asarray(1 / (1 + np.exp(np.clip((self.level - 1) * sharp, -30, 30))), dtype=np.float32)
 
     def redraw_outline(self, random: Random, outline_error: float) -> Bools:
-        """The outline that a second reader would draw: the radius is off by a smooth error of sd `slip`."""
+        """The outline that a second reader would draw: the radius is off by a smooth error of sd `outline_error`."""
         if not self.level.size:
             return self.hard_mask()
         error = texture(random, self.level.shape, 2 * outline_error, cells=4)

@@ -53,7 +53,7 @@ def fetch(
         What there is to say: files fetched, those without a published checksum, what is left to do by hand.
 
     Raises:
-        WrongUse: the set cannot be downloaded by a program (the message says where it lies), the folder holds
+        UsageError: the set cannot be downloaded by a program (the message says where it lies), the folder holds
             something else, or the disk is too small.
         DataError: the server refuses, the connection stays lost, or a checksum does not fit.
     """
@@ -134,7 +134,7 @@ def _continue_download(url: str, partial_file: Path, progress: Progress | None) 
 
     Raises:
         OSError: the connection ended early.
-        WrongUse: the disk is too small.
+        UsageError: the disk is too small.
     """
     received = partial_file.stat().st_size if partial_file.is_file() else 0
     tag = _tag_file(partial_file).read_text(encoding="utf-8") if _tag_file(partial_file).is_file() else ""

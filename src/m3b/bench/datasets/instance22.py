@@ -55,7 +55,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def draw(random: Random, *, has_wide_border: bool) -> tuple[NDArray[np.int16], Outline]:
-    """A head `(128, 128, 28)` in HU with one bleeding; `wide` leaves much air and a head rest around it."""
+    """A head `(128, 128, 28)` in HU with one bleeding; `has_wide_border` leaves much air and a head rest around it."""
     outline = Outline(SHAPE, random, OUTLINE_ERROR)
     shrink = 0.75 if has_wide_border else 1.0
     centre = (64 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), 14.0)

@@ -139,7 +139,7 @@ class Outline:
     """A mask drawn as a second reader would, and how well the drawn truth agrees with it.
 
     The image shows the true shapes, the mask holds outlines that are off by a smooth error: no model can know that
-    error, so the agreement (`ceiling`) is the best Dice to be had.
+    error, so the agreement (`mean_agreement`) is the best Dice to be had.
     """
 
     def __init__(self, shape: tuple[int, ...], random: Random, outline_error: float) -> None:
@@ -161,7 +161,7 @@ class Outline:
 
 
 def mean_agreement(agreements: list[dict[int, float]], selected_values: tuple[int, ...] = ()) -> float:
-    """Mean over structures of their mean over cases; `only` restricts the structures."""
+    """Mean over structures of their mean over cases; `selected_values` restricts the structures."""
     values = sorted(
         {value for agreement in agreements for value in agreement if not selected_values or value in selected_values}
     )

@@ -35,7 +35,7 @@ def get_dataset(name: str) -> DatasetSpec:
     """The data set of that name; case and punctuation do not matter (`ct-kidney`, `ctkidney`).
 
     Raises:
-        WrongUse: there is no such set; the message lists them.
+        UsageError: there is no such set; the message lists them.
     """
     from m3b.data.cards import slug
 

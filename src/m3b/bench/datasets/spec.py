@@ -87,7 +87,7 @@ class GeneratedSet:
         patients: how many different patients they come from; 0 where the raw layout does not record them.
         ceiling: the metric on these cases of an observer who sees the planted signal itself; what is missing to 1 is
             planted doubt (overlapping classes, wrong labels, another hand's outlines or words).
-        odd: the planted faults, in words.
+        planted_faults: the planted faults, in words.
     """
 
     cases: int
@@ -107,7 +107,7 @@ class StandIn:
         baseline: what a model reaches that never looks at an image: chance, the mean atlas of the training masks, or the
             best constant report.
         ceiling: about what `GeneratedSet.ceiling` comes to at the default size.
-        most: the largest number of patients, where the real names are finite.
+        max_patients: the largest number of patients, where the real names are finite.
         minutes: training time on two processor cores after which a working pipeline is well inside the range.
     """
 
@@ -128,7 +128,7 @@ class DatasetSpec:
         acceptable: range of `metric` on held-out cases of the real set (proposed; the paper publishes none).
         patient_key: what names the patient in the raw data; empty where nobody recorded it.
         values: mask value -> structure, without the background.
-        union: the one class that the score counts, where it is any finding against background; else empty.
+        merged_class: the one class that the score counts, where it is any finding against background; else empty.
     """
 
     name: str
@@ -159,10 +159,10 @@ class DatasetSpec:
         """Write the stand-in into `folder`, which must not exist or be empty. The same seed gives the same files.
 
         Args:
-            broken: also plant one image that does not open.
+            with_broken_image: also plant one image that does not open.
 
         Raises:
-            WrongUse: the folder is not empty, or there is no such layout or number of patients.
+            UsageError: the folder is not empty, or there is no such layout or number of patients.
         """
         from .writing import finish_stand_in, make_empty_folder
 

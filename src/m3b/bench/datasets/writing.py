@@ -28,7 +28,7 @@ def make_empty_folder(folder: Path) -> None:
     """Make `folder`.
 
     Raises:
-        WrongUse: it exists and is not empty.
+        UsageError: it exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty. Name a folder that does not exist yet.")

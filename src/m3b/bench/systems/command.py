@@ -44,9 +44,9 @@ class CommandSystem:
             them, `{here}` the folder of m3b's own programs, `{python}` this interpreter.
         package: what to `pip install` where the program is missing.
         env: further variables.
-        about: what the prompt says of this program besides.
-        before: makes files in the working directory before the start.
-        lifted: whether it is a Python program that starts by way of `lifted.py`.
+        prompt_addition: what the prompt says of this program besides.
+        write_files: makes files in the working directory before the start.
+        uses_launcher: whether it is a Python program that starts by way of `lifted.py`.
         connect: gives the model that the relay asks; for tests.
     """
 

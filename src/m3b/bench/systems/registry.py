@@ -13,7 +13,7 @@ from .role import ROLE_NAMES, ROLE_PREFIX, parse_role_system
 
 
 def list_systems() -> tuple[str, ...]:
-    """The names that `system` takes, besides `command:...`."""
+    """The names that `get_system` takes, besides `command:...`."""
     return (*ABLATIONS, *EXTERNAL_SYSTEMS, *(ROLE_PREFIX + name for name in ROLE_NAMES))
 
 
@@ -21,7 +21,7 @@ def get_system(name: str) -> System:
     """The system of that name; `command:PROGRAM ...` is any program.
 
     Raises:
-        WrongUse: there is none; systems that only exist as published figures are named as such.
+        UsageError: there is none; systems that only exist as published figures are named as such.
     """
     if name.startswith("command:"):
         if not name.removeprefix("command:").strip():

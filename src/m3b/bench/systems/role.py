@@ -86,7 +86,7 @@ def parse_role_system(name: str) -> SingleRoleSystem:
     """`role:data_engineer` as a system.
 
     Raises:
-        WrongUse: there is no such role.
+        UsageError: there is no such role.
     """
     role = name.removeprefix(ROLE_PREFIX)
     if role not in ROLE_NAMES:

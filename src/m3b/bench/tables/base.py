@@ -92,7 +92,7 @@ def count_successes(rows: Sequence[Row]) -> list[tuple[int, int]]:
 
 
 def mean_of_successes(rows: Sequence[Row], get_value: Callable[[Row], float | None]) -> float | None:
-    """The mean over successful runs of what `take` finds."""
+    """The mean over successful runs of what `get_value` finds."""
     values = [value for row in rows if row["ok"] and (value := get_value(row)) is not None]
     return sum(values) / len(values) if values else None
 

@@ -27,7 +27,7 @@ def predict_first_proposal(
         class_name: which class; may be empty where there is one.
 
     Raises:
-        WrongUse: the model writes no masks, has several classes and none was named, or the image is no file.
+        UsageError: the model writes no masks, has several classes and none was named, or the image is no file.
     """
     model = folder if isinstance(folder, Model) else load_model(folder)
     if picture.source is None or opener is None:

@@ -25,7 +25,7 @@ def build_network(config: Mapping[str, Any]) -> Any:
     """The network of a config: `size` (side of its input), `widths` (channels a level).
 
     Raises:
-        WrongUse: a setting is missing or out of range.
+        UsageError: a setting is missing or out of range.
     """
     from monai.networks.nets import UNet
 
@@ -95,7 +95,7 @@ class PromptNetSegmenter:
     """The network of a folder that `m3b interactive train` wrote.
 
     Raises:
-        WrongUse: config and weights do not fit each other.
+        UsageError: config and weights do not fit each other.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any], device: str = "cpu") -> None:

@@ -31,7 +31,7 @@ class SamSegmenter:
         kind: the config's model_type.
 
     Raises:
-        WrongUse: transformers is missing, or the weights do not fit the config.
+        UsageError: transformers is missing, or the weights do not fit the config.
     """
 
     def __init__(self, folder: Path, kind: str, device: str = "cpu") -> None:

@@ -80,7 +80,7 @@ def check_sources(images: Sequence[Reference]) -> None:
     """To be called before anything is predicted.
 
     Raises:
-        WrongUse: highdicom is not installed, or an image is no DICOM series or file.
+        UsageError: highdicom is not installed, or an image is no DICOM series or file.
     """
     if importlib.util.find_spec(PACKAGE) is None:
         raise UsageError("--dicom needs highdicom, which is not installed: pip install 'm3b[dicom]'.")

@@ -41,7 +41,7 @@ def export_model(
         unconfined: run the model's code with all of your rights: only for models that you trust.
 
     Raises:
-        WrongUse: an unknown format, or a folder that holds something already.
+        UsageError: an unknown format, or a folder that holds something already.
         IntegrityError: the folder is not what was measured and delivered.
         ModelError: the model cannot be exported, or the export differs from it by more than `TOLERANCE`.
         SandboxError: no sandbox works on this machine.

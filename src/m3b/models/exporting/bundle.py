@@ -41,7 +41,7 @@ _EXCLUDED_PATTERNS = (
 
 
 def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportResult:
-    """Write the bundle of a deliverable into `made`; MONAI loads it, checks its shapes and runs it on the images."""
+    """Write the bundle of a deliverable into `target`; MONAI loads it, checks its shapes and runs it on the images."""
     require_packages(("torch", "monai"), "train")
     for name in ("configs", "models", "docs", "scripts"):
         (target / name).mkdir()
@@ -71,7 +71,7 @@ def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportRes
 
 
 def inference_config(is_single_input: bool) -> dict[str, Any]:
-    """configs/inference.json. `simple`: one image is one input, so that MONAI's own parts carry it through."""
+    """configs/inference.json. `is_single_input`: one image is one input, so that MONAI's own parts carry it through."""
     common = {
         "imports": ["$import sys", "$import torch", "$import pathlib"],
         "bundle_root": ".",

@@ -30,7 +30,7 @@ class ExportResult:
     """What was written.
 
     Args:
-        to: the format.
+        export_format: the format.
         folder: where it lies.
         compared: what was compared, in words.
         largest_difference: between its numbers and the model's, over everything compared.

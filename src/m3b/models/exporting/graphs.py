@@ -34,7 +34,7 @@ A research model, not a medical device.
 
 
 def to_onnx(source: Path, target: Path, children: ChildProcesses) -> ExportResult:
-    """Write the graphs of a deliverable into `made`, each run by ONNX Runtime on inputs whose outputs are known."""
+    """Write the graphs of a deliverable into `target`, each run by ONNX Runtime on inputs whose outputs are known."""
     require_packages(("torch", "onnx", "onnxruntime"), "export")
     images, written = children.images, children.folder("onnx")
     export_facts = children.act("onnx", source, {"images": images, "out": str(written)}, written)

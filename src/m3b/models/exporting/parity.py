@@ -38,7 +38,7 @@ def largest_difference(first: Any, second: Any, first_file: Path, second_file: P
     Args:
         first: JSON values, the content of `first_file`.
         second: likewise; mask paths count from the folder of their file.
-        where: for messages.
+        location: for messages.
 
     Raises:
         ModelError: they differ in kind, length, keys or text.

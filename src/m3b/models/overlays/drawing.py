@@ -49,7 +49,7 @@ def overlay_png(
 
     Args:
         prediction: masks are read from the files it names.
-        promise: what the model says of itself.
+        model_info: what the model says of itself.
         base: what the image's path counts from.
         window: the plan's `intensity`; its CT window is used.
 

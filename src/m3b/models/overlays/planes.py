@@ -25,7 +25,7 @@ class DrawnBox:
 class Panel:
     """One picture: (h, w, 3) uint8, masks (K, h, w) bool, boxes as (top, left, bottom, right, class number, score).
 
-    `pixel` is the height and width of a pixel in mm, or (1, 1).
+    `pixel_size` is the height and width of a pixel in mm, or (1, 1).
     """
 
     title: str
@@ -64,7 +64,7 @@ def make_panels(
         masks: (K, H, W[, D]) bool.
         boxes: in the same axes.
         spacing: of rows, columns and slices.
-        named: whether the axes are anatomical (LPS).
+        has_orientation: whether the axes are anatomical (LPS).
     """
     dims = picture.ndim - 1
     size = tuple(spacing) if spacing and len(spacing) == dims else (1.0,) * dims

@@ -26,7 +26,7 @@ class ConvertedWeights:
     """A safetensors file.
 
     Args:
-        how: `weights_only`, `inert records` (whole modules were pickled), `numpy, no pickle`, or `as it is`.
+        method: `weights_only`, `inert records` (whole modules were pickled), `numpy, no pickle`, or `as it is`.
     """
 
     file: Path
@@ -40,7 +40,7 @@ def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
     The converter sees the source, read-only, and one empty folder; it has no network.
 
     Raises:
-        WrongUse: no such file, or one whose name is not that of weights.
+        UsageError: no such file, or one whose name is not that of weights.
         ModelError: it holds no weights, or needs more than the converter may have; the message quotes what it said.
     """
     if not source.is_file() or not is_weights(source.name):

@@ -41,7 +41,7 @@ def fetch(
         The folder of the store, and what became of the weights.
 
     Raises:
-        WrongUse: an unknown name, weights that are there already, a source that is not there or lacks a file, an address
+        UsageError: an unknown name, weights that are there already, a source that is not there or lacks a file, an address
             while m3b is offline, a digest that is not the published one.
         ModelError: the address does not answer, or the weights cannot be converted.
     """

@@ -125,7 +125,7 @@ def find_pretrained(name: str) -> PretrainedModel:
     """One entry by its name.
 
     Raises:
-        WrongUse: there is none of that name; the message names near ones.
+        UsageError: there is none of that name; the message names near ones.
     """
     models_by_name = {model.name: model for model in list_pretrained()}
     if name in models_by_name:

@@ -13,7 +13,7 @@ _REWRITE_S = 0.25
 class CappedOutput:
     """Writes to the descriptor `target` at most `size` bytes plus one line that says how much was left out.
 
-    `failed` is set where the file cannot be written any more, on a full disk for instance; what came is lost then.
+    `has_failed` is set where the file cannot be written any more, on a full disk for instance; what came is lost then.
     """
 
     def __init__(self, target: int, size: int) -> None:

@@ -63,5 +63,5 @@ def _answer_calls(table: Mapping[str, tuple[int | None, int | None]], column: in
 
 
 def pack_filter(policy: SeccompPolicy) -> bytes:
-    """The filter for this machine, as the kernel takes it. Raises KeyError as `build`."""
+    """The filter for this machine, as the kernel takes it. Raises KeyError as `build_filter`."""
     return b"".join(struct.pack("HBBI", *instruction) for instruction in build_filter(policy))

@@ -139,7 +139,7 @@ def reap_children() -> dict[int, int]:
 
 
 def estimate_memory(tree: dict[int, ProcessStat], unmapped: int, threshold: int) -> int:
-    """Estimate the bytes of memory that the tree holds, or 0 where it clearly is not more than `enough`.
+    """Estimate the bytes of memory that the tree holds, or 0 where it clearly is not more than `threshold`.
 
     Resident sizes count a page that forked workers share once for each of them, so where their sum is too large the
     proportional sizes decide. `unmapped` bytes lie behind open descriptors of nameless files in memory; they count

@@ -56,7 +56,7 @@ Respond = Callable[[ReceivedRequest], ServerAnswer]
 
 
 class Server:
-    """Answers with what `respond` gives, or with the next of `answers`; keeps every request in `heard`.
+    """Answers with what `respond` gives, or with the next of `answers`; keeps every request in `requests`.
 
     Use it as a context manager; `url` is its address, without a path.
     """

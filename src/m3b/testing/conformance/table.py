@@ -23,7 +23,7 @@ class Outcome:
 
     Args:
         mark: `yes`, `-` or `no`.
-        why: of the last two.
+        reason: of the last two.
     """
 
     subject: str
