@@ -23,9 +23,9 @@ def lookup_text(key: str) -> str:
 def m3b(mode: str, folder: Path) -> tuple[str, Run]:
     """m3b's own loop, with its schema check of each call, and its journal: one line of JSON an event."""
     from m3b.agents.budget import Budget
+    from m3b.agents.check_result import accept
     from m3b.agents.conversation import Conversation
     from m3b.agents.loop import Agent
-    from m3b.agents.verdict import accept
     from m3b.events import Event
     from m3b.journal import Journal
     from m3b.llm.base import ModelFacts

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
     from m3b.run.stages import Stage
-    from m3b.run.verifying import verify
+    from m3b.run.verification import verify
     from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
 
@@ -87,7 +87,7 @@ _MODULE_BY_NAME = {
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",
-    "verify": "m3b.run.verifying",
+    "verify": "m3b.run.verification",
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from m3b.agents.budget import Budget
+from m3b.agents.check_result import CheckResult, accept
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.verdict import CheckResult, accept
 from m3b.events import Event, PromptSent
 from m3b.llm import ModelFacts
 from m3b.sandbox import Limits, choose_sandbox

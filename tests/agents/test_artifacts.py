@@ -19,10 +19,10 @@ from m3b.agents.artifacts import (
     kind_of,
     to_json,
 )
-from m3b.agents.checks.site import check_data_folders
-from m3b.agents.verdict import accept, reject
+from m3b.agents.check_result import accept, reject
 from m3b.data.cards import Card
 from m3b.errors import DataRejected, NoDatasetFound
+from m3b.run.precheck import check_data_folders
 
 EXAMPLES: dict[str, Any] = {
     "selection": Selection("card", "diagnosis", "auroc", "plan", ("a", "b"), "reason"),

@@ -17,7 +17,7 @@ from m3b.agents.briefing import (
     build_module_briefing,
     build_selection_briefing,
 )
-from m3b.agents.reading_lines import describe_proposals
+from m3b.agents.proposal_text import describe_proposals
 from m3b.briefs import ManifestProposal, SelectionBrief, SurveySummary, TaskProposal
 from m3b.data.cards import Card, card_for_folder
 from m3b.messages import ToolCall

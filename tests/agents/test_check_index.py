@@ -13,7 +13,7 @@ from PIL import Image
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.integrity import sha256_or_missing
+from m3b.agents.checks.index_lock import sha256_or_missing
 from m3b.errors import DataRejected
 
 CHOICE = Selection("Cards", "diagnosis", "auroc", "plan")

@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from m3b.agents.artifacts import Selection, TrainedModel
+from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.model import (
     DELIVERABLE_FOLDER,
     LockedTestResult,
@@ -21,12 +22,11 @@ from m3b.agents.checks.model import (
     freeze_deliverable,
     read_validation_records,
 )
-from m3b.agents.verdict import CheckResult
 from m3b.data.index import Index, Record
 from m3b.errors import SandboxError
 from m3b.models import FrozenCopy
 from m3b.run.folder import RunFolder
-from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.sandbox import choose_sandbox
 
 PREDICT = """

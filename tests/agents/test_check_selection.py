@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.agents.artifacts import Selection
+from m3b.agents.artifacts import Selection, find_json_object
 from m3b.agents.checks.selection import SelectionCheck, check_selection
-from m3b.agents.replies import find_json_object
 from m3b.data.cards import Card
 from m3b.errors import NoDatasetFound
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.agents.examples import find_example_files
+from m3b.agents.example_files import find_example_files
 
 
 def lay_out(folder: Path, *names: str) -> Path:

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from m3b.agents.checks.frozen import freeze_index
-from m3b.agents.checks.locked import digest_derived_files, list_derived_files, lock_index, serialize_training_index
+from m3b.agents.checks.index_lock import (
+    digest_derived_files,
+    freeze_index,
+    list_derived_files,
+    lock_index,
+    serialize_training_index,
+)
 from m3b.data.index import LABELS, TEST, TRAIN, read_index
 from m3b.errors import DataError
 

@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from m3b.agents.checks.frozen import freeze_index
-from m3b.agents.checks.integrity import (
+from m3b.agents.checks.index_lock import (
     INDEX_FILES,
     INTEGRITY_CLEAN,
     check_integrity,
+    digest_derived_files,
     fingerprint_folder,
+    freeze_index,
+    list_derived_files,
+    lock_index,
     save_hashes,
+    serialize_training_index,
     sha256_or_missing,
 )
-from m3b.agents.checks.locked import digest_derived_files, list_derived_files, lock_index, serialize_training_index
 from m3b.data.index import LABELS, TEST, TRAIN, read_index
 
 

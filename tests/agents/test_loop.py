@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from m3b.agents.budget import Budget
+from m3b.agents.check_result import CheckResult, accept, reject
 from m3b.agents.conversation import DROPPED_RESULT_NOTE
 from m3b.agents.loop import WRAP_UP_PROMPT
-from m3b.agents.verdict import CheckResult, accept, reject
 from m3b.errors import Authentication, BudgetExceeded, ContextOverflow, NoDatasetFound, RunCancelled, RunFailed
 from m3b.llm import ModelFacts
 from m3b.llm.conversation import validate_conversation as check_wire

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from m3b.agents.artifacts import ARTIFACT_CLASSES
+from m3b.agents.artifacts import ARTIFACT_CLASSES, parse_give_up
 from m3b.agents.prompts import REQUIRED_SECTIONS, build_system_prompt, read_reflection, read_sections
-from m3b.agents.replies import parse_give_up
 from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT, Role
 from m3b.errors import DataError
 from m3b.resources import get_resources_folder

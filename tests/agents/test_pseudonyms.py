@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.agents.pseudonyms import Pseudonyms
-from m3b.agents.veiled import PSEUDONYM_NOTE, PseudonymizingModel
+from m3b.agents.pseudonymization import PSEUDONYM_NOTE, PseudonymizingModel, Pseudonyms
 from m3b.messages import Message, ToolCall
 from m3b.testing.scripted import ScriptedModel, call, combine_calls, say
 

@@ -9,15 +9,20 @@ from typing import Any
 
 import pytest
 
-from m3b.agents.artifacts import Selection
+from m3b.agents.artifacts import Selection, parse_give_up
 from m3b.agents.budget import Budget
+from m3b.agents.check_result import (
+    CheckResult,
+    Issue,
+    describe_script_failure,
+    explain_failure,
+    reject,
+    strip_agent_instructions,
+)
 from m3b.agents.checks.index import check_index
 from m3b.agents.checks.module import REQUIRED_FILES, CommandResult, check_module
 from m3b.agents.checks.selection import check_selection
-from m3b.agents.reasons import describe_script_failure, explain_failure, strip_agent_instructions
-from m3b.agents.replies import parse_give_up
 from m3b.agents.roles import BUILTIN_ROLES, FailureMessage
-from m3b.agents.verdict import CheckResult, Issue, reject
 from m3b.data.cards import Card
 from m3b.errors import BudgetExceeded, RunFailed
 from m3b.testing.scripted import call, say

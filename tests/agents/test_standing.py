@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from m3b.agents.agent_state import AgentState
+from m3b.agents.check_result import accept
 from m3b.agents.conversation import Conversation
-from m3b.agents.standing import AgentState
-from m3b.agents.verdict import accept
 from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolCalled, ToolReturned
 from m3b.messages import ToolCall
 from m3b.run.folder import RunFolder

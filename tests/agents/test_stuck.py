@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.agents.stuck import MAX_MALFORMED_CALLS, MAX_SAME_RESULTS, RepetitionDetector
+from m3b.agents.agent_state import MAX_MALFORMED_CALLS, MAX_SAME_RESULTS, RepetitionDetector
 from m3b.messages import ToolCall
 
 

@@ -199,7 +199,7 @@ def run_with_own_stages(watch: OpenWatch, top: Path) -> Iterable[dict[str, objec
     from pipeline_kit import REQUEST, TRAIN, actor, make_spots, play, say, script
 
     from m3b import Pipeline, Role, Stage
-    from m3b.agents.verdict import CheckResult, accept
+    from m3b.agents.check_result import CheckResult, accept
 
     @dataclass(frozen=True)
     class Note:

@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from m3b.agents.artifacts import Selection
+from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.site import check_data_folders
-from m3b.agents.verdict import CheckResult
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.links import leading_out
@@ -21,6 +20,7 @@ from m3b.data.view import make_view, wanted_by
 from m3b.errors import DataError, DataRejected, ModelError
 from m3b.messages import ToolCall
 from m3b.models import stage_cases
+from m3b.run.precheck import check_data_folders
 from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 

@@ -12,7 +12,7 @@ import pytest
 from attacks.test_hand_over_files import in_child
 from m3b.data.cards import NOTE_LIMIT, NOTES, card_for_folder, load_cards, own_notes
 from m3b.errors import DataError, UsageError
-from m3b.run.given import parse_overrides
+from m3b.run.overrides import parse_overrides
 
 SECRET = "sk-CANARY-of-the-user"
 READ_NOTES = """
@@ -78,7 +78,7 @@ def test_of_a_huge_note_the_beginning_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["{sub}/README.md", "{sub}/notes.txt", "spot/labels.csv", "labels.csv", "cases.json"])
 def test_links_elsewhere_in_the_folder_are_not_shown(tmp_path: Path, secret: Path, place: str) -> None:
-    from m3b.run.looking import preview_dataset
+    from m3b.run.dataset_preview import preview_dataset
 
     data = tmp_path / "data"
     name = data / place.format(sub="plain")

@@ -19,7 +19,7 @@ from m3b.data.records import Record
 from m3b.errors import DataError
 from m3b.messages import ToolCall
 from m3b.reader import wire
-from m3b.run.looking import preview_dataset
+from m3b.run.dataset_preview import preview_dataset
 from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 from m3b.untrusted import TooDeep, parse_data_json, parse_json, read_json

@@ -22,7 +22,7 @@ from m3b.messages import ToolCall
 from m3b.resources import get_resources_folder
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import lay_out_run_folder
-from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 from sandbox_kit import backend as sandbox

@@ -18,7 +18,7 @@ from typing import Any
 
 from fuzz.mutator import mutate
 from fuzz.valid_files import make_valid
-from m3b.agents.checks.inside import AUDIT_JOB, AuditRequest
+from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data.audit import Audit
 from m3b.data.index import LABELS, TEST, TRAIN
 from m3b.errors import DataError

@@ -66,12 +66,12 @@ def survivor(asked: Path) -> ScriptedModel:
 def main() -> None:
     from m3b import Pipeline, resume
     from m3b.events import Event
-    from m3b.run import sandbox_runner
+    from m3b.run import sandbox_executor
 
     run, data = Path(sys.argv[1]), Path(sys.argv[2])
     left = [0]
     if sys.argv[3] == STAGED:
-        sandbox_runner.place_links = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        sandbox_executor.place_links = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     else:
         left = [int(sys.argv[3])]
 

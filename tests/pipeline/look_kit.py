@@ -11,10 +11,10 @@ from pipeline_kit import of_kind
 
 from m3b import Pipeline, Role, Stage
 from m3b.agents.artifacts import DataIndex
-from m3b.agents.verdict import CheckResult, reject
+from m3b.agents.check_result import CheckResult, reject
 from m3b.data.index import LABELS, TEST, TRAIN
 from m3b.run.context import RunContext
-from m3b.run.looking import DatasetPreview, preview_dataset
+from m3b.run.dataset_preview import DatasetPreview, preview_dataset
 from m3b.run.result import Result
 
 STOPPED = "The index is accepted, and this run ends here."

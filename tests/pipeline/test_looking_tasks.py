@@ -11,7 +11,7 @@ from wrong_kit import picture, polyps
 
 from m3b.cli.app import app
 from m3b.errors import UsageError
-from m3b.run.looking import preview_dataset
+from m3b.run.dataset_preview import preview_dataset
 from m3b.run.proposal_choice import other_tasks
 
 

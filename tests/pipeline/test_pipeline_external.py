@@ -13,7 +13,7 @@ from pipeline_kit import REQUEST, actor, copy_run, make_spots, of_kind, play
 
 from m3b import Pipeline, Result, UsageError, resume, verify
 from m3b.cli.show import format_result
-from m3b.run.external import parse_external_arguments
+from m3b.run.external_sources import parse_external_arguments
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from m3b import DataError, Pipeline, Role, Stage, UsageError, Workspace
 from m3b.agents.artifacts import DataIndex, TrainingModule
-from m3b.agents.verdict import CheckResult, accept, reject
+from m3b.agents.check_result import CheckResult, accept, reject
 from m3b.cli.app import app
 from m3b.errors import LLMError
 from m3b.llm.ledger import read_ledger

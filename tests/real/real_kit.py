@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from m3b.errors import DataError
-from m3b.run.looking import preview_dataset
+from m3b.run.dataset_preview import preview_dataset
 
 FIELD = Path(os.environ.get("M3B_FIELD_DATA", ""))
 """A folder of sets with an EXPECTED.json, as above; `make test-real DATA=FOLDER` names it."""

@@ -12,7 +12,7 @@ import pytest
 import real_kit as kit
 
 from m3b import Pipeline, load_model
-from m3b.run.verifying import verify
+from m3b.run.verification import verify
 
 pytestmark = pytest.mark.real
 MINUTES = 0.3

@@ -13,9 +13,8 @@ import pytest
 from PIL import Image
 
 from m3b.agents import briefing
-from m3b.agents.artifacts import Selection
+from m3b.agents.artifacts import Selection, parse_give_up
 from m3b.agents.checks.index import check_index
-from m3b.agents.replies import parse_give_up
 from m3b.briefs import IndexBrief
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
@@ -24,8 +23,8 @@ from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
 from m3b.resources import get_resources_folder
 from m3b.run.folder import RunFolder
+from m3b.run.manifests import RunManifests
 from m3b.run.provisioning import lay_out_run_folder
-from m3b.run.readings import RunManifests
 from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Toolbox, ToolResult
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from m3b.agents.replies import find_json_object, parse_give_up
+from m3b.agents.artifacts import find_json_object, parse_give_up
 from m3b.briefs import (
     Answer,
     Brief,

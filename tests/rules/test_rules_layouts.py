@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from m3b.agents.replies import parse_give_up
+from m3b.agents.artifacts import parse_give_up
 from m3b.data.audit import audit_index
 from m3b.data.synthetic import make_chest, make_volumes
 from m3b.messages import ToolCall

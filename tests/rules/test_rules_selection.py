@@ -113,7 +113,7 @@ def test_the_only_folder_that_the_user_named_is_declined_for_a_contradiction(
 
 @pytest.mark.parametrize("task", ["detection", "diagnosis"])
 def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., Any], task: str) -> None:
-    from m3b.agents.offers import build_task_options
+    from m3b.agents.briefing import build_task_options
 
     request = "Detect cells"
     chosen = TaskProposal(
@@ -130,7 +130,7 @@ def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., A
 def test_of_several_folders_without_words_the_only_readable_one_is_taken(
     readable: tuple[bool, bool], card: str | None
 ) -> None:
-    from m3b.agents.offers import build_task_options
+    from m3b.agents.briefing import build_task_options
 
     request = "Detect cells"
     cards = tuple(
@@ -312,7 +312,7 @@ def test_other_signals_and_the_future_are_beyond_images_with_labels(request_: st
 
 @pytest.mark.parametrize(("columns", "chosen"), [(("os_months", "os_status"), True), (("size", "finding"), False)])
 def test_survival_is_read_where_columns_tell_of_it(columns: tuple[str, str], chosen: bool) -> None:
-    from m3b.agents.offers import build_task_options
+    from m3b.agents.briefing import build_task_options
     from m3b.summaries import ColumnSummary, TableSummary
 
     request = "Predict overall survival from chest CT"

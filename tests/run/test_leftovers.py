@@ -8,7 +8,7 @@ import pytest
 
 from m3b.errors import UsageError
 from m3b.run.folder import RunFolder
-from m3b.run.leftovers import remove_leftovers
+from m3b.run.provisioning import remove_leftovers
 
 LEFT = (
     ".staged-ab12/cases/case_0001.png",

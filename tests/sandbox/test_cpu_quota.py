@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.run import sandbox_runner
+from m3b.run import sandbox_executor
 from m3b.sandbox import environment
 from m3b.sandbox.cpu_quota import read_cpu_quota
 
@@ -69,4 +69,4 @@ def test_commands_and_agents_are_told_of_the_share(
     monkeypatch.setattr(environment, "read_cpu_quota", lambda: share)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert environment.command_environment("/tmp", {})["OMP_NUM_THREADS"] == str(cpus)
-    assert f"{cpus} CPU core" in sandbox_runner.describe_device()
+    assert f"{cpus} CPU core" in sandbox_executor.describe_device()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m3b.agents.checks.locked import serialize_training_index
+from m3b.agents.checks.index_lock import serialize_training_index
 from m3b.data.index import Index, Record, read_records, write_records
 from m3b.errors import DataError
 from m3b.models.card_figures import format_metrics_section

@@ -9,11 +9,10 @@ import numpy as np
 from PIL import Image
 
 from m3b.agents.budget import Budget
+from m3b.agents.check_result import accept
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.pseudonyms import Pseudonyms
-from m3b.agents.veiled import PseudonymizingModel
-from m3b.agents.verdict import accept
+from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.messages import Message
 from m3b.testing.scripted import ScriptedModel, call, say
 from m3b.tools import TOOLS

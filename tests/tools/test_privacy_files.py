@@ -1,6 +1,6 @@
 """Identity in files of many kinds, none of which has a header that says so: what any tool or the survey shows of them.
 
-Names go out under invented ones, as in a run (`m3b.agents.pseudonyms`); what is looked for is what leaves.
+Names go out under invented ones, as in a run (`m3b.agents.pseudonymization`); what is looked for is what leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import scipy.io
 from PIL import Image, PngImagePlugin
 from privacy_kit import PEOPLE, Person
 
-from m3b.agents.pseudonyms import Pseudonyms
+from m3b.agents.pseudonymization import Pseudonyms
 from m3b.data.survey import survey
 from m3b.data.survey.render import render
 from m3b.data.survey.ten_lines import ten_lines

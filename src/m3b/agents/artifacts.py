@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,6 +10,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+
+def find_json_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
+    """The first JSON object with `key` in a text that may also hold prose or a code fence."""
+    decoder = json.JSONDecoder()
+    position = text.find("{")
+    while position >= 0:
+        try:
+            value, _ = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and key in value:
+            return value
+        position = text.find("{", position + 1)
+    return None
+
+
+def parse_give_up(text: str) -> str:
+    """The words for the user of `{"given_up": "<what was found, and what would help>"}`, or nothing."""
+    reply_object = find_json_object(text, "given_up")
+    return str(reply_object["given_up"] or "").strip() if reply_object else ""
+
 
 A = TypeVar("A")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,25 +12,127 @@ from textwrap import shorten
 from types import MappingProxyType
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
-from m3b.agents.examples import find_example_files
-from m3b.agents.guides import read_indexing_guide, read_settings_guide, read_template_guide
-from m3b.agents.offers import EMPTY_SURVEY, build_card_option, build_task_options
-from m3b.agents.reading_lines import (
+from m3b.agents.example_files import find_example_files
+from m3b.agents.proposal_text import (
+    INDEXING_TEMPLATE,
     MANIFEST_GUIDE,
     MANIFEST_OR_SCRIPT_NOTE,
     SCRIPT_FALLBACK_NOTE,
     describe_proposals,
     describe_survey,
 )
-from m3b.briefs import Brief, IndexBrief, ManifestProposal, ModelBrief, ModuleBrief, SelectionBrief, SurveySummary
+from m3b.briefs import (
+    Brief,
+    DatasetOption,
+    IndexBrief,
+    ManifestProposal,
+    ModelBrief,
+    ModuleBrief,
+    SelectionBrief,
+    SurveySummary,
+    TaskOption,
+)
 from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.spec.places import SPEC
-from m3b.summaries import AuditSummary, ProjectSummary
-from m3b.tasks import get_family, list_families
+from m3b.data.spec.proposals.language import plain
+from m3b.summaries import AuditSummary, FolderSummary, Previews, ProjectSummary
+from m3b.tasks import find_requested_task, get_family, list_families
 from m3b.tasks.templates import list_templates_for
 from m3b.tools import ToolResult
 from m3b.tools.phi import scrub
 from m3b.writing import to_one_line
+
+EMPTY_SURVEY = SurveySummary()
+
+
+def build_task_options(request: str) -> tuple[TaskOption, ...]:
+    """Every task family, and what a request's words say of it."""
+    import re
+
+    requested_task, text = find_requested_task(request), plain(request)
+    return tuple(
+        TaskOption(
+            name=task_family.name,
+            asked=task_family.name == requested_task,
+            hinted=bool(task_family.hint_pattern and re.search(task_family.hint_pattern, text)),
+            needs=task_family.required_targets,
+            kin=task_family.related_tasks,
+            metrics=tuple(dict.fromkeys((task_family.metrics.default_metric, *task_family.metrics.names))),
+            box_metrics=task_family.box_metrics,
+            state_metrics=task_family.state_metrics,
+            plan=task_family.default_plan,
+        )
+        for task_family in list_families()
+    )
+
+
+def build_card_option(
+    card: Card,
+    notes: str,
+    folder_preview: ToolResult,
+    previews: Sequence[ToolResult],
+    survey: SurveySummary = EMPTY_SURVEY,
+) -> DatasetOption:
+    """A data set with what m3b's own looks at it found; a look that failed adds nothing.
+
+    Args:
+        notes: what the folder says of itself.
+        survey: what a survey of all its files found.
+    """
+    files = [
+        file for preview in previews if not preview.is_error for file in Previews.model_validate(preview.data).files
+    ]
+    return DatasetOption(
+        name=card.name,
+        task=card.task,
+        metric=card.metric,
+        modality=card.modality,
+        anatomy=card.anatomy,
+        dimension=card.dimension,
+        classes=card.classes,
+        patient_key=card.patient_key,
+        description=scrub(card.description),
+        notes=scrub(notes),
+        folder=FolderSummary() if folder_preview.is_error else FolderSummary.model_validate(folder_preview.data),
+        files=tuple(files),
+        read=survey,
+        named=card.own,
+    )
+
+
+SETTINGS_HEADING = "## Settings of plan.json"
+INDEX_HEADING = "## What it expects"
+"""The part of a template's README that is about index files, which m3b has written by then."""
+
+
+def read_indexing_guide(resources: Path, task: str) -> str:
+    """The indexing script's README without what serves other tasks only."""
+    text = (resources / INDEXING_TEMPLATE / "README.md").read_text(encoding="utf-8").strip()
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if _is_for_task(part.split("\n", 1)[0], task)).strip()
+
+
+def _is_for_task(heading: str, task: str) -> bool:
+    """Whether a part is for a task: its heading names tasks in brackets, or none."""
+    match = re.search(r"^## .*\((.+)\)$", heading)
+    return match is None or task in match.group(1).split(", ")
+
+
+def read_template_guide(resources: Path, template: str) -> str:
+    """The README of a training template for those who set it up."""
+    readme = (resources / template / "README.md").read_text(encoding="utf-8")
+    parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
+    return "".join(part for part in parts if not part.startswith(INDEX_HEADING)).strip()
+
+
+def read_settings_guide(resources: Path | None, task: str) -> list[str]:
+    """The part of the template's README on what plan.json may be given."""
+    if resources is None:
+        return []
+    readme = resources / "templates" / list_templates_for(resources / "templates", get_family(task))[0] / "README.md"
+    parts = re.split(r"^(?=## )", readme.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [part.strip() for part in parts if part.startswith(SETTINGS_HEADING)]
+
 
 PreviewTool = Callable[[str, Mapping[str, object]], ToolResult]
 """Calls a preview tool on m3b's own account: looking costs the agents no action."""

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from m3b.agents.agent_state import AgentState
+from m3b.agents.artifacts import parse_give_up
 from m3b.agents.budget import Budget
+from m3b.agents.check_result import CheckResult, describe_script_failure, explain_failure
 from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
-from m3b.agents.reasons import describe_script_failure, explain_failure
-from m3b.agents.replies import parse_give_up
 from m3b.agents.roles import FailureMessage
-from m3b.agents.standing import AgentState
-from m3b.agents.verdict import CheckResult
 from m3b.briefs import Reflection
 from m3b.errors import BudgetExceeded, ContextOverflow, LLMError, RunCancelled, RunFailed
 from m3b.events import (

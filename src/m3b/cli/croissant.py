@@ -29,7 +29,7 @@ def croissant(
     from m3b.reader import outside
     from m3b.run.accepted_reading import load_accepted_manifest
     from m3b.run.folder import RunFolder
-    from m3b.run.given import parse_overrides
+    from m3b.run.overrides import parse_overrides
     from m3b.tools.surveying import CROISSANT_JOB, CroissantRequest
     from m3b.writing import write_text_atomically
 

@@ -123,7 +123,7 @@ def audit(
     json: JsonOption = False,
 ) -> None:
     """Audit an index: unreadable images, masks that do not fit, copies, patients on both sides, class counts."""
-    from m3b.agents.checks.inside import audit_in_reader
+    from m3b.agents.checks.worker_jobs import audit_in_reader
     from m3b.data.index import TEST, TRAIN, guess_task
     from m3b.data.kinds import names
     from m3b.run.folder import RunFolder

@@ -47,8 +47,8 @@ def look(
     Without a request: what all files hold, and how each task could be read from them.
     """
 
-    import m3b.run.looking as looking
-    from m3b.run.given import parse_overrides
+    import m3b.run.dataset_preview as looking
+    from m3b.run.overrides import parse_overrides
     from m3b.untrusted import TemporaryFolder
     from m3b.writing import write_text_atomically
 
@@ -85,8 +85,8 @@ def look(
 
 def _print_overview(folder: Path, *, json: bool) -> None:
     """What is there, before anybody says what it is for."""
-    from m3b.agents.reading_lines import format_survey_lines
-    from m3b.run.overview import survey_dataset
+    from m3b.agents.proposal_text import format_survey_lines
+    from m3b.run.dataset_preview import survey_dataset
     from m3b.untrusted import TemporaryFolder
 
     with TemporaryFolder("look") as scratch:

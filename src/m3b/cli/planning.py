@@ -39,7 +39,7 @@ def plan(
 
     For a machine that is not here nothing is measured: memory is counted on tensors without content, seconds are estimated.
     """
-    from m3b.run.dry import PlanOptions, make_dry_plan
+    from m3b.run.dry_run import PlanOptions, make_dry_plan
     from m3b.sandbox import choose_sandbox
     from m3b.writing import write_text_atomically
 

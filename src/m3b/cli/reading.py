@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from m3b.run.external import ExternalData
-    from m3b.run.given import OverrideArguments
+    from m3b.run.external_sources import ExternalData
+    from m3b.run.overrides import OverrideArguments
 
 HELP_PANEL = "How the data is read"
 
@@ -47,7 +47,7 @@ ExternalOption = Annotated[
 
 def parse_external_data(assignments: Sequence[str]) -> ExternalData:
     """The external sets as `Pipeline` takes them. Raises UsageError."""
-    from m3b.run.external import parse_external_arguments
+    from m3b.run.external_sources import parse_external_arguments
 
     return parse_external_arguments(assignments)
 

@@ -203,7 +203,7 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Say whether a run or a model is still what it was: journal, locked data, answers, figures, files."""
-    from m3b.run.verifying import verify as verify_target
+    from m3b.run.verification import verify as verify_target
 
     verification = verify_target(place, expect)
     if json:
@@ -224,7 +224,7 @@ def doctor(json: JsonOption = False) -> None:
     from m3b.llm.specs import RULES
     from m3b.reader.trial import probe_reader
     from m3b.run.packaging import collect_versions
-    from m3b.run.sandbox_runner import describe_device
+    from m3b.run.sandbox_executor import describe_device
     from m3b.sandbox import choose_sandbox, diagnose_sandboxes
     from m3b.sandbox.reach import list_open_threats
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from m3b.agents.budget import Budget
+from m3b.agents.check_result import CheckResult, accept, reject, relay_answer
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.verdict import CheckResult, accept, reject, relay_answer
 from m3b.errors import LLMError, RunEnd, UsageError
 from m3b.interactive.episode import Episode
 from m3b.interactive.imaging import Picture2D, load_picture, source_of, write_result

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.budget import Budget
-from m3b.agents.pseudonyms import Pseudonyms
-from m3b.agents.veiled import PseudonymizingModel
+from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.data.cards import Card
 from m3b.errors import RunFailed
 from m3b.events import Event
@@ -21,15 +20,14 @@ from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
-from m3b.run.acceptance import ArtifactValidator
-from m3b.run.extensions import NO_EXTENSIONS, UserExtensions
+from m3b.run.artifact_validation import ArtifactValidator
+from m3b.run.extensions import NO_EXTENSIONS, UserExtensions, guard_callback
 from m3b.run.folder import RunFolder
-from m3b.run.hooks import Hooks
 from m3b.run.labelling import make_labelling
+from m3b.run.manifests import RunManifests
 from m3b.run.options import Options
 from m3b.run.provisioning import lay_out_run_folder, make_toolbox
-from m3b.run.readings import RunManifests
-from m3b.run.sandbox_runner import SandboxExecutor
+from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.run.state import RunState
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
 from m3b.sandbox import Sandbox
@@ -38,8 +36,44 @@ from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.run.external import ExternalSource
-    from m3b.run.sequence import Stages
+    from m3b.run.external_sources import ExternalSource
+    from m3b.run.stage_sequence import Stages
+
+
+AskUser = Callable[[str], str | None]
+ApproveCommand = Callable[[str], bool]
+OnEvent = Callable[[Event], None]
+
+
+def ignore_event(event: Event) -> None:
+    """Takes events where nobody looks on."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """See `Pipeline`."""
+
+    ask: AskUser | None = None
+    approve: ApproveCommand | None = None
+    on_event: OnEvent = ignore_event
+
+
+def make_hooks(
+    ask: AskUser | None, approve: ApproveCommand | None, on_event: OnEvent | None, publish: OnEvent
+) -> Hooks:
+    """What a user gave, guarded, with m3b's own feed of events before it."""
+    user_callback = guard_callback("on_event", on_event) if on_event else ignore_event
+
+    def publish_event(event: Event) -> None:
+        publish(event)
+        user_callback(event)
+
+    return Hooks(
+        guard_callback("ask", ask) if ask else None,
+        guard_callback("approve", approve) if approve else None,
+        publish_event,
+    )
+
 
 A = TypeVar("A")
 LLMs = Mapping[str, LLM]

@@ -4,16 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from m3b.errors import UsageError
-from m3b.run.callbacks import guard_callback
+from m3b.errors import RunEnd, RunFailed, ToolError, UsageError
 
 if TYPE_CHECKING:
-    from m3b.agents.verdict import CheckResult
+    from m3b.agents.check_result import CheckResult
     from m3b.tasks import Metric
     from m3b.tools.own import BoundTool
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CallbackError(RunFailed):
+    """A function of the user's raised; `__cause__` is what."""
+
+
+def guard_callback(name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose errors end the run as `failed` with its name.
+
+    Args:
+        name: as the user knows it, e.g. `on_event`.
+    """
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (RunEnd, ToolError):
+            raise  # says on purpose how to go on
+        except Exception as error:  # a function of the user's raises what it likes
+            error_text = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise CallbackError(
+                f"`{name}`, which was given to m3b, raised {error_text}. Fix it, then resume."
+            ) from error
+
+    return wrapper
+
 
 V = TypeVar("V", bound="CheckResult | None")
 
@@ -48,7 +79,7 @@ class UserExtensions:
         """The verdict, or the user's own on a hand-over that m3b accepts."""
         if role not in self.checks or check_result is None or not check_result.is_accepted:
             return check_result
-        from m3b.agents.verdict import reject
+        from m3b.agents.check_result import reject
 
         messages = guard_callback(f"checks[{role!r}]", self.checks[role])(check_result.artifact, work)
         messages = [messages] if isinstance(messages, str) else list(messages or ())

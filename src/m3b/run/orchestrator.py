@@ -1,25 +1,174 @@
 """One run from its request to a delivered model: the stages one after the other, and what m3b does between them.
 
-What a stage is stands in `m3b.run.stages`, how one is performed in `m3b.run.performing`. From the acceptance of the index on,
+What a stage is stands in `m3b.run.stages`, how one is performed in `m3b.run.stage_runner`. From the acceptance of the index on,
 agents and scripts see training cases alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
-from m3b.agents.checks.site import check_data_folders
-from m3b.errors import BudgetExceeded, LLMError, RunFailed
-from m3b.events import ModelDelivered, NoteAdded, ScriptOutput, StepStarted
+from m3b.errors import (
+    BudgetExceeded,
+    DataError,
+    LLMError,
+    M3bError,
+    RunCancelled,
+    RunEnd,
+    RunFailed,
+    Status,
+    TrainingDeclined,
+)
+from m3b.events import ModelDelivered, NoteAdded, RunEnded, RunStarted, ScriptOutput, StepStarted
+from m3b.journal import JOURNAL_FORMAT
 from m3b.models.manifest import PROVENANCE_FILE, hash_files, sha256_of
-from m3b.run.confirming import confirm_index
+from m3b.run.confinement import sandbox_entry
+from m3b.run.confirmation import confirm_index
 from m3b.run.context import RunContext
+from m3b.run.extensions import CallbackError
 from m3b.run.external_sets import measure_external_sets
+from m3b.run.folder import RunFolder
 from m3b.run.packaging import DeliveredModel, deliver_model
-from m3b.run.performing import StageRunner
+from m3b.run.precheck import check_data_folders
+from m3b.run.result import FINAL_STATUSES, Result
+from m3b.run.stage_runner import StageRunner
 from m3b.run.stages import IndexStage, SelectionStage, Stage
+from m3b.run.state import RunState
+
+OpenContext = Callable[[RunState], RunContext]
+"""Makes the context of a run whose state is known."""
+
+
+def execute_run(
+    run: RunFolder, record: dict[str, Any], state: RunState, open_context: OpenContext, notes: Sequence[str] = ()
+) -> Result:
+    """Work on a run to its end, whatever that is, and leave run.json and the report behind.
+
+    Args:
+        record: what run.json holds; see `m3b.run.record`.
+        state: what earlier processes did of the run; empty for a new one.
+        open_context: called once run.json says that the run is at work.
+        notes: what the user is told, and the journal keeps, as the work begins.
+    """
+    started, context = time.monotonic(), None
+    result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
+    try:
+        record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
+        run.save_record(record)
+        context = open_context(state)
+        context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox), tuple(notes)))
+        result = _make_model_result(record, state, run, run_stages(context))
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
+        result = _make_result(record, state, *_describe_ending(run, error))
+    finally:
+        result = _finish_run(run, record, result, context, state.worked_seconds + time.monotonic() - started)
+    return result
+
+
+TRACEBACK_FILE = "error.txt"
+"""Where in the run folder an error that nobody expected is told with all its lines."""
+
+
+def _describe_ending(run: RunFolder, error: BaseException) -> tuple[Status, str]:
+    """How a run ends by an error, and the reason for people."""
+    resume_hint = f"`{run.format_command('resume')}` goes on."
+    match error:
+        case TrainingDeclined():
+            return error.status, str(error)
+        case KeyboardInterrupt() | RunCancelled():
+            return "cancelled", f"Stopped on request. Everything made so far is kept; {resume_hint}"
+        case RunEnd():
+            if isinstance(error, CallbackError):
+                _save_traceback(run, error)
+            return error.status, str(error)
+        case M3bError():
+            return "failed", str(error)
+        case OSError():
+            file_note = f" ({error.filename})" if error.filename else ""
+            return (
+                "failed",
+                f"The system refused: {error.strerror or error}{file_note}. Fix that, then {resume_hint[: -len(' goes on.')]}.",
+            )
+    _save_traceback(run, error)
+    message = f"m3b itself failed with {type(error).__name__}: {error}".rstrip(": ")
+    return "failed", f"{message}. {TRACEBACK_FILE} in the run folder says where; please report it. {resume_hint}"
+
+
+def _save_traceback(run: RunFolder, error: BaseException) -> None:
+    with contextlib.suppress(OSError):
+        (run.path / TRACEBACK_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+
+
+def _finish_run(
+    run: RunFolder, record: dict[str, Any], result: Result, context: RunContext | None, wall_s: float
+) -> Result:
+    """Stop what still runs, then write the end down. A full disk or an impatient Ctrl-C must not hide the result."""
+    result.usage["wall_s"] = round(wall_s, 1)
+    if context is not None:
+        context.role = ""
+        context.tools.close()
+        with contextlib.suppress(OSError, DataError):
+            context.restore_folders(is_resumable=result.status not in FINAL_STATUSES)
+    with contextlib.suppress(OSError, RunFailed):
+        record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
+        run.save_record(record)
+        from m3b.report import write_report
+
+        result = replace(result, report=str(write_report(run.path)))
+        record["result"] = result.to_json()
+        run.save_record(record)
+    if context is not None:
+        with contextlib.suppress(RunFailed):
+            context.emit(RunEnded(result.to_json()))
+        context.close()
+    return result
+
+
+def _make_result(record: Mapping[str, Any], state: RunState, status: Status, reason: str) -> Result:
+    selection, index, usage = state.selection, state.index, state.usage
+    return Result(
+        status=status,
+        reason=reason,
+        request=record["request"],
+        task=selection.task if selection else "",
+        data_card=selection.card if selection else "",
+        usage={
+            "actions": state.actions,
+            "iterations": state.iterations,
+            "input_tokens": usage.input_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
+            "cached_share": round(usage.cached_share, 4),
+            "cost_usd": round(usage.cost_usd, 6),
+        },
+        roles=state.role_usage_to_json(),
+        run_dir=record["run_dir"],
+        patients_known=index.patients_known if index else None,
+        grouped_by=index.grouped_by if index else "",
+    )
+
+
+def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolder, delivered: DeliveredModel) -> Result:
+    status: Status = (
+        "completed" if delivered.is_accepted else "below_range" if delivered.integrity == "clean" else "failed"
+    )
+    return replace(
+        _make_result(record, state, status, delivered.reason),
+        primary=delivered.scores.primary,
+        acceptable=delivered.acceptable,
+        metrics=delivered.metrics_to_dict(),
+        integrity=delivered.integrity,
+        model_dir=str(run.model),
+        patients=delivered.scores.n_patients if delivered.scores.patients_known else None,
+        external=dict(delivered.external),
+    )
 
 
 def run_stages(run: RunContext) -> DeliveredModel:

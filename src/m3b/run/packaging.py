@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
-from m3b.agents.checks.integrity import INTEGRITY_CLEAN, sha256_or_missing
+from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, sha256_or_missing
 from m3b.agents.checks.model import LockedTestResult, PredictBaseline
 from m3b.data.cards import Card
 from m3b.data.index import read_index

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.errors import UsageError
+from m3b.llm import LLM, connect
+from m3b.llm.offline import forbid_remote_models, is_offline
 from m3b.run.extensions import UserCheck, UserTool, register_metrics, validate_extensions
-from m3b.run.external import parse_external_data
+from m3b.run.external_sources import parse_external_data
 from m3b.run.folder import RunFolder, data_folders
-from m3b.run.inputs import (
-    ModelInput,
-    ModelInputs,
-    check_can_confirm,
-    check_models_offline,
-    connect_models,
-    make_tool_schema,
-    parse_dataset_overrides,
-    parse_options,
-)
 from m3b.run.options import NamedOptions, Options, SandboxMode, ToolMode
 from m3b.run.registry import register
 from m3b.run.result import FINAL_STATUSES, Result
-from m3b.run.sequence import check_agents_ready, check_resumed_state, copy_stages, resolve_stages, role_names_of
+from m3b.run.stage_sequence import check_agents_ready, check_resumed_state, copy_stages, resolve_stages, role_names_of
 from m3b.sandbox import Sandbox, choose_sandbox
 from m3b.workspace import Source, Workspace
 
@@ -33,15 +27,114 @@ if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
     from m3b.events import Event
     from m3b.run.context import RunContext
-    from m3b.run.external import ExternalData
-    from m3b.run.given import OverrideArguments
+    from m3b.run.dataset_preview import DatasetPreview
+    from m3b.run.external_sources import ExternalData
     from m3b.run.handle import RunHandle
-    from m3b.run.looking import DatasetPreview
-    from m3b.run.sequence import UserStages
+    from m3b.run.overrides import OverrideArguments
+    from m3b.run.stage_sequence import UserStages
     from m3b.run.state import RunState
     from m3b.tasks import Metric
 
     OnEvent = Callable[[Event], None]
+
+
+ModelInput = str | LLM | Callable[..., Any]
+ModelInputs = ModelInput | Mapping[str, ModelInput] | None
+
+
+def parse_options(options: Options | None, named_options: dict[str, Any]) -> Options:
+    """The options that were given, together or by name.
+
+    Raises:
+        UsageError: both were, or there is no such option.
+    """
+    unknown = sorted(set(named_options) - set(Options.__dataclass_fields__))
+    if unknown:
+        known_options = ", ".join(Options.__dataclass_fields__)
+        close_matches = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
+        suggestion = f" Did you mean {close_matches[0]}?" if close_matches else ""
+        raise UsageError(f"There is no option {', '.join(unknown)}.{suggestion} Options: {known_options}.")
+    if options is not None and named_options:
+        raise UsageError("Give either `options` or single options by name, not both.")
+    return options or Options(**named_options)
+
+
+def check_can_confirm(options: Options, ask_user: object) -> None:
+    """Raises UsageError where a run is to ask before it trains, and nobody can be asked."""
+    if options.confirm is True and ask_user is None:
+        problem = "is to ask before it trains, and there is nobody to ask"
+        raise UsageError(
+            f"m3b {problem}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out."
+        )
+
+
+def parse_dataset_overrides(
+    manifest: str | Path | Mapping[str, Any] | IndexSpec | None, overrides: OverrideArguments | None
+) -> Given | None:
+    """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
+    if manifest is None and not overrides:
+        return None
+    from m3b.run.overrides import parse_overrides
+
+    return parse_overrides(manifest, overrides)
+
+
+def check_models_offline(llm: ModelInputs, fallback: ModelInput | None, offline: bool, label_with: str = "") -> None:
+    """That no role's model is on another machine, where that is forbidden, and that there is the folder of the segmenter with
+    which images may be labelled; nothing is opened for it.
+
+    Raises:
+        UsageError: one is; there is no such folder.
+    """
+    if label_with and not Path(label_with).is_dir():
+        raise UsageError(
+            f"There is no segmenter folder {label_with} (label_with, --label-with). Train one with `m3b interactive train`, or "
+            "fetch SAM."
+        )
+    if is_offline(offline):
+        forbid_remote_models([*(llm.values() if isinstance(llm, Mapping) else [llm]), fallback])
+
+
+def connect_models(
+    llm: ModelInputs,
+    tools: ToolMode,
+    fallback: ModelInput | None,
+    offline: bool,
+    role_names: Sequence[str],
+) -> dict[str, LLM]:
+    """A model a role, and the `default`.
+
+    Args:
+        role_names: those that there are.
+
+    Raises:
+        UsageError: a role or a provider that does not exist.
+    """
+    if not isinstance(llm, Mapping):
+        return {"default": connect(llm, tools=tools, fallback=fallback, local_only=offline)}
+    known_roles = {"default", *role_names}
+    unknown = sorted(set(llm) - known_roles)
+    if unknown:
+        raise UsageError(f"`llm` names the roles {', '.join(unknown)}; known are {', '.join(sorted(known_roles))}.")
+    open_model = partial(connect, tools=tools, fallback=fallback, local_only=offline)
+    llms = {name: open_model(model) for name, model in llm.items()}
+    llms.setdefault("default", next(iter(llms.values())) if llms else open_model(None))
+    return llms
+
+
+def make_tool_schema() -> dict[str, Any]:
+    """How a pipeline is told of as a tool of another agent."""
+    request = {"type": "string", "description": "what the model shall tell from which images"}
+    return {
+        "name": "build_medical_imaging_model",
+        "description": "Build, test and deliver a medical-imaging model from a request in plain words. Takes minutes to hours.",
+        "parameters": {
+            "type": "object",
+            "properties": {"request": request},
+            "required": ["request"],
+            "additionalProperties": False,
+        },
+    }
 
 
 class Callbacks(TypedDict, total=False):
@@ -170,7 +263,7 @@ class Pipeline:
             UsageError: the data is not one folder.
             DataError: it cannot be surveyed.
         """
-        from m3b.run.looking import preview_single_folder
+        from m3b.run.dataset_preview import preview_single_folder
 
         return preview_single_folder(
             list(self.workspace.cards.values()), request, self.overrides, with_examples=with_examples
@@ -292,7 +385,7 @@ class Pipeline:
         check_locations(cards, run_path, self.external_sources)
         sandbox, overrides, workspace = choose_sandbox(self.options.sandbox), self.overrides, self.workspace
         if overrides is not None:
-            from m3b.run.given import resolve_overrides
+            from m3b.run.overrides import resolve_overrides
 
             overrides, resolved_cards = resolve_overrides(overrides, workspace.cards, sandbox)
             workspace = workspace.with_cards(resolved_cards)
@@ -360,9 +453,8 @@ class Pipeline:
 
         def run_work(publish: OnEvent, cancel_event: threading.Event) -> Result:
             # the agents, the tools and numpy: what a run needs and an import does not
-            from m3b.run.context import RunContext
-            from m3b.run.hooks import make_hooks
-            from m3b.run.lifecycle import execute_run
+            from m3b.run.context import RunContext, make_hooks
+            from m3b.run.orchestrator import execute_run
             from m3b.run.state import RunState
 
             hooks = make_hooks(self.ask, self.approve, on_event, publish)

@@ -115,7 +115,7 @@ def guess_task(request: str) -> str:
 
 def other_tasks(request: str) -> tuple[str, ...]:
     """Return other tasks that a request may mean if it names none, hinted ones first; none if it asks for classes."""
-    from m3b.agents.offers import build_task_options
+    from m3b.agents.briefing import build_task_options
 
     if _CLASSES_WANTED.search(request):
         return ()

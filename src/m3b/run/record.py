@@ -14,7 +14,7 @@ from m3b.llm import LLM
 from m3b.llm.base import spec_of
 from m3b.run.confinement import resume_mode, used_sandboxes
 from m3b.run.extensions import UserExtensions
-from m3b.run.external import ExternalSource, serialize_external_sources
+from m3b.run.external_sources import ExternalSource, serialize_external_sources
 from m3b.run.folder import RunFolder
 from m3b.run.options import Options, SandboxMode
 from m3b.sandbox import Sandbox

@@ -15,15 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from m3b.agents.checks.index import AUDIT_FILE
-from m3b.agents.checks.inside import SUBSET_JOB, SubsetRequest
-from m3b.agents.checks.locked import list_derived_files, serialize_training_index
+from m3b.agents.checks.index_lock import list_derived_files, serialize_training_index
+from m3b.agents.checks.worker_jobs import SUBSET_JOB, SubsetRequest
 from m3b.data.archives import subset
 from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
 from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
 from m3b.errors import DataError, RunFailed
 from m3b.reader import Reader
 from m3b.run.folder import RunFolder
-from m3b.run.leftovers import PARTIAL_WORK_FOLDER, SCRATCH_FOLDER
+from m3b.run.provisioning import PARTIAL_WORK_FOLDER, SCRATCH_FOLDER
 from m3b.tools import Roots
 from m3b.untrusted import read_bytes, remove_tree, write_atomic
 from m3b.writing import rename_durably

@@ -8,13 +8,11 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.inside import AUDIT_JOB as AUDITED
-from m3b.agents.checks.inside import AuditRequest
-from m3b.agents.checks.integrity import INDEX_FILES, RAW_FOLDER, sha256_or_missing
-from m3b.agents.reasons import quote_agent, strip_agent_instructions
-from m3b.agents.replies import find_json_object
-from m3b.agents.verdict import CheckResult, Issue, accept, reject
+from m3b.agents.artifacts import DataIndex, Selection, find_json_object
+from m3b.agents.check_result import CheckResult, Issue, accept, quote_agent, reject, strip_agent_instructions
+from m3b.agents.checks.index_lock import INDEX_FILES, RAW_FOLDER, sha256_or_missing
+from m3b.agents.checks.worker_jobs import AUDIT_JOB as AUDITED
+from m3b.agents.checks.worker_jobs import AuditRequest
 from m3b.data import kinds
 from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.index import Index, read_index

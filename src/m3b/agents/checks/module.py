@@ -10,8 +10,7 @@ from typing import Any
 
 from m3b import untrusted
 from m3b.agents.artifacts import TrainingModule
-from m3b.agents.reasons import extract_last_line
-from m3b.agents.verdict import CheckResult, Issue, accept, reject
+from m3b.agents.check_result import CheckResult, Issue, accept, extract_last_line, reject
 from m3b.tasks import get_family
 
 REQUIRED_FILES = (

@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from m3b.agents.artifacts import Selection
-from m3b.agents.replies import find_json_object
-from m3b.agents.verdict import CheckResult, Issue, accept, reject, relay_answer
+from m3b.agents.artifacts import Selection, find_json_object
+from m3b.agents.check_result import CheckResult, Issue, accept, reject, relay_answer
 from m3b.briefs import Answer
 from m3b.data import kinds
 from m3b.data.cards import Card

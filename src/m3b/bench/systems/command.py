@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.checks.integrity import INTEGRITY_CLEAN, fingerprint_folder
+from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, fingerprint_folder
 from m3b.bench.relay import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
 from m3b.cleanup import undo_on_error
 from m3b.errors import LLMError, SandboxError

@@ -55,7 +55,7 @@ def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSou
 
 
 def _parse_manifest(manifest: Any) -> IndexSpec | None:
-    from m3b.run.given import parse_overrides  # pydantic, numpy: what an import of m3b does not need
+    from m3b.run.overrides import parse_overrides  # pydantic, numpy: what an import of m3b does not need
 
     overrides = parse_overrides(manifest, None)
     return overrides.index if overrides is not None else None

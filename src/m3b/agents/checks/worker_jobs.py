@@ -33,8 +33,8 @@ class SubsetRequest:
     keys: dict[str, Items]
 
 
-AUDIT_JOB = WorkerJob("m3b.agents.checks.inside:run_audit", AuditRequest, Audit, parallel=True)
-SUBSET_JOB = WorkerJob("m3b.agents.checks.inside:write_subset", SubsetRequest, bool, 3600.0)
+AUDIT_JOB = WorkerJob("m3b.agents.checks.worker_jobs:run_audit", AuditRequest, Audit, parallel=True)
+SUBSET_JOB = WorkerJob("m3b.agents.checks.worker_jobs:write_subset", SubsetRequest, bool, 3600.0)
 
 
 def run_audit(audit_request: AuditRequest) -> Audit:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection, kind_of, to_json
-from m3b.agents.verdict import accept
+from m3b.agents.check_result import accept
 from m3b.data.audit_common import told_patients
 from m3b.errors import TrainingDeclined, UsageError
 from m3b.events import ArtifactAccepted, NoteAdded
-from m3b.run.acceptance import MANIFEST_FILE, PLAN_PAGE_FILE, PROPOSED_MANIFEST_FILE
+from m3b.run.artifact_validation import MANIFEST_FILE, PLAN_PAGE_FILE, PROPOSED_MANIFEST_FILE
 from m3b.run.context import RunContext
-from m3b.run.performing import StageRunner
+from m3b.run.stage_runner import StageRunner
 from m3b.run.stages import IndexStage
 
 YES_WORDS = ("yes", "y", "ja", "j", "oui", "si", "sí", "ok")
@@ -96,7 +96,7 @@ def _apply_edited_manifest(run: RunContext, stage_runner: StageRunner, stage: In
     Raises:
         UsageError: it cannot be used; the index at hand stands.
     """
-    from m3b.run.given import parse_overrides, validate_overrides
+    from m3b.run.overrides import parse_overrides, validate_overrides
 
     selection, card = run.get_artifact(Selection), run.card
     if file is None or not file.is_file():

@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 from m3b import untrusted
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
-from m3b.agents.checks.integrity import INDEX_FILES
-from m3b.agents.checks.integrity import sha256_or_missing as digest_of
-from m3b.agents.checks.locked import digest_derived_files, list_derived_files
+from m3b.agents.checks.index_lock import INDEX_FILES, digest_derived_files, list_derived_files
+from m3b.agents.checks.index_lock import sha256_or_missing as digest_of
 from m3b.data.index import read_index
 from m3b.errors import M3bError, UsageError
 from m3b.events import Event, ModelDelivered, RunEnded

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,7 @@ from m3b.models import Prediction, StagedCases, place_links, run_predict, stagin
 from m3b.reader import Reader
 from m3b.reader.faults import ReaderError
 from m3b.run.folder import RunFolder
-from m3b.run.leftovers import FROZEN_FOLDER
-from m3b.run.readers import ReaderPool
+from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.sandbox.environment import count_usable_cpus
 from m3b.tasks import Row, control, get_family
@@ -37,6 +36,36 @@ from m3b.tasks.inside import (
 )
 from m3b.tools.surveying import MANIFEST_JOB
 from m3b.untrusted import remove_tree
+
+
+class ReaderPool:
+    """Makes readers and keeps them.
+
+    Args:
+        sandbox: what confines them.
+        is_cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+    """
+
+    def __init__(self, sandbox: Sandbox, is_cancelled: Callable[[], bool]) -> None:
+        self._sandbox, self._is_cancelled = sandbox, is_cancelled
+        self._readers: dict[Mounts, Reader] = {}
+
+    def get_reader(self, read: Iterable[Path], write: Sequence[Path] = ()) -> Reader:
+        """The reader that sees these folders and may write to those: the one of an earlier job, or a new one.
+
+        A folder must stay the same folder: what takes its place is not seen.
+        """
+        mounts = Mounts(read=tuple(dict.fromkeys(read)), write=tuple(write))
+        if mounts not in self._readers:
+            self._readers[mounts] = Reader(self._sandbox, mounts, is_cancelled=self._is_cancelled)
+        return self._readers[mounts]
+
+    def close(self) -> None:
+        """End their processes; a later job starts others."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
 
 POLL_INTERVAL_S = 0.5
 MAX_PROBE_S = 300.0

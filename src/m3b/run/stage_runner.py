@@ -7,19 +7,18 @@ from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from m3b.agents import prompts
+from m3b.agents.agent_state import AgentState
 from m3b.agents.artifacts import DataIndex, TrainedModel, kind_of, to_json
 from m3b.agents.briefing import Briefing
+from m3b.agents.check_result import CheckResult, explain_failure
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
-from m3b.agents.reasons import explain_failure
 from m3b.agents.roles import SINGLE_AGENT, Role
-from m3b.agents.standing import AgentState
-from m3b.agents.verdict import CheckResult
 from m3b.errors import BudgetExceeded, RunEnd, RunFailed
 from m3b.events import ArtifactAccepted, ArtifactChecked, Event, NoteAdded, PromptSent, RoleEnded, RoleStarted
 from m3b.run import interrupted
-from m3b.run.callbacks import CallbackError, guard_callback
 from m3b.run.context import RunContext
+from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.labelling import extra_tool_names_of
 from m3b.run.stages import BUILTIN_STAGES, Stage
 
@@ -97,7 +96,9 @@ class StageRunner:
         check_result = _guard_stage_method(stage, "check", stage.check)(run, closing_text)
         if not isinstance(check_result, CheckResult):
             problem = f"The check of {stage.role.name} gave {check_result!r}"
-            raise CallbackError(f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.verdict.")
+            raise CallbackError(
+                f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.check_result."
+            )
         check_result = run.extensions.apply_check(run.role, check_result, run.folder.work)
         return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 

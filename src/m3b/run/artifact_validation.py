@@ -10,20 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection
-from m3b.agents.checks.folds import PredictCases
-from m3b.agents.checks.frozen import freeze_index
+from m3b.agents.check_result import CheckResult, reject
 from m3b.agents.checks.index import AUDIT_FILE, check_index
-from m3b.agents.checks.integrity import check_integrity, fingerprint_folder, save_hashes, sha256_or_missing
-from m3b.agents.checks.locked import digest_derived_files, list_derived_files, lock_index
+from m3b.agents.checks.index_lock import (
+    check_integrity,
+    digest_derived_files,
+    fingerprint_folder,
+    freeze_index,
+    list_derived_files,
+    lock_index,
+    save_hashes,
+    sha256_or_missing,
+)
 from m3b.agents.checks.model import (
     DELIVERABLE_FOLDER,
     LockedTestResult,
     PredictBaseline,
+    PredictCases,
     check_model,
     freeze_deliverable,
 )
 from m3b.agents.loop import Emit
-from m3b.agents.verdict import CheckResult, reject
 from m3b.data import kinds
 from m3b.data.audit_common import told_patients
 from m3b.data.cards import Card
@@ -35,10 +42,9 @@ from m3b.models.opened import DRAW_EXAMPLES_JOB, ExamplesRequest
 from m3b.reader import Reader
 from m3b.report.plan_page import render_manifest_page
 from m3b.run.folder import RunFolder
-from m3b.run.leftovers import FROZEN_FOLDER
-from m3b.run.origin import ORIGIN_SCRIPT
+from m3b.run.manifests import ORIGIN_SCRIPT, RunManifests
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
-from m3b.run.readings import RunManifests
+from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.summaries import AuditSummary
 from m3b.untrusted import remove_tree, write_atomic
 from m3b.writing import rename_durably, write_text_atomically

@@ -27,7 +27,7 @@ def resolve_stages(user_stages: UserStages | None) -> Stages:
     """
     if user_stages is None:
         return ()
-    from m3b.run.stage_checks import validate_stages
+    from m3b.run.stages import validate_stages
 
     return validate_stages(user_stages)
 
@@ -50,7 +50,7 @@ def check_agents_ready(
     """
     workspace.check_prompts(role_names_of(user_stages))
     if user_stages:
-        from m3b.run.stage_checks import check_agents
+        from m3b.run.stages import check_agents
 
         check_agents(user_stages, workspace, llms, extensions)
 

@@ -12,7 +12,7 @@ from typing import Any
 from m3b import untrusted
 from m3b.errors import DataError, UsageError
 from m3b.resources import get_resources_folder
-from m3b.run.looking import preview_dataset
+from m3b.run.dataset_preview import preview_dataset
 from m3b.run.provisioning import SHARED_FOLDER, copy_template
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tasks import get_family

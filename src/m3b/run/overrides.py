@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from m3b import untrusted
-from m3b.agents.verdict import CheckResult, Issue, reject
+from m3b.agents.check_result import CheckResult, Issue, reject
 from m3b.data.cards import Card
 from m3b.errors import DataError, UsageError
 from m3b.reader import Reader

@@ -8,19 +8,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.cards import Card, card_for_folder
+from m3b.briefs import SurveySummary
+from m3b.data.cards import Card, card_for_folder, own_notes
 from m3b.errors import DataError, UsageError
 from m3b.reader import Reader
-from m3b.run.given import make_relative_to_root, run_reader_job, validate_overrides
-from m3b.run.origin import make_user_proposal
-from m3b.run.proposal_choice import choose_proposal, proposal_job, task_for_card
-from m3b.run.readings import describe_accounting
+from m3b.run.manifests import describe_accounting, list_survey_questions, make_survey_summary, make_user_proposal
+from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides
+from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 from m3b.sandbox import Mounts, choose_sandbox
 from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.models.opened import ExampleCase, ExampleCases
+
+
+def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
+    """What all files of a folder hold, and the best reading of each task, where nobody says yet what is wanted.
+
+    Args:
+        scratch: an empty folder for the job; nothing else is written.
+
+    Raises:
+        DataError: the folder cannot be surveyed.
+    """
+    survey_questions = list_survey_questions()
+    job = {
+        "do": "overview",
+        "request": "",
+        "classes": [],
+        "notes": own_notes(folder),
+        "seconds": SURVEY_S,
+        "asked": survey_questions,
+    }
+    with Reader(choose_sandbox(), Mounts(read=(folder,), write=(scratch,))) as reader:
+        return make_survey_summary(survey_questions, run_reader_job(job, folder, scratch, reader))
 
 
 @dataclass(frozen=True)

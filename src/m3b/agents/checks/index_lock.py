@@ -1,0 +1,313 @@
+"""An accepted index in `locked/`: moved there with all that was made for its cases, hashed, and what training gets of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3b import untrusted
+from m3b.data import kinds
+from m3b.data.index import LABELS, TEST, TRAIN, Index, Mask, Record, read_index, read_records, write_records
+from m3b.data.kinds import to_json
+from m3b.data.records import UNKNOWN_PATIENT, relocated
+from m3b.data.schemas import json_schema
+from m3b.data.sides import sides
+from m3b.errors import DataError
+from m3b.untrusted import UnsafePathError, hash_file, is_folder, read_bytes, remove_tree, walk
+from m3b.untrusted.trees import copy_file
+from m3b.writing import sync_folder, write_text_atomically
+
+MAX_INDEX_BYTES = 2**30
+
+
+def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task: str) -> list[str]:
+    """Copy an index and what its records rest on to `target`, with links to the raw data below `target/data`.
+
+    Links are not followed, but for those that lead into the raw data, of which the content is copied.
+
+    Args:
+        raw_folders: the folders of raw data by the names that records give them.
+
+    Returns:
+        What was left out of the index files, in words.
+
+    Raises:
+        DataError: a file that cannot be taken: a link to elsewhere, a pipe, a name that m3b uses itself.
+    """
+    remove_tree(target)
+    (target / RAW_FOLDER).mkdir(parents=True)
+    for name, folder in raw_folders.items():
+        (target / RAW_FOLDER / name).symlink_to(folder, target_is_directory=True)
+    notes: list[str] = []
+    contents = {}
+    for name in INDEX_FILES:
+        try:
+            contents[name] = _copy_index_file(work, target, name)
+        except FileNotFoundError:
+            continue  # the check says that it is missing
+        except OSError as error:
+            raise DataError(f"{name} cannot be taken: {error.strerror}.") from error
+    try:
+        index = read_index(target, task)
+    except DataError:
+        return notes  # the check says what is wrong
+    for name in (TRAIN, TEST):
+        notes += _describe_unknown_keys(name, contents[name], task)
+    index = replace(index, train=_normalize_paths(index.train), test=_normalize_paths(index.test))
+    write_index(target, index)
+    for path in list_derived_files(index.records):
+        _copy_derived(work, path, target, [Path(os.path.realpath(folder)) for folder in raw_folders.values()])
+    return notes
+
+
+def _copy_index_file(work: Path, target: Path, name: str) -> bytes:
+    content = read_bytes(work, name, MAX_INDEX_BYTES)
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    (target / name).write_bytes(content)
+    return content
+
+
+def _describe_unknown_keys(name: str, content: bytes, task: str) -> list[str]:
+    known_keys = set(json_schema(task)["items"]["properties"])
+    items: list[dict[str, Any]] = json.loads(content.decode("utf-8-sig"))
+    unknown_keys = sorted({key for item in items for key in item} - known_keys)
+    if not unknown_keys:
+        return []
+    key_list = ", ".join(repr(key[:40]) for key in unknown_keys[:5]) + (", ..." if len(unknown_keys) > 5 else "")
+    return [f"{name}: the keys {key_list} are not part of the index and were left out."]
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """The three index files as m3b writes them: what the schema knows and nothing else."""
+    write_records(folder / TRAIN, index.train, index.task)
+    write_records(folder / TEST, index.test, index.task)
+    (folder / LABELS).write_text(json.dumps(index.values, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
+    """Records whose paths are spelt in one way only, without `./` and `//`."""
+
+    def normalize(path: str) -> str:
+        file, mark, item = path.partition("#")
+        normalized = "/".join(part for part in file.split("/") if part not in ("", "."))
+        return f"{'/' if file.startswith('/') else ''}{normalized}{mark}{item}"
+
+    def normalize_mask(mask: Mask | None) -> Mask | None:
+        if mask is None or isinstance(mask, str):
+            return mask and normalize(mask)
+        if isinstance(mask, Mapping):
+            return {name: normalize(path) for name, path in mask.items()}
+        return tuple(map(normalize, mask))
+
+    return tuple(
+        replace(
+            record,
+            image=relocated(record.image, normalize),
+            mask=normalize_mask(record.mask),
+        )
+        for record in records
+    )
+
+
+def _copy_derived(work: Path, path: str, target: Path, raw_folders: Sequence[Path]) -> None:
+    """Copy one file or folder that a record names; one that is not there is left to the check."""
+    if path.startswith("/") or ".." in path.split("/"):
+        return  # the check refuses it
+    if path.split("/")[0] in RESERVED_NAMES:
+        raise DataError(f"{path!r}: {path.split('/')[0]} is a name that m3b uses; write below Datapath/.")
+    try:
+        root, name = _locate_source(work, path, raw_folders)
+        if is_folder(root, name):
+            for entry in walk(root, name):
+                if entry.kind != "folder":
+                    _copy_with_sidecars(work, f"{path}/{entry.name}", target, raw_folders)
+        else:
+            _copy_with_sidecars(work, path, target, raw_folders)
+    except FileNotFoundError:
+        return
+    except UnsafePathError as error:
+        raise DataError(
+            f"{path!r} is a link to somewhere else, or no plain file ({error.strerror}); name the file in data/<name>/, "
+            "or write a copy."
+        ) from error
+
+
+def _copy_with_sidecars(work: Path, path: str, target: Path, raw_folders: Sequence[Path]) -> None:
+    root, name = _locate_source(work, path, raw_folders)
+    copy_file(root, name, target, path)
+    parent = path.rpartition("/")[0]
+    for sidecar in sides(target / path, beside=(root / name).parent):  # told by the copy, which nobody changes any more
+        copy_file(root, Path(name).parent / sidecar, target, f"{parent}/{sidecar}" if parent else sidecar)
+
+
+def _locate_source(work: Path, path: str, raw_folders: Sequence[Path]) -> tuple[Path, str | Path]:
+    """Where the content lies: in `work` under this very path, or in the raw data that a link leads to."""
+    real = Path(os.path.realpath(work / path))
+    for folder in raw_folders:
+        if real.is_relative_to(folder):
+            return folder, real.relative_to(folder)
+    return work, path
+
+
+INTEGRITY_CLEAN = "clean"
+INDEX_FILES = (TRAIN, TEST, LABELS)
+RAW_FOLDER = "data"
+"""The folder of `work` in which the links to the raw data lie."""
+
+
+def sha256_or_missing(root: Path, name: str) -> str:
+    """Hex digest of a plain file below a folder, or `missing`."""
+    try:
+        return untrusted.hash_file(root, name)
+    except OSError:
+        return "missing"
+
+
+def fingerprint_folder(folder: Path, *, change_times: bool = True) -> str:
+    """A digest of names, sizes and times of everything below a folder.
+
+    Args:
+        change_times: count the change times (ctime) too. The kernel sets them and no script can put them back, so that
+            even a write that restores size and modification time shows; but a hard link to a file sets it as well,
+            by whomever. Where the sandbox keeps scripts from writing to the data they are left out.
+    """
+    lines = []
+    for parent, folders, files in os.walk(folder):
+        folders.sort()
+        for name in files:
+            try:
+                stat = os.lstat(os.path.join(parent, name))
+            except FileNotFoundError:
+                continue
+            changed = f" {stat.st_ctime_ns}" if change_times else ""
+            lines.append(f"{parent}/{name} {stat.st_size} {stat.st_mtime_ns}{changed} {stat.st_ino}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def check_integrity(
+    work: Path,
+    locked: Path,
+    hashes: Mapping[str, str],
+    raw_before: str,
+    raw_after: str,
+    task: str = "diagnosis",
+    *,
+    derived_digest: str | None = None,
+) -> str:
+    """`clean`, or everything that was found, joined by semicolons.
+
+    Args:
+        derived_digest: the digest, now, of the locked files that scripts made for the cases; None where there are none.
+    """
+    violations = [
+        f"locked copy of {Path(name).name} changed"
+        for name in INDEX_FILES
+        if sha256_or_missing(locked, name) != hashes[name]
+    ]
+    for name in (TRAIN, LABELS):
+        if sha256_or_missing(work, name) != hashes[f"work/{name}"]:
+            violations.append(f"{Path(name).name} changed after it was locked")
+    if hashes.get("made") != derived_digest:
+        violations.append("locked images or masks changed")
+    if raw_before != raw_after:
+        violations.append("raw data changed during the run")
+    overlap = _count_test_images_in_training(work, locked, task)
+    if overlap:
+        violations.append(f"{overlap} test images in the training index")
+    return "; ".join(violations) or INTEGRITY_CLEAN
+
+
+def _count_test_images_in_training(work: Path, locked: Path, task: str) -> int:
+    try:
+        test = {path for record in read_records(locked / TEST, task) for path in _image_paths_of(record, task)}
+        training = [kinds.parse(item, task) for item in untrusted.read_json(work, TRAIN)]
+    except (DataError, OSError, ValueError, TypeError):
+        return 0  # a file that is gone or broken is named already, by its hash
+    return sum(any(path in test for path in _image_paths_of(record, task)) for record in training)
+
+
+def _image_paths_of(record: Record, task: str) -> tuple[str, ...]:
+    return record.images if kinds.separate(record, task) else (record.key,)
+
+
+def save_hashes(locked: Path, hashes: Mapping[str, str], raw_fingerprint: str) -> None:
+    """Keep the hashes beside the locked files, for a resumed run and for provenance."""
+    text = json.dumps({"index": dict(hashes), "raw_data": raw_fingerprint}, indent=1)
+    write_text_atomically(locked / "hashes.json", text)
+
+
+RESERVED_NAMES = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW_FOLDER)
+"""Names in `locked/` that m3b uses itself."""
+
+
+def list_derived_files(records: Sequence[Record]) -> list[str]:
+    """What of the records' files was made in the run, by path below `work`; the rest is raw data."""
+    paths = {path for record in records for path in (*record.files, *record.targets)}
+    return sorted(path for path in paths if path.split("/")[0] != RAW_FOLDER)
+
+
+def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
+    """Move an accepted hand-over to `locked`, where m3b reads it from now on, and return its hashes.
+
+    Returns:
+        Of the index files, by name; of those that training gets, under `work/`; and of all files that scripts made for
+        the cases together, under `made`.
+    """
+    for entry in locked.iterdir():
+        if entry.name not in RESERVED_NAMES or entry.name == RAW_FOLDER:
+            remove_tree(entry)
+    for entry in frozen.iterdir():
+        entry.rename(locked / entry.name)
+    frozen.rmdir()
+    for name in INDEX_FILES:
+        _sync_file(locked / name)
+    sync_folder(locked)
+    index = read_index(locked, task)
+    hashes = {name: hash_file(locked, name) for name in INDEX_FILES}
+    hashes[f"work/{TRAIN}"] = hashlib.sha256(serialize_training_index(index)).hexdigest()
+    hashes[f"work/{LABELS}"] = hashes[LABELS]
+    if derived_files := list_derived_files(index.records):
+        hashes["made"] = digest_derived_files(locked, derived_files)
+    return hashes
+
+
+def _sync_file(file: Path) -> None:
+    """Have a file on the disk before the journal says that it is locked."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def digest_derived_files(locked: Path, paths: Sequence[str]) -> str:
+    """One digest of all files that scripts made for the cases, as they are locked; links and what is gone count too."""
+    lines = []
+    for path in paths:
+        names = [path]
+        if is_folder(locked, path):
+            names = [f"{path}/{entry.name}" for entry in walk(locked, path) if entry.kind != "folder"]
+        for name in sorted(names):
+            try:
+                lines.append(f"{name} {hash_file(locked, name)}")
+            except OSError as error:
+                lines.append(f"{name} {error.strerror}")
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def serialize_training_index(index: Index) -> bytes:
+    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do, unknown ones
+    stay unknown; without attributes."""
+    names = sorted({record.patient for record in index.train})
+    width = max(4, len(str(len(names))))
+    unknown_patients = {record.patient for record in index.train if not record.patient_known}
+    pseudonym = {
+        name: f"{UNKNOWN_PATIENT if name in unknown_patients else 'p'}{number:0{width}d}"
+        for number, name in enumerate(names, start=1)
+    }
+    records = [
+        to_json(replace(record, patient=pseudonym[record.patient], attributes={}), index.task) for record in index.train
+    ]
+    return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
