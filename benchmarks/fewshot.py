@@ -280,7 +280,7 @@ def compare_paired(
     scores_by_draw: Sequence[dict[str, np.ndarray]], test: PictureSet, draws: int = 2000
 ) -> dict[str, Any]:
     """AUROC of each engine and draw; of the mean difference a bootstrap over the patients of the test part."""
-    from m3b.metrics.estimators import auroc
+    from m3b.metrics.classification_estimators import auroc
 
     names = sorted(set(test.patients))
     numbers = np.array([names.index(entry) for entry in test.patients])

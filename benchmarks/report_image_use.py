@@ -27,7 +27,7 @@ import numpy as np
 
 from m3b.bench.datasets import RawCase, get_dataset
 from m3b.metrics import Findings, ReportCase, best_constant_reports, extract_findings, measure_image_use, score_reports
-from m3b.metrics.text import count_distinct_texts
+from m3b.metrics.reports import count_distinct_texts
 from m3b.resources import get_resources_folder
 
 SIDES = ("left", "right")

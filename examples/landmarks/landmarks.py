@@ -20,7 +20,7 @@ from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import MetricTable, Scores, score_means
 from m3b.models import ModelInfo, Prediction
-from m3b.models.kinds import AnswerFormat
+from m3b.models.answers import AnswerFormat
 from m3b.tasks import Row, TaskFamily
 
 NEAR_DISTANCE_PX = 5.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from m3b.measure import Measure
     from m3b.metrics import MetricTable
     from m3b.models import Prediction, load_model
-    from m3b.models.exporting import export_model
+    from m3b.models.export import export_model
     from m3b.run.handle import RunHandle
     from m3b.run.options import Options
     from m3b.run.pipeline import Pipeline, resume
@@ -83,7 +83,7 @@ _MODULE_BY_NAME = {
     "Workspace": "m3b.workspace",
     "UsageError": "m3b.errors",
     "connect": "m3b.llm",
-    "export_model": "m3b.models.exporting",
+    "export_model": "m3b.models.export",
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",

@@ -131,6 +131,6 @@ def _resolve_prompt_folder(path: str | Path | None) -> Path | None:
 def _validate_card(card: Card) -> Card:
     if not card.task and not card.metric:
         return card
-    from m3b.tasks.cards import validate_card  # brings the families along, which most cards do not need
+    from m3b.tasks.card_validation import validate_card  # brings the families along, which most cards do not need
 
     return validate_card(card)

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from m3b.errors import ModelError
-from m3b.models.exporting import export_model
+from m3b.models.export import export_model
 from m3b.models.worker import PredictWorker
 from m3b.sandbox import Sandbox, choose_sandbox
 from sandbox_kit import ATTEMPT, backend

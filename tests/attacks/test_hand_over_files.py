@@ -16,8 +16,8 @@ from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.models import read_model_info
-from m3b.models.deliverable import check_deliverable
-from m3b.report.gather import read_run_files
+from m3b.models.deliverable_check import check_deliverable
+from m3b.report.run_files import read_run_files
 
 HUNG_S = 120
 """Far more than any of this takes on a busy machine: what takes longer grows with the square of its input."""
@@ -84,7 +84,7 @@ def test_a_plan_that_cannot_be_read(tmp_path: Path, content: str) -> None:
 GATHER = """
 import sys
 from pathlib import Path
-from m3b.report.gather import gather
+from m3b.report.run_files import gather
 found = gather(Path(sys.argv[1]))
 print(found.log, found.audit)
 """
@@ -109,7 +109,7 @@ def test_a_log_that_is_a_file_is_read(tmp_path: Path) -> None:
 CHECK = """
 import sys
 from pathlib import Path
-from m3b.models.deliverable import check_deliverable
+from m3b.models.deliverable_check import check_deliverable
 print(check_deliverable(Path(sys.argv[1])))
 """
 

@@ -134,7 +134,7 @@ def test_names_by_spelling_and_by_value() -> None:
 
 
 def test_hidden_masks_lie_on_their_images(stand_in, tmp_path: Path) -> None:
-    from m3b.tasks.marks import read_true_channels
+    from m3b.tasks.aligned_masks import read_true_channels
 
     spec, made, _ = stand_in("VerSe")
     hidden = carve(spec, made.folder, tmp_path / "carved")

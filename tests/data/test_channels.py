@@ -20,7 +20,7 @@ from m3b.data.reading import geometry, read_image, shared, shared_channels, shar
 from m3b.data.records import Channels, Record, plain, relocated
 from m3b.data.view import wanted_by
 from m3b.errors import DataError
-from m3b.models.output import parse_predictions
+from m3b.models.predict_process import parse_predictions
 from m3b.models.staging import stage_cases
 
 NAMES = st.lists(

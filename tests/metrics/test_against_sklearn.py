@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 
 from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.metrics.cases import tabulate
-from m3b.metrics.estimators import estimate
+from m3b.metrics.classification_estimators import estimate
 
 Drawn = tuple[NDArray[np.bool_], NDArray[np.float64]]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from m3b.metrics import measure_mask, measure_masks
-from m3b.metrics.surfaces import surface_elements
+from m3b.metrics.masks import surface_elements
 
 Mask = NDArray[np.bool_]
 Pair = tuple[Mask, Mask, tuple[float, ...]]

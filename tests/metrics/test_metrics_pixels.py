@@ -9,10 +9,17 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from m3b.metrics import DetectionCase, measure_channels, score_detection
-from m3b.metrics.average_precisions import image_ap, pixel_ap
-from m3b.metrics.pixel_auroc import pixel_auroc
-from m3b.metrics.pixels import MAX_LEVEL, count_pixels, pixel_counts_from_row, stack_pixel_counts
-from m3b.metrics.pro import MAX_FALSE_POSITIVE_RATE, per_region_overlap
+from m3b.metrics.anomaly_maps import (
+    MAX_FALSE_POSITIVE_RATE,
+    MAX_LEVEL,
+    count_pixels,
+    image_ap,
+    per_region_overlap,
+    pixel_ap,
+    pixel_auroc,
+    pixel_counts_from_row,
+    stack_pixel_counts,
+)
 
 ONE = np.ones((1, 1))
 

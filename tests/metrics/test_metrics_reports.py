@@ -22,8 +22,8 @@ from m3b.metrics import (
     score_reports,
     shuffle_between_patients,
 )
-from m3b.metrics.ngram_metrics import bleu, bleu_counts, tokenize
-from m3b.metrics.text import compute_report_metrics, replace_texts
+from m3b.metrics.reports import compute_report_metrics, replace_texts
+from m3b.metrics.text_similarity import bleu, bleu_counts, tokenize
 
 FINDINGS = {
     "effusion": ("effusion*",),

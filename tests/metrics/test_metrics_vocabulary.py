@@ -11,7 +11,14 @@ import pytest
 
 import m3b.metrics
 from m3b.metrics import MetricTable, canonical_metric, metric_names
-from m3b.metrics.table import add_table, is_unbounded, lower_is_better, metric_table, metric_tables, tasks_with_metrics
+from m3b.metrics.metric_tables import (
+    add_table,
+    is_unbounded,
+    lower_is_better,
+    metric_table,
+    metric_tables,
+    tasks_with_metrics,
+)
 
 CARDS = sorted((Path(__file__).parents[2] / "resources" / "datacards").glob("*.json"))
 

@@ -16,9 +16,17 @@ from nltk.translate.meteor_score import single_meteor_score
 from rouge_score.rouge_scorer import _score_lcs
 from sacrebleu.metrics import BLEU
 
-from m3b.metrics.meteor import meteor
-from m3b.metrics.ngram_metrics import bleu, bleu_counts, cider, longest_common_subsequence, ngrams, rouge_l, tokenize
-from m3b.metrics.porter import stem
+from m3b.metrics.text_similarity import (
+    bleu,
+    bleu_counts,
+    cider,
+    longest_common_subsequence,
+    meteor,
+    ngrams,
+    rouge_l,
+    stem,
+    tokenize,
+)
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
 WORDS = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from m3b.data.index import Index
-from m3b.metrics.findings import extract_findings
-from m3b.metrics.observations import OBSERVATIONS, finding_synonyms, frequent_observations
+from m3b.metrics.findings import OBSERVATIONS, extract_findings, finding_synonyms, frequent_observations
 from m3b.tasks import get_family as family_of
 from m3b.tasks.report import build_finding_phrases
 

@@ -20,7 +20,7 @@ from m3b.metrics import (
     score_segmentation,
 )
 from m3b.models import write_model_card
-from m3b.models.card_figures import format_metrics_section, sample_size_caveats
+from m3b.models.model_card import format_metrics_section, sample_size_caveats
 
 
 def figures(dice: float) -> LabelMetrics:

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.models import check_deliverable, write_metrics, write_model_card, write_provenance
-from m3b.models.contents import find_content_problem
+from m3b.models.deliverable_check import find_content_problem
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.models.finding import find_images
+from m3b.models.image_jobs import find_images
 
 
 def touch(folder: Path, *names: str) -> Path:

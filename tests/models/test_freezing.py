@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from m3b import load_model
 from m3b.errors import IntegrityError
 from m3b.models import freeze, write_provenance
-from m3b.models import freezing as module
+from m3b.models import frozen_copy as module
 
 
 @pytest.fixture

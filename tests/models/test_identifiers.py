@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from m3b.models.identifiers import find_patient_identifiers
+from m3b.models.deliverable_check import find_patient_identifiers
 
 PATIENTS = ["PAT-00417", "4711983", "12", "left", "Doe^Jane", "pneumonia"]
 

@@ -10,9 +10,18 @@ import pytest
 from PIL import Image
 
 from m3b.errors import DataError
-from m3b.models.overlays.drawing import draw_overlay
-from m3b.models.overlays.paint import COLOURS, load_font, mask_outline, paint_panel, physical_extent, wrap_text
-from m3b.models.overlays.planes import DrawnBox, make_panels, to_display_rgb
+from m3b.models.overlay import (
+    COLOURS,
+    DrawnBox,
+    draw_overlay,
+    load_font,
+    make_panels,
+    mask_outline,
+    paint_panel,
+    physical_extent,
+    to_display_rgb,
+    wrap_text,
+)
 from m3b.models.predictions import DetectedBox, ModelInfo, Prediction
 
 

@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 from loopback_kit import LoopbackServer
 from m3b.cli.app import app
 from m3b.errors import ModelError, UsageError
-from m3b.models.starts import find_stored_weights
-from m3b.models.starts.converting import convert
-from m3b.models.starts.fetching import fetch
+from m3b.models.pretrained import find_stored_weights
+from m3b.models.pretrained.install import convert, fetch
 from m3b.sandbox import choose_sandbox
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from m3b.cli.app import app
 from m3b.errors import UsageError
-from m3b.models.starts import find_pretrained, find_stored_weights, list_pretrained
-from m3b.models.starts.registry import PretrainedModel, read_family
+from m3b.models.pretrained import find_pretrained, find_stored_weights, list_pretrained
+from m3b.models.pretrained.registry import PretrainedModel, read_family
 
 FAMILIES = {
     "timm", "torchvision", "torchxrayvision", "dino", "clip", "medsam", "swinunetr", "suprem", "stunet",

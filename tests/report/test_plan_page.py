@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from m3b.data.index import Index, Record, write_records
-from m3b.models.examples import choose_examples, draw_examples
-from m3b.models.opened import ExampleCase, ExampleCases, ExamplesRequest
-from m3b.report.plan_page import is_png, render_manifest_page
+from m3b.models.example_images import choose_examples, draw_examples
+from m3b.models.image_jobs import ExampleCase, ExampleCases, ExamplesRequest
+from m3b.report.manifest_page import is_png, render_manifest_page
 
 PLAN = {
     "task": "segmentation",

@@ -13,7 +13,7 @@ import pytest
 
 from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.report import write_report
-from m3b.report.words import cut_middle, format_duration, format_size, format_time, shorten
+from m3b.report.formatting import cut_middle, format_duration, format_size, format_time, shorten
 
 Check = Callable[[str], Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from m3b.report.gather import RunFiles
 from m3b.report.markup import escape, tag
 from m3b.report.page import render_report
+from m3b.report.run_files import RunFiles
 
 Check = Callable[[str], Any]
 KINDS = ("call", "result", "reply", "check", "note", "run_ended")

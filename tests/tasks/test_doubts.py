@@ -9,9 +9,9 @@ import pytest
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores
-from m3b.models.card_figures import format_metrics_section
-from m3b.models.output import parse_predictions
-from m3b.tasks.doubts import add_uncertainty, add_uncertainty_scores
+from m3b.models.model_card import format_metrics_section
+from m3b.models.predict_process import parse_predictions
+from m3b.tasks.score_details import add_uncertainty, add_uncertainty_scores
 
 ANSWER = {"image": "a.png", "probabilities": {"x": 0.6, "y": 0.4}, "prediction": "x"}
 DOUBTS = {

@@ -13,8 +13,8 @@ from PIL import Image
 from m3b.data.index import Index
 from m3b.data.records import BoxLabel, Channels, Record
 from m3b.errors import DataError
-from m3b.tasks.external import fit_to_model_classes
-from m3b.tasks.external_inside import CompareRequest, RenumberRequest, compare_images, renumber_masks
+from m3b.run.external_sets import fit_to_model_classes
+from m3b.tasks.worker_jobs import CompareRequest, RenumberRequest, compare_images, renumber_masks
 
 
 def pictures(*labels: tuple[str, ...], prefix: str = "a") -> tuple[Record, ...]:

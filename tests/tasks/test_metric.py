@@ -11,10 +11,10 @@ import pytest
 
 from m3b import Metric, Pipeline, UsageError
 from m3b.data.index import Index
-from m3b.metrics import judge, table
-from m3b.metrics.vocabulary import canonical_metric
+from m3b.metrics import judge, metric_tables
+from m3b.metrics.metric_tables import canonical_metric
 from m3b.tasks import get_family
-from m3b.tasks.metric import measure_metric
+from m3b.tasks.user_metric import measure_metric
 
 RANDOM = np.random.default_rng(3)
 CLASSES = Index((), (), ("clear", "opacity"), "diagnosis", {"clear": 0, "opacity": 1})
@@ -24,7 +24,7 @@ MASKS = Index((), (), ("liver",), "segmentation", {"liver": 1})
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    table._ADDED.clear()
+    metric_tables._ADDED.clear()
 
 
 def balanced(rows: Any) -> float:
@@ -139,4 +139,4 @@ def test_one_of_the_same_name_is_replaced() -> None:
     Pipeline("rules", metrics=[Metric("mine", "diagnosis", balanced)])
     Pipeline("rules", metrics=[Metric("mine", "diagnosis", brier, lower_is_better=True)])
     assert canonical_metric("Mine", "diagnosis") == "mine"
-    assert table.lower_is_better("mine")
+    assert metric_tables.lower_is_better("mine")

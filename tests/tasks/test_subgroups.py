@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from m3b.agents.checks.index_lock import serialize_training_index
 from m3b.data.index import Index, Record, read_records, write_records
 from m3b.errors import DataError
-from m3b.models.card_figures import format_metrics_section
-from m3b.report.labels import render_subgroup_table
+from m3b.models.model_card import format_metrics_section
+from m3b.report.figure_sections import render_subgroup_table
 from m3b.tasks import get_family
 from m3b.tasks.base import Row
-from m3b.tasks.subgroups import (
+from m3b.tasks.score_details import (
     MIN_PATIENTS,
     add_subgroups,
     describe_group_differences,

@@ -15,7 +15,7 @@ import torch
 from segmentation_kit import assemble_segmentation, call, nifti, own, small_plan
 from template_kit import TEMPLATES
 
-from m3b.metrics.atlas import build_atlas
+from m3b.metrics.mean_shape import build_atlas
 
 PLAN: dict[str, Any] = {
     "dims": 3,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from starts_kit import assemble, call, densenet, hub, nnunet, resnet, sam_original, stunet, swin, vit
 
-from m3b.models.starts.fetching import fetch
+from m3b.models.pretrained.install import fetch
 from m3b.sandbox import choose_sandbox
 
 pytestmark = pytest.mark.slow
@@ -117,7 +117,7 @@ def test_fetched_converted_trained_exported_and_asked(
     (tmp_path / "source").mkdir()
     write(tmp_path / "source")
     monkeypatch.setattr(
-        "m3b.models.starts.fetching.published_digest", lambda *_: ""
+        "m3b.models.pretrained.install.published_digest", lambda *_: ""
     )  # a tiny network is not the published one
     folder, made = fetch(name, str(tmp_path / "source"), choose_sandbox("auto"))
     assert made.tensors > 10

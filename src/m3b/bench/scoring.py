@@ -75,7 +75,7 @@ def score_hidden_cases(
         model: a delivered folder.
         work_folder: holds the run's index files, which tell what the model's labels mean.
     """
-    from m3b.models.running import read_model_info
+    from m3b.models.predict_process import read_model_info
 
     limits = spec.stand_in.acceptable if carve_out.stand_in else spec.acceptable
     common: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
@@ -114,7 +114,7 @@ def _predict_hidden_cases(
         ModelError: it does not predict.
     """
     from m3b.models import place_links, run_predict, staging
-    from m3b.tasks.inside import STAGE_IMAGES_JOB, StageImagesRequest
+    from m3b.tasks.worker_jobs import STAGE_IMAGES_JOB, StageImagesRequest
 
     from .confine import make_confined_runner
 

@@ -17,7 +17,7 @@ from m3b.data.index import TEST
 from m3b.events import ArtifactAccepted, Event, ToolCalled
 from m3b.journal import salvage_journal
 from m3b.metrics import canonical_metric
-from m3b.metrics.table import tasks_with_metrics
+from m3b.metrics.metric_tables import tasks_with_metrics
 
 from .scoring import Score
 from .systems import CellOutcome

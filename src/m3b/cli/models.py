@@ -59,7 +59,7 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
 
     from m3b.data.records import relocated
     from m3b.reader.outside import open_reader
-    from m3b.tasks.inside import measure_in_reader
+    from m3b.tasks.worker_jobs import measure_in_reader
     from m3b.untrusted import TemporaryFolder
 
     records = index.test
@@ -104,7 +104,7 @@ def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path
     """What an answer that never looks at an image gets, where train.json lies beside the index."""
     from m3b.data.index import read_records
     from m3b.reader.outside import open_reader
-    from m3b.tasks.inside import compute_baseline_in_reader
+    from m3b.tasks.worker_jobs import compute_baseline_in_reader
 
     training_file = index.with_name("train.json")
     training: tuple[Record, ...] = ()
@@ -149,7 +149,7 @@ def export(
     from m3b.cli.predicting import parse_cases
     from m3b.data.records import paths_of
     from m3b.models import load_model
-    from m3b.models.exporting import export_model
+    from m3b.models.export import export_model
     from m3b.run.folder import find_model_folder
 
     model_folder = find_model_folder(model)

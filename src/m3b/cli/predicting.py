@@ -147,7 +147,7 @@ def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Mode
         UsageError: the model is given none, a name that it does not know, or one that it needs is missing.
     """
     from m3b.errors import ModelError
-    from m3b.models.beside import split_covariates
+    from m3b.models.loading import split_covariates
 
     rules = {str(rule["name"]): rule for rule in model.covariates}
     if not rules and not assignments:
@@ -172,7 +172,7 @@ def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Mode
 
 
 def _find_images(images: Iterable[str], model: Model) -> list[Any]:
-    from m3b.models.opened import find_images_confined
+    from m3b.models.image_jobs import find_images_confined
 
     plan = model.config.get("plan")
     plan = plan if isinstance(plan, dict) else {}
@@ -190,7 +190,7 @@ def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) ->
     """PNG files by position; what cannot be drawn is said and left out."""
     from m3b.data.records import paths_of
     from m3b.models import read_model_info
-    from m3b.models.opened import OverlayPainter, paths_to_mount
+    from m3b.models.image_jobs import OverlayPainter, paths_to_mount
     from m3b.reader.outside import open_reader
     from m3b.writing import to_one_line
 
@@ -213,7 +213,7 @@ def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) ->
 def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
     """Raises UsageError where it cannot; before anything is predicted."""
     from m3b.models.answers import answer_format_of as answers_of
-    from m3b.models.dicom.writing import check_sources
+    from m3b.models.dicom.output import check_sources
 
     if not answers_of(model.task).supports_dicom:
         raise UsageError(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
@@ -223,8 +223,8 @@ def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
 def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
     """DICOM objects by position, named after the model's title and the version of its measured files."""
     from m3b.models import read_model_info
-    from m3b.models.dicom.writing import write_dicom
-    from m3b.models.manifest import PROVENANCE_FILE, sha256_of
+    from m3b.models.dicom.output import write_dicom
+    from m3b.models.integrity import PROVENANCE_FILE, sha256_of
 
     title = next((line.removeprefix("# ") for line in model.card.splitlines() if line.startswith("# ")), model.task)
     manifest_file = model.folder / PROVENANCE_FILE

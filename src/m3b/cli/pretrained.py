@@ -29,7 +29,7 @@ def list_pretrained_models(
     json: JsonOption = False,
 ) -> None:
     """List the pretrained networks of the registry, with licence, source and whether their weights are here."""
-    from m3b.models.starts import find_stored_weights, list_pretrained, store_dir
+    from m3b.models.pretrained import find_stored_weights, list_pretrained, store_dir
 
     supported_tasks = sorted({name for entry in list_pretrained() for name in entry.tasks})
     if task is not None and task not in supported_tasks:
@@ -71,7 +71,7 @@ def fetch(
     json: JsonOption = False,
 ) -> None:
     """Take an entry's weights from a folder or address of yours; compared with published digests, pickles converted."""
-    from m3b.models.starts.fetching import fetch as fetch_weights
+    from m3b.models.pretrained.install import fetch as fetch_weights
     from m3b.sandbox import choose_sandbox
 
     with show_transfer_progress() as progress:
@@ -95,9 +95,9 @@ def convert(
     json: JsonOption = False,
 ) -> None:
     """Write safetensors from pickled weights, in the sandbox: m3b itself never opens a pickle."""
-    from m3b.models.starts import find_pretrained
-    from m3b.models.starts.converting import convert as convert_weights
-    from m3b.models.starts.store import WEIGHTS_FILE, write_description
+    from m3b.models.pretrained import find_pretrained
+    from m3b.models.pretrained.install import convert as convert_weights
+    from m3b.models.pretrained.registry import WEIGHTS_FILE, write_description
     from m3b.sandbox import choose_sandbox
 
     registry_entry = find_pretrained(name) if name else None

@@ -26,7 +26,7 @@ from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
 from m3b.messages import Message
 from m3b.models import Model
-from m3b.models.pixels import ConfinedImageIO, open_image_io
+from m3b.models.pixel_jobs import ConfinedImageIO, open_image_io
 
 MAX_TURNS = 5
 SYSTEM_PROMPT = """\

@@ -11,7 +11,7 @@ import numpy as np
 from m3b.errors import UsageError
 from m3b.interactive.result import SegmentationResult
 from m3b.interactive.segmenter import ByteImage
-from m3b.models.pixels import ConfinedImageIO
+from m3b.models.pixel_jobs import ConfinedImageIO
 from m3b.writing import write_text_atomically
 
 

@@ -8,56 +8,56 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from m3b.metrics.metric_tables import MetricTable, canonical_metric, metric_names
+
 from .cases import ClassificationCase
 from .diagnosis import score_diagnosis
 from .scores import ClassScore, LabelScore, Measure, Scores
-from .table import MetricTable
 from .verdict import ModelVerdict, judge
-from .vocabulary import canonical_metric, metric_names
 
 if TYPE_CHECKING:
-    from .atlas import Atlas, build_atlas
-    from .boxes import Box, box_iou
-    from .constants import (
+    from m3b.metrics.bootstrap import score_means
+    from m3b.metrics.detection import DetectionCase
+    from m3b.metrics.mean_shape import Atlas, build_atlas
+    from m3b.metrics.report_baselines import (
         ImageUse,
         best_constant_reports,
         draw_random_reports,
         measure_image_use,
         shuffle_between_patients,
     )
+    from m3b.metrics.reports import ReportCase, count_distinct_texts, score_reports
+
+    from .boxes import Box, box_iou
     from .detection import score_detection
-    from .detection_cases import DetectionCase
     from .findings import Findings, extract_findings
     from .grading import score_grading
     from .lesions import LesionCounts, match_lesions, measure_channels
     from .masks import LabelMetrics, measure_mask, measure_masks
-    from .per_case import score_means
     from .regression import RegressionCase, score_regression
     from .segmentation import SegmentationCase, score_segmentation
     from .survival import SurvivalCase, score_survival
-    from .text import ReportCase, count_distinct_texts, score_reports
 
 _LAZY_NAMES = {
-    "atlas": ("Atlas", "build_atlas"),
     "boxes": ("Box", "box_iou"),
-    "constants": (
-        "ImageUse",
-        "best_constant_reports",
-        "measure_image_use",
-        "draw_random_reports",
-        "shuffle_between_patients",
-    ),
-    "detection": ("score_detection",),
-    "detection_cases": ("DetectionCase",),
+    "bootstrap": ("score_means",),
+    "detection": ("DetectionCase", "score_detection"),
     "findings": ("Findings", "extract_findings"),
     "grading": ("score_grading",),
     "lesions": ("LesionCounts", "match_lesions", "measure_channels"),
     "masks": ("LabelMetrics", "measure_mask", "measure_masks"),
-    "per_case": ("score_means",),
+    "mean_shape": ("Atlas", "build_atlas"),
     "regression": ("RegressionCase", "score_regression"),
+    "report_baselines": (
+        "ImageUse",
+        "best_constant_reports",
+        "draw_random_reports",
+        "measure_image_use",
+        "shuffle_between_patients",
+    ),
+    "reports": ("ReportCase", "count_distinct_texts", "score_reports"),
     "segmentation": ("SegmentationCase", "score_segmentation"),
     "survival": ("SurvivalCase", "score_survival"),
-    "text": ("ReportCase", "count_distinct_texts", "score_reports"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _LAZY_NAMES.items() for name in names}
 

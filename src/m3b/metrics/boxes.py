@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .arithmetic import divide
+from m3b.metrics.cases import divide
+
 from .cases import Floats
 
 COCO_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))

@@ -10,6 +10,21 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+
+def divide(numerator: Floats, denominator: Floats) -> Floats:
+    """`above / below`, NaN where `denominator` is zero."""
+    result = np.full(np.broadcast(numerator, denominator).shape, np.nan)
+    np.divide(numerator, denominator, out=result, where=denominator > 0)
+    return result
+
+
+def mean_defined(values: Floats) -> Floats:
+    """Mean over the last axis of what is not NaN; NaN where nothing is."""
+    is_defined = ~np.isnan(values)
+    total = np.where(is_defined, values, 0.0).sum(axis=-1)
+    return divide(total, is_defined.sum(axis=-1).astype(np.float64))
+
+
 Floats = NDArray[np.float64]
 
 PROBABILITY_SUM_TOLERANCE = 0.02

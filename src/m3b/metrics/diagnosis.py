@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .baselines import constant_baselines, constant_draws
-from .bootstrap import (
+from m3b.metrics.bootstrap import (
     bootstrap_interval,
     gain_at_edge,
     has_spread,
@@ -16,13 +16,148 @@ from .bootstrap import (
     rarer_side_patients,
     resample,
 )
-from .cases import ClassificationCase, ClassificationTable, Floats, tabulate
-from .curves import calibration_bins, confusion_matrix, roc_points
-from .edges import class_losses, largest_unseen_share, perfect_labels_loss, share_edges, with_perfect_labels
-from .estimators import class_aurocs, estimate
-from .scores import ClassScore, Measure, Scores
-from .table import lower_is_better
-from .vocabulary import canonical_metric
+from m3b.metrics.cases import ClassificationCase, ClassificationTable, Floats, divide, mean_defined, tabulate
+from m3b.metrics.classification_estimators import ECE_BINS, SPECIFICITIES, class_aurocs, decision_confidence, estimate
+from m3b.metrics.edges import class_losses, largest_unseen_share, perfect_labels_loss, share_edges, with_perfect_labels
+from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+from m3b.metrics.scores import ClassScore, Measure, Scores
+
+MAX_ROC_POINTS = 200
+
+
+def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """(false positive rate, true positive rate) from (0, 0) to (1, 1), at most about 200 points; [] where undefined.
+
+    Equal scores make one step, so ties show as a slope.
+    """
+    if positive.all() or not positive.any():
+        return []
+    order = np.argsort(-score, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(score[order]) != 0), len(order) - 1)
+    tpr = np.cumsum(positive[order])[ends] / positive.sum()
+    fpr = np.cumsum(~positive[order])[ends] / (~positive).sum()
+    x, y = np.concatenate(([0.0], fpr)), np.concatenate(([0.0], tpr))
+    is_corner = np.ones(len(x), dtype=np.bool_)  # a point on the line between its neighbours draws nothing
+    cross = (x[1:-1] - x[:-2]) * (y[2:] - y[1:-1]) - (y[1:-1] - y[:-2]) * (x[2:] - x[1:-1])
+    is_corner[1:-1] = np.abs(cross) > 1e-12
+    x, y = x[is_corner], y[is_corner]
+    if len(x) > MAX_ROC_POINTS:
+        indices = np.unique(np.linspace(0, len(x) - 1, MAX_ROC_POINTS).round().astype(np.int64))
+        x, y = x[indices], y[indices]
+    return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x, y, strict=True)]
+
+
+def calibration_bins(table: ClassificationTable) -> list[dict[str, float]]:
+    """Non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
+
+    Exclusive classes: the class that each case was decided to be. Multi-label: all findings of all cases pooled.
+    """
+    if table.multi_label:
+        confidence, correct = table.probability.ravel(), table.truth.ravel()
+    else:
+        confidence, correct = decision_confidence(table)
+    bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+    rows = []
+    for number in range(ECE_BINS):
+        in_bin = bins == number
+        if in_bin.any():
+            mean, share = float(confidence[in_bin].mean()), float(correct[in_bin].mean())
+            rows.append({"confidence": mean, "correct": share, "n": int(in_bin.sum())})
+    return rows
+
+
+def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
+    """Exclusive classes: rows are truth, columns the decision. Multi-label: one row [tp, fp, fn, tn] a finding."""
+    truth, decision = table.truth, table.decision
+    if not table.multi_label:
+        matrix = truth.T.astype(np.int64) @ decision.astype(np.int64)
+        return [[int(value) for value in row] for row in matrix]
+    pairs = [(truth & decision), (~truth & decision), (truth & ~decision), (~truth & ~decision)]
+    return [[int(pair[:, k].sum()) for pair in pairs] for k in range(len(table.classes))]
+
+
+def _best_constant_f1(prevalence: Floats) -> float:
+    """Macro F1 of always answering one class, for the best choice: only that class has an F1 above zero."""
+    return float((2 * prevalence / (1 + prevalence)).max()) / int((prevalence > 0).sum())
+
+
+def _chance_average_precision(table: ClassificationTable, shares: Floats) -> Floats:
+    """(draws,) average precision of scores that say nothing: the share of positives, of (draws, classes) shares."""
+    if len(table.classes) == 2 and not table.multi_label:
+        return np.where((shares[:, 1] > 0) & (shares[:, 1] < 1), shares[:, 1], np.nan)
+    return mean_defined(np.where((shares > 0) & (shares < 1), shares, np.nan))
+
+
+def _chance_ranking_metrics(table: ClassificationTable, prevalence: Floats) -> dict[str, float | None]:
+    """Of scores that say nothing: of the positives as many are found as of the negatives are called positive."""
+    area = float(_chance_average_precision(table, prevalence[None])[0])
+    chance_sensitivities = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
+    return {"auprc": None if np.isnan(area) else area, **chance_sensitivities}
+
+
+def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
+    """Canonical name -> the best that a constant prediction gets on these cases; None where that says nothing.
+
+    Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
+    that occur, the average precision the share of positives, the Brier score that of predicting every class's share.
+    Multi-label: the same for each finding, then the mean. Sensitivity and specificity are those of a coin (a constant
+    prediction gets 1 on one and 0 on the other); a constant prediction of the shares is perfectly calibrated, so the
+    calibration error has no baseline.
+    """
+    prevalence: Floats = table.truth.mean(axis=0)
+    by_rank = _chance_ranking_metrics(table, prevalence)
+    if table.multi_label:
+        is_present = prevalence > 0
+        f1 = float((2 * prevalence[is_present] / (1 + prevalence[is_present])).mean()) if is_present.any() else None
+        return {
+            "auroc": 0.5,
+            "balanced_accuracy": 0.5,
+            "accuracy": float(np.maximum(prevalence, 1 - prevalence).mean()),
+            "f1": f1,
+            "sensitivity": 0.5,
+            "specificity": 0.5,
+            **by_rank,
+            "ece": None,
+            "brier": float((prevalence * (1 - prevalence)).mean()),
+        }
+    return {
+        "auroc": 0.5,
+        "balanced_accuracy": 1 / int((prevalence > 0).sum()),
+        "accuracy": float(prevalence.max()),
+        "f1": _best_constant_f1(prevalence),
+        "sensitivity": 0.5,
+        "specificity": 0.5,
+        **by_rank,
+        "ece": None,
+        "brier": float((prevalence * (1 - prevalence)).sum() / 2),
+    }
+
+
+def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
+    """Accuracy, F1, average precision and Brier score of the best constant prediction on weighted cases, each (draws,).
+
+    The answer is chosen on all cases, as `constant_baselines` does, and the same in every draw. The other metrics give a
+    constant prediction the same value on any cases.
+
+    Args:
+        weights: (draws, cases), see `bootstrap.weightings`.
+    """
+    total = weights.sum(axis=1)
+    prevalence: Floats = table.truth.mean(axis=0)
+    shares = (weights @ table.truth.astype(np.float64)) / total[:, None]
+    single_class_f1 = 2 * shares / (1 + shares)
+    errors = np.square(prevalence - table.truth)
+    if table.multi_label:
+        accuracy = np.where(prevalence >= 0.5, shares, 1 - shares).mean(axis=1)
+        f1, brier = single_class_f1[:, prevalence > 0].mean(axis=1), errors.mean(axis=1)
+    else:
+        common = int(prevalence.argmax())
+        accuracy = shares[:, common]
+        f1 = divide(single_class_f1[:, common], (shares > 0).sum(axis=1).astype(np.float64))
+        brier = errors.sum(axis=1) / 2
+    precision = _chance_average_precision(table, shares)
+    return {"accuracy": accuracy, "f1": f1, "auprc": precision, "brier": (weights @ brier) / total}
+
 
 _CASE_WEIGHTED_METRICS = frozenset({"accuracy", "ece", "brier"})
 """Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""

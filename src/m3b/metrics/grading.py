@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import divide, mean_defined
+from m3b.metrics.bootstrap import MeasureSettings, group_patients, measure_with_intervals, point_estimates
+from m3b.metrics.cases import divide, mean_defined
+from m3b.metrics.classification_estimators import class_aurocs
+from m3b.metrics.diagnosis import confusion_matrix
+from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+
 from .cases import ClassificationCase, ClassificationTable, Floats, tabulate
-from .curves import confusion_matrix
 from .edges import class_losses, largest_loss, sum_by_patient
-from .estimators import class_aurocs
-from .measuring import MeasureSettings, group_patients, measure_with_intervals, point_estimates
 from .scores import Scores
-from .table import lower_is_better
-from .vocabulary import canonical_metric
 
 
 def score_grading(

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
-from .arithmetic import divide
+from m3b.metrics.cases import divide
+from m3b.metrics.masks import Mask
+
 from .cases import Floats
 from .masks import TOLERANCE_MM, LabelMetrics, measure_mask
-from .surfaces import Mask
 
 IOU = "iou"
 OVERLAP = "overlap"

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import divide
+from m3b.metrics.bootstrap import MeasureSettings, group_patients, measure_with_intervals, point_estimates
+from m3b.metrics.cases import divide
+from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+
 from .cases import Floats
 from .edges import largest_unseen_share
-from .measuring import MeasureSettings, group_patients, measure_with_intervals, point_estimates
 from .scores import Scores
-from .table import lower_is_better
-from .vocabulary import canonical_metric
 
 MAX_PLOT_POINTS = 400
 """So many pairs of true and predicted numbers are kept for a picture, spread over all of them."""

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Floats
-from .masks import LabelMetrics, empty_prediction_metrics
-from .measuring import (
+from m3b.metrics.bootstrap import (
     Estimator,
     MeasureSettings,
     group_patients,
@@ -22,9 +20,11 @@ from .measuring import (
     point_estimates,
     weighted_means,
 )
+from m3b.metrics.metric_tables import SEGMENTATION, canonical_metric, lower_is_better
+
+from .cases import Floats
+from .masks import LabelMetrics, empty_prediction_metrics
 from .scores import Scores
-from .table import lower_is_better
-from .vocabulary import SEGMENTATION, canonical_metric
 
 METRICS = tuple(SEGMENTATION.names)
 

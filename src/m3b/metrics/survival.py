@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arithmetic import divide
+from m3b.metrics.bootstrap import MeasureSettings, group_patients, measure_with_intervals, point_estimates
+from m3b.metrics.cases import divide
+from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+
 from .cases import Floats
 from .edges import largest_loss, sum_by_patient
-from .measuring import MeasureSettings, group_patients, measure_with_intervals, point_estimates
 from .scores import Scores
-from .table import lower_is_better
-from .vocabulary import canonical_metric
 
 N_GRID_TIMES = 50
 """Times at which curves are compared, between 0 and the end."""

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from m3b.metrics.metric_tables import lower_is_better, metric_table
+
 from .scores import Measure, Scores
-from .table import lower_is_better, metric_table
 
 MIN_VERDICT_PATIENTS = 5
 """Test patients below whom nothing is said, of two classes those of the rarer one where a metric weighs both alike: an

@@ -1,13 +1,13 @@
 """Delivered models: check a folder, load it, predict with it, stage test images for it."""
 
-from .cards import write_metrics, write_model_card, write_provenance
-from .deliverable import check_deliverable
-from .freezing import FrozenCopy, freeze
+from m3b.models.deliverable_check import check_deliverable
+from m3b.models.frozen_copy import FrozenCopy, freeze
+from m3b.models.integrity import verify_integrity
+from m3b.models.model_card import write_metrics, write_model_card, write_provenance
+from m3b.models.predict_process import CommandRunner, parse_predictions, read_model_info, run_predict, run_unconfined
+
 from .loading import Model, load_model
-from .manifest import verify_integrity
-from .output import parse_predictions
 from .predictions import DetectedBox, ModelInfo, Prediction
-from .running import CommandRunner, read_model_info, run_predict, run_unconfined
 from .staging import StagedCases, place_links, stage_cases
 
 __all__ = [

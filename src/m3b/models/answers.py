@@ -3,18 +3,141 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
+from m3b.models.number_answers import RegressionAnswers, is_finite_number
+from m3b.models.number_answers import is_finite_number as _number
+from m3b.models.predictions import DetectedBox, ModelInfo
 from m3b.plugins import Registry
 
-from .kinds import AnswerFormat, RawAnswer
-from .number_answers import RegressionAnswers
-from .number_answers import is_finite_number as _number
-from .predictions import DetectedBox, ModelInfo
-from .survival_answers import SurvivalAnswers
+MAX_REASON_CHARS = 500
+"""Characters of a reason."""
+RELIABILITY_KEYS = ("out_of_distribution", "why", "prediction_set", "set_level", "abstains")
+
+
+def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:
+    """The fields of a `Prediction`; those that are not given are left out.
+
+    Raises:
+        ModelError: one that cannot be right; the message names it.
+    """
+    fields: dict[str, Any] = {}
+    is_ood = item.get("out_of_distribution")
+    if is_ood is not None:
+        if not isinstance(is_ood, bool):
+            raise ModelError(f"{location}: `out_of_distribution` must be true or false, it is {is_ood!r}")
+        fields |= {
+            "out_of_distribution": is_ood,
+            "why": str(item.get("why") or "")[:MAX_REASON_CHARS] if is_ood else "",
+        }
+    if item.get("prediction_set") is not None:
+        fields |= _parse_prediction_set(location, item, model_info)
+    return fields
+
+
+def _parse_prediction_set(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:
+    set_classes, level = item["prediction_set"], item.get("set_level")
+    if (
+        not isinstance(set_classes, list)
+        or any(name not in model_info.classes for name in set_classes)
+        or len(set(set_classes)) != len(set_classes)
+    ):
+        raise ModelError(f"{location}: `prediction_set` is {set_classes!r}; the classes are {list(model_info.classes)}")
+    if not is_finite_number(level) or not 0 < level < 1:
+        raise ModelError(f"{location}: `set_level` must be a share between 0 and 1, it is {level!r}")
+    return {"prediction_set": tuple(set_classes), "set_level": float(level), "abstains": bool(item.get("abstains"))}
+
+
+PROBABILITY_TOLERANCE = 1e-6
+
+
+class SurvivalAnswers(AnswerFormat):
+    """See `AnswerFormat`."""
+
+    usage = (
+        'Each prediction is `{"image": ..., "risk": number, "survival": [[time, probability], ...], "median": time}`: the chance that '
+        "the event has not come until a time, in the unit of the quantity; the risk, from 0 to 1, is the share of the time up to the "
+        "last of them that is lost to the event on average, and ranks patients; `median` is null where it lies beyond."
+    )
+    baseline_description = "the better of no ranking at all and the survival curve of the training cases for everybody"
+    export_description = "Survival prediction from medical images"
+
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        risk, curve, median = item.get("risk"), item.get("survival"), item.get("median")
+        if not is_finite_number(risk):
+            raise ModelError(f"{location}: `risk` must be a finite number, it is {risk!r}")
+        is_nonempty_list = isinstance(curve, list) and bool(curve)
+        if not is_nonempty_list or not all(
+            isinstance(point, list) and len(point) == 2 and all(map(is_finite_number, point)) for point in curve or ()
+        ):
+            raise ModelError(f"{location}: `survival` must be a list of [time, probability], it is {str(curve)[:80]}")
+        points = [(float(time), float(probability)) for time, probability in curve or ()]
+        if any(b[0] <= a[0] or b[1] > a[1] + PROBABILITY_TOLERANCE for a, b in pairwise(points)):
+            raise ModelError(f"{location}: times of `survival` must rise, and its probabilities must not")
+        if not all(-PROBABILITY_TOLERANCE <= probability <= 1 + PROBABILITY_TOLERANCE for _, probability in points):
+            raise ModelError(f"{location}: `survival` has probabilities outside [0, 1]")
+        if median is not None and not is_finite_number(median):
+            raise ModelError(f"{location}: `median` must be a time or null, it is {median!r}")
+        clipped_curve = [[time, min(max(probability, 0.0), 1.0)] for time, probability in points]
+        return {
+            "extra": {
+                "risk": float(risk),
+                "survival": clipped_curve,
+                "median": None if median is None else float(median),
+            }
+        }
+
+
+RawAnswer = Mapping[str, Any]
+"""One object of the JSON list that predict.py writes."""
+
+
+class AnswerFormat(ABC):
+    """The answers of one task. Stateless; a kind overrides what is different.
+
+    Attributes:
+        has_masks_option: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
+        requires_output_folder: whether an answer is worth nothing without the files that predict.py writes.
+        requires_classes: whether a model has to name its classes.
+        separate_images: whether several paths are images of their own, as the views of a study are.
+        usage: the model card's sentence on what a prediction looks like, Markdown.
+        baseline_description: what the best answer is that never looks at an image, as the model card says it.
+        export_description: what the model does, as the metadata of an exported bundle say it.
+        is_patch_based: whether the network sees parts of an image.
+        supports_dicom: whether answers can be masks, classes or numbers in DICOM objects.
+    """
+
+    has_masks_option: bool = False
+    requires_output_folder: bool = False
+    requires_classes: bool = True
+    separate_images: bool = False
+    usage: str = "Each prediction is a JSON object with the key `image`."
+    baseline_description: str = "the best answer that is the same for every image"
+    export_description: str = "Medical images"
+    is_patch_based: bool = False
+    supports_dicom: bool = True
+
+    @abstractmethod
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
+
+        Args:
+            location: which answer it is, for messages.
+            folder: where predict.py wrote; files that it names have to lie there.
+
+        Raises:
+            ModelError: something is missing or cannot be right.
+        """
+
+    def has_mask_output(self, model_info: ModelInfo) -> bool:
+        """Whether a model's answers are mask files, numbered as `promise.labels` says."""
+        return False
+
 
 MAX_MASK_BYTES = 4 * 2**30
 MAX_BOXES = 10_000

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from m3b.errors import ModelError
+from m3b.models.answers import AnswerFormat, RawAnswer
 
-from .kinds import AnswerFormat, RawAnswer
 from .predictions import ModelInfo
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from m3b.cleanup import undo_on_error
 from m3b.data.records import Covariate, Image, Reference, frozen, paths_of, relocated
 from m3b.errors import ModelError
+from m3b.models.predict_process import CommandRunner, read_model_info, run_predict
 from m3b.reader import wire
 from m3b.sandbox import ExitStatus, Mounts, Process, Sandbox
 from m3b.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_atomic
@@ -24,7 +25,6 @@ from m3b.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, wr
 from .answers import answer_format_of
 from .confinement import LOG_BYTES, TIMEOUT_S, model_limits, start_confined
 from .predictions import Prediction
-from .running import CommandRunner, read_model_info, run_predict
 from .shown_inputs import ShownInputs, can_be_mounted, folders_to_mount
 
 SCRIPT = Path(__file__).with_name("inside") / "m3b_worker.py"

@@ -2,10 +2,192 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .frame import PlotFrame, Point, make_path, make_svg, make_text, round_to_ticks
-from .markup import Child, Html, tag
+from m3b.report.markup import Child, Html, tag
+from m3b.report.run_files import as_dict, as_list, to_finite_number
+
+MAX_POINTS = 400
+
+
+def read_value_pairs(scores: dict[str, Any]) -> list[Point]:
+    """(true, predicted) of the test cases, as far as they are kept."""
+    pairs = []
+    for pair in as_list(as_dict(scores.get("details")).get("pairs"))[:MAX_POINTS]:
+        values = [to_finite_number(value) for value in as_list(pair)[:2]]
+        if len(values) == 2 and values[0] is not None and values[1] is not None:
+            pairs.append((values[0], values[1]))
+    return pairs
+
+
+def draw_agreement_charts(scores: dict[str, Any]) -> list[Html]:
+    """The two charts; none where there are no numbers."""
+    pairs = read_value_pairs(scores)
+    if len(pairs) < 2:
+        return []
+    details = as_dict(scores.get("details"))
+    limits = [
+        limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
+    ]
+    quantity = str(details.get("quantity", "number"))
+    difference_caption = tag(
+        "figcaption", "Difference against the mean of both (Bland-Altman); dashed: bias and limits of agreement"
+    )
+    return [
+        tag("figure", tag("figcaption", "Predicted against true"), draw_scatter(pairs, quantity)),
+        tag(
+            "figure",
+            difference_caption,
+            draw_bland_altman(pairs, to_finite_number(details.get("bias")), limits, quantity),
+        ),
+    ]
+
+
+def describe_agreement(scores: dict[str, Any]) -> list[str]:
+    """Sentences on bias and intervals."""
+    details, sentences = as_dict(scores.get("details")), []
+    bias = to_finite_number(details.get("bias"))
+    limits = [
+        limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
+    ]
+    if bias is not None and len(limits) == 2:
+        sentences.append(
+            f"Bias (mean of predicted minus true): {bias:.4g}; limits of agreement (1.96 standard deviations): {limits[0]:.4g} "
+            f"to {limits[1]:.4g}."
+        )
+    intervals = as_dict(details.get("intervals"))
+    covered_share, nominal_share, mean_width = (
+        to_finite_number(intervals.get(key)) for key in ("held", "promised", "mean_width")
+    )
+    if covered_share is not None and nominal_share is not None and mean_width is not None:
+        sentences.append(
+            f"The model's {nominal_share:.0%} intervals hold the true number in {covered_share:.0%} of the test "
+            f"cases; they are {mean_width:.4g} wide "
+            "on average."
+        )
+    return sentences
+
+
+def _padded_range(values: list[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    return round_to_ticks(low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _draw_dots(frame: PlotFrame, points: list[Point]) -> list[Child]:
+    return [
+        tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="3", class_="fill0 dot")
+        for x, y in (frame.to_pixels(*point) for point in points)
+    ]
+
+
+def draw_scatter(pairs: list[Point], quantity: str) -> Html:
+    """A dot a case, with the diagonal of perfect answers."""
+    value_range = _padded_range([value for pair in pairs for value in pair])
+    frame = PlotFrame(value_range, value_range, 340, 330)
+    elements: list[Child] = [*frame.draw_axes(f"true {quantity}", "predicted")]
+    elements.append(
+        make_path(
+            [frame.to_pixels(value_range[0], value_range[0]), frame.to_pixels(value_range[1], value_range[1])],
+            "reference",
+        )
+    )
+    return make_svg(
+        frame.width, frame.height, f"Predicted against true {quantity}", *elements, *_draw_dots(frame, pairs)
+    )
+
+
+def draw_bland_altman(pairs: list[Point], bias: float | None, limits: list[float], quantity: str) -> Html:
+    """Predicted minus true over the mean of both."""
+    points = [((true + predicted) / 2, predicted - true) for true, predicted in pairs]
+    reference_values = [*limits, *([bias] if bias is not None else [])]
+    frame = PlotFrame(
+        _padded_range([x for x, _ in points]), _padded_range([*(y for _, y in points), *reference_values]), 340, 330
+    )
+    elements: list[Child] = [*frame.draw_axes(f"mean of both, {quantity}", "predicted minus true")]
+    for value in reference_values:
+        elements.append(
+            make_path([frame.to_pixels(frame.x[0], value), frame.to_pixels(frame.x[1], value)], "reference")
+        )
+        elements.append(make_text(frame.right - 2, frame.to_pixels(frame.x[1], value)[1] - 4, f"{value:.3g}", "end"))
+    return make_svg(
+        frame.width, frame.height, f"Difference of predicted and true {quantity}", *elements, *_draw_dots(frame, points)
+    )
+
+
+Point = tuple[float, float]
+
+
+def make_svg(width: int, height: int, title: str, *children: Child) -> Html:
+    view_box = f"0 0 {width} {height}"
+    return tag("svg", tag("title", title), *children, viewBox=view_box, role="img", aria_label=title, class_="chart")
+
+
+def make_text(x: float, y: float, content: object, anchor: str = "middle", class_: str = "tick") -> Html:
+    return tag("text", content, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=class_)
+
+
+def make_path(points: Sequence[Point], class_: str) -> Html:
+    steps = "".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
+    return tag("path", d=steps, class_=class_)
+
+
+def _format_tick(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _tick_step(low: float, high: float) -> float:
+    """Distance of about four ticks: 1, 2, 2.5 or 5 times a power of ten."""
+    rough = (high - low) / 4
+    if not rough > 1e-300:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next((power * nice for nice in (1, 2, 2.5, 5) if power * nice >= rough * 0.999), power * 10)
+
+
+def _tick_values(low: float, high: float) -> list[float]:
+    step = _tick_step(low, high)
+    first = math.ceil(low / step - 1e-6)
+    values = [(first + i) * step for i in range(8)]
+    return [value for value in values if value <= high + step * 1e-6]
+
+
+def round_to_ticks(low: float, high: float) -> tuple[float, float]:
+    """The range from tick to tick."""
+    step = _tick_step(low, high)
+    return math.floor(low / step + 1e-6) * step, math.ceil(high / step - 1e-6) * step
+
+
+class PlotFrame:
+    """A plot area with axes: maps data to the drawing."""
+
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = 360, height: int = 300) -> None:
+        self.x, self.y, self.width, self.height = x, y, width, height
+        self.left, self.right, self.top, self.bottom = 58, width - 14, 14, height - 44
+
+    def to_pixels(self, x: float, y: float) -> Point:
+        x_share = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
+        y_share = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
+        return self.left + x_share * (self.right - self.left), self.bottom - y_share * (self.bottom - self.top)
+
+    def draw_axes(self, x_name: str, y_name: str) -> list[Html]:
+        elements = []
+        for value in _tick_values(*self.y):
+            y = self.to_pixels(self.x[0], value)[1]
+            elements.append(tag("line", x1=self.left, x2=self.right, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"))
+            elements.append(make_text(self.left - 6, y + 4, _format_tick(value), "end"))
+        for value in _tick_values(*self.x):
+            elements.append(make_text(self.to_pixels(value, self.y[0])[0], self.bottom + 16, _format_tick(value)))
+        elements.append(tag("line", x1=self.left, x2=self.right, y1=self.bottom, y2=self.bottom, class_="axis"))
+        elements.append(make_text((self.left + self.right) / 2, self.height - 8, x_name, class_="label"))
+        middle = (self.top + self.bottom) / 2
+        rotation = f"rotate(-90 12 {middle:.0f})"
+        elements.append(
+            tag("text", y_name, x=12, y=f"{middle:.0f}", transform=rotation, text_anchor="middle", class_="label")
+        )
+        return elements
+
 
 COLOUR_COUNT, DASH_COUNT = 8, 4
 """Series colours and line styles in the style sheet."""

@@ -6,14 +6,52 @@ import base64
 import hashlib
 from pathlib import Path
 
+from m3b.report import figure_sections, run_sections
+from m3b.report.formatting import describe_status, format_time, shorten
+from m3b.report.markup import Html, tag
+from m3b.report.run_files import RunFiles, as_dict, as_list, read_run_files
+from m3b.report.timeline import render_timeline_section
 from m3b.writing import write_text_atomically
 
-from . import about, measured
-from .gather import RunFiles, read_run_files
-from .markup import Html, tag
-from .timeline import render_timeline_section
-from .title import make_page_title
-from .words import describe_status, format_time, shorten
+MAX_NAMED_CLASSES = 4
+"""So many classes are named in a title."""
+
+
+def make_page_title(files: RunFiles) -> str:
+    """`Classifier of clear or opacity, made from chest-xrays`; of a run without a model its request."""
+    task = files.result.get("task")
+    if not files.delivered_files or not isinstance(task, str):
+        request = files.record.get("request") or files.result.get("request")
+        return f"Asked for: {shorten(request, 160)}" if request else "A run of m3b"
+    prefix, last_separator = _title_words_of(task)
+    class_list = _join_names(list_class_names(files), last_separator) if prefix.endswith(" of") else ""
+    data = files.result.get("data_card")
+    subject = f"{prefix} {class_list}" if class_list else prefix.removesuffix(" of")
+    return f"{subject}, made from {shorten(data, 60)}" if data else subject
+
+
+def _title_words_of(task: str) -> tuple[str, str]:
+    """What a model of a task is called, and what stands before its last class."""
+    from m3b.tasks import get_family, names
+
+    if task not in names():
+        return "Model of", " and "
+    task_family = get_family(task)
+    return task_family.title_prefix, task_family.class_separator
+
+
+def list_class_names(files: RunFiles) -> list[str]:
+    """The class names: of the figures, else of the audit's counts."""
+    scored_classes = as_list(files.scores.get("classes"))
+    class_counts = as_dict(as_dict(files.audit.get("counts")).get("train"))
+    return [shorten(name, 40) for name in scored_classes or class_counts]
+
+
+def _join_names(names: list[str], last_separator: str) -> str:
+    """`a, b and c`, or `a, b, c and 9 more`."""
+    if len(names) > MAX_NAMED_CLASSES + 1:
+        return f"{', '.join(names[:MAX_NAMED_CLASSES])} and {len(names) - MAX_NAMED_CLASSES} more"
+    return last_separator.join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def write_report(run_dir: Path) -> Path:
@@ -46,17 +84,17 @@ def render_report(files: RunFiles) -> str:
         Html(f"<style>{css}</style>"),
     ]
     sections = [
-        about.render_request_section(files),
-        measured.render_figures_section(files),
-        about.render_data_section(files),
-        about.render_training_section(files),
-        about.render_integrity_section(files),
-        about.render_roles_section(files),
+        run_sections.render_request_section(files),
+        figure_sections.render_figures_section(files),
+        run_sections.render_data_section(files),
+        run_sections.render_training_section(files),
+        run_sections.render_integrity_section(files),
+        run_sections.render_roles_section(files),
         render_timeline_section(files),
-        about.render_usage_section(files),
-        about.render_delivered_section(files),
-        about.render_reproduction_section(files),
-        about.render_limitations_section(files),
+        run_sections.render_usage_section(files),
+        run_sections.render_delivered_section(files),
+        run_sections.render_reproduction_section(files),
+        run_sections.render_limitations_section(files),
     ]
     main = tag("main", *sections)
     body = tag("body", _render_header(files, title), main)
@@ -81,5 +119,5 @@ def _render_header(files: RunFiles, title: str) -> Html:
         ),
         tag("h1", title),
         tag("p", shorten(reason, 1200)) if reason else None,
-        measured.render_headline(files),
+        figure_sections.render_headline(files),
     )

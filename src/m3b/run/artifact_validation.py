@@ -38,9 +38,9 @@ from m3b.data.index import read_index
 from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
 from m3b.events import IndexAudited, NoteAdded, ScriptOutput, StepStarted
-from m3b.models.opened import DRAW_EXAMPLES_JOB, ExamplesRequest
+from m3b.models.image_jobs import DRAW_EXAMPLES_JOB, ExamplesRequest
 from m3b.reader import Reader
-from m3b.report.plan_page import render_manifest_page
+from m3b.report.manifest_page import render_manifest_page
 from m3b.run.folder import RunFolder
 from m3b.run.manifests import ORIGIN_SCRIPT, RunManifests
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result

@@ -20,7 +20,7 @@ from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
-    from m3b.models.opened import ExampleCase, ExampleCases
+    from m3b.models.image_jobs import ExampleCase, ExampleCases
 
 
 def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
@@ -78,8 +78,8 @@ class DatasetPreview:
 
     def render_page(self) -> str:
         """All of it as one HTML page with pictures, which is patient data."""
-        from m3b.models.opened import ExampleCases
-        from m3b.report.plan_page import render_manifest_page
+        from m3b.models.image_jobs import ExampleCases
+        from m3b.report.manifest_page import render_manifest_page
 
         return render_manifest_page(self.request, self.to_json(), ExampleCases(self.examples, self.legend))
 
@@ -183,7 +183,7 @@ def _preview_in_reader(
 
 def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> ExampleCases | None:
     """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
-    from m3b.models.opened import DRAW_EXAMPLES_JOB, ExamplesRequest
+    from m3b.models.image_jobs import DRAW_EXAMPLES_JOB, ExamplesRequest
 
     (work / "data").mkdir(exist_ok=True)
     (work / "data" / "data").symlink_to(folder, target_is_directory=True)

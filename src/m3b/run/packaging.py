@@ -22,15 +22,18 @@ from m3b.data.spec.covariates import told_each as told_covariates
 from m3b.errors import RunFailed
 from m3b.measure import describe_unknown_patients
 from m3b.metrics import Scores, judge
-from m3b.metrics.table import metric_table
+from m3b.metrics.metric_tables import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
-from m3b.models.manifest import find_changes
+from m3b.models.integrity import find_changes
 from m3b.run.folder import RunFolder
 from m3b.run.result import ExternalResult
 from m3b.tasks import get_family
-from m3b.tasks.control import add_lookup_control
-from m3b.tasks.doubts import add_uncertainty_scores
-from m3b.tasks.subgroups import add_subgroups, describe_group_differences
+from m3b.tasks.score_details import (
+    add_lookup_control,
+    add_subgroups,
+    add_uncertainty_scores,
+    describe_group_differences,
+)
 from m3b.writing import write_text_atomically
 
 RECORDED_PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")

@@ -25,8 +25,8 @@ from m3b.run.folder import RunFolder
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.sandbox.environment import count_usable_cpus
-from m3b.tasks import Row, control, get_family
-from m3b.tasks.inside import (
+from m3b.tasks import Row, get_family, score_details
+from m3b.tasks.worker_jobs import (
     ALTER_FILES_JOB,
     STAGE_IMAGES_JOB,
     AlterFilesRequest,
@@ -143,14 +143,14 @@ class SandboxExecutor:
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
 
-        Among them are altered copies of some test images (`m3b.tasks.control`), which nothing tells from the others.
+        Among them are altered copies of some test images (`m3b.tasks.score_details`), which nothing tells from the others.
 
         Raises:
             ModelError: predict.py fails, or answers something that cannot be right.
         """
         with _scratch_folder(self.run.path) as scratch, self.open_reader(self.run.locked, write=(scratch,)) as reader:
             try:
-                copies = control.plan_copies(records, index, get_family(index.task), self.run.locked)
+                copies = score_details.plan_copies(records, index, get_family(index.task), self.run.locked)
                 all_records = [*records, *(records[copy.record_position] for copy in copies)]
                 staged = self._stage_images(all_records, scratch / "cases", reader)
                 was_altered = self._alter_copies(copies, staged, reader)
@@ -160,7 +160,7 @@ class SandboxExecutor:
                     self._run_predict_script(folder, staged, scratch / "answers", covariates)
                 )
                 rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
-                return control.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
+                return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
             except ReaderError as error:
                 raise ModelError(str(error)) from None
 
@@ -176,7 +176,9 @@ class SandboxExecutor:
         )
         return replace(staged, folder=folder)
 
-    def _alter_copies(self, copies: Sequence[control.AlteredCopy], staged: StagedCases, reader: Reader) -> list[bool]:
+    def _alter_copies(
+        self, copies: Sequence[score_details.AlteredCopy], staged: StagedCases, reader: Reader
+    ) -> list[bool]:
         """Alter the staged files of copies, which come last; gives for each whether it was."""
         if not copies:
             return []

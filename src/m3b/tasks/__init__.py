@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from m3b.data.kinds import names
+from m3b.tasks.user_metric import Metric
 
 from .base import FAMILIES, Row, TaskFamily
-from .metric import Metric
 
 if TYPE_CHECKING:
     from m3b.data.index import Index

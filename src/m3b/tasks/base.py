@@ -15,9 +15,9 @@ from m3b.data.index import Index
 from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
 from m3b.metrics import MetricTable, Scores
-from m3b.metrics.table import add_table, added_metrics
+from m3b.metrics.metric_tables import add_table, added_metrics
 from m3b.models import Prediction, answers
-from m3b.models.kinds import AnswerFormat
+from m3b.models.answers import AnswerFormat
 from m3b.plugins import Registry
 
 Row = dict[str, Any]
@@ -157,7 +157,7 @@ class TaskFamily(ABC):
         user_metrics = added_metrics(self.name)
         if not user_metrics:
             return self.score(rows, index, primary=primary, baseline=baseline, seed=seed)
-        from .metric import score_with_user_metrics
+        from m3b.tasks.user_metric import score_with_user_metrics
 
         return score_with_user_metrics(
             self, rows, index, primary=primary, baseline=baseline, seed=seed, user_metrics=user_metrics

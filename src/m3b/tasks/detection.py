@@ -12,14 +12,11 @@ from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channels, score_detection
-from m3b.metrics.pixels import MAX_LEVEL, count_pixels, pixel_counts_from_row
-from m3b.metrics.vocabulary import DETECTION
+from m3b.metrics.anomaly_maps import MAX_LEVEL, count_pixels, pixel_counts_from_row
+from m3b.metrics.metric_tables import DETECTION
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
-
-from .agreement import detection_distance
-from .base import Row, TaskFamily, make_base_row, sample_evenly
-from .marks import (
+from m3b.tasks.aligned_masks import (
     add_distance_unit,
     distance_unit_of,
     image_of,
@@ -32,6 +29,9 @@ from .marks import (
     spacing_of,
     unpack_figures,
 )
+from m3b.tasks.answer_distance import detection_distance
+
+from .base import Row, TaskFamily, make_base_row, sample_evenly
 from .segmentation import MAX_ATLAS_MASKS, fit_mean_shape
 
 MAX_CANDIDATE_IMAGES, MAX_COMPARED_IMAGES = 40, 120

@@ -12,13 +12,13 @@ from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import ClassificationCase, Scores, score_diagnosis
-from m3b.metrics.vocabulary import DIAGNOSIS
+from m3b.metrics.metric_tables import DIAGNOSIS
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
+from m3b.tasks.answer_distance import probability_distance
+from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
 
-from .agreement import probability_distance
 from .base import Row, TaskFamily, make_base_row
-from .covariates import COVARIATES_KEY, make_covariate_rows, predict_classes
 
 
 class Diagnosis(TaskFamily):

@@ -13,13 +13,13 @@ from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import ClassificationCase, Scores, score_grading
-from m3b.metrics.vocabulary import GRADING
+from m3b.metrics.metric_tables import GRADING
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
+from m3b.tasks.answer_distance import probability_distance
+from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
 
-from .agreement import probability_distance
 from .base import Row, TaskFamily, make_base_row
-from .covariates import COVARIATES_KEY, make_covariate_rows, predict_classes
 
 _RANGE_PATTERN = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"

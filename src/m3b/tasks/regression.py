@@ -15,13 +15,13 @@ from m3b.data.kinds.regression import value_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import RegressionCase, Scores, score_regression
-from m3b.metrics.vocabulary import REGRESSION
+from m3b.metrics.metric_tables import REGRESSION
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
+from m3b.tasks.answer_distance import number_distance
+from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_numbers
 
-from .agreement import number_distance
 from .base import Row, TaskFamily, make_base_row
-from .covariates import COVARIATES_KEY, make_covariate_rows, predict_numbers
 
 _VERB_PATTERN = (
     r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"

@@ -13,12 +13,12 @@ from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.metrics import Findings, ReportCase, Scores, best_constant_reports, measure_image_use, score_reports
-from m3b.metrics.observations import finding_synonyms, frequent_observations
-from m3b.metrics.vocabulary import REPORT
+from m3b.metrics.findings import finding_synonyms, frequent_observations
+from m3b.metrics.metric_tables import REPORT
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
+from m3b.tasks.answer_distance import text_distance
 
-from .agreement import text_distance
 from .base import Row, TaskFamily, make_base_row
 
 

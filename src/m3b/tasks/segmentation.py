@@ -20,13 +20,10 @@ from m3b.metrics import (
     measure_masks,
     score_segmentation,
 )
-from m3b.metrics.vocabulary import SEGMENTATION
+from m3b.metrics.metric_tables import SEGMENTATION
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
-
-from .agreement import mask_distance
-from .base import Row, TaskFamily, make_base_row, sample_evenly
-from .marks import (
+from m3b.tasks.aligned_masks import (
     add_distance_unit,
     distance_unit_of,
     pack_figures,
@@ -38,6 +35,9 @@ from .marks import (
     spacing_of,
     unpack_figures,
 )
+from m3b.tasks.answer_distance import mask_distance
+
+from .base import Row, TaskFamily, make_base_row, sample_evenly
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,12 +16,12 @@ from m3b.data.kinds.survival import EVENT, TIME, had_event, time_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.metrics import Scores, SurvivalCase, score_survival
-from m3b.metrics.vocabulary import SURVIVAL
+from m3b.metrics.metric_tables import SURVIVAL
 from m3b.models import Prediction
 from m3b.models.answers import answer_format_of as answers_of
+from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_log_hazards
 
 from .base import Row, TaskFamily, make_base_row
-from .covariates import COVARIATES_KEY, make_covariate_rows, predict_log_hazards
 
 POPULATION_KEY = "population"
 

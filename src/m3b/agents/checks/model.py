@@ -19,8 +19,7 @@ from m3b.data.records import paths_of
 from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
 from m3b.models import FrozenCopy, freeze, read_model_info
-from m3b.models.deliverable import check_deliverable
-from m3b.models.identifiers import find_patient_identifiers
+from m3b.models.deliverable_check import check_deliverable, find_patient_identifiers
 from m3b.tasks import Row, get_family
 from m3b.tasks.base import sample_evenly
 

@@ -14,7 +14,7 @@ from m3b.data.cards import Card
 from m3b.data.kinds import DEFAULT
 from m3b.errors import NoDatasetFound
 from m3b.metrics import canonical_metric
-from m3b.metrics.table import metric_table, tasks_with_metrics
+from m3b.metrics.metric_tables import metric_table, tasks_with_metrics
 
 
 def describe_format() -> str:

@@ -11,7 +11,7 @@ from m3b.errors import UsageError
 from m3b.interactive.imaging import Picture2D
 from m3b.interactive.segmenter import Mask, MaskProposal
 from m3b.models import Model, load_model, read_model_info
-from m3b.models.pixels import ConfinedImageIO
+from m3b.models.pixel_jobs import ConfinedImageIO
 
 DEFAULT_SCORE = 0.5
 """What is expected of its IoU: a delivered model says nothing of single images, so any prompted mask that is trusted more wins."""

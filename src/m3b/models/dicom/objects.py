@@ -1,0 +1,278 @@
+"""Classes, numbers, volumes and boxes as a structured report by template TID 1500. Runs inside the reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.reading import read_mask
+from m3b.models.dicom.sources import resample_to_planes
+from m3b.models.predictions import DetectedBox, Prediction
+
+SEG_SERIES_NUMBER, SEG_MANUFACTURER = 900, "m3b"
+
+
+def make_segmentation(
+    prediction: Prediction, labels: Mapping[str, int], sources: Sequence[Any], model: str, version: str
+) -> Any:
+    """A binary segmentation of the answer's masks.
+
+    Args:
+        labels: class -> number in `answer.mask`, in the order of the segments; of `answer.masks` the order alone counts.
+        sources: headers in order, as `sources_of` gives them.
+
+    Raises:
+        DataError: as `on_planes`.
+    """
+    import highdicom as hd
+    import numpy as np
+
+    names = list(prediction.masks) or list(labels)
+    if prediction.masks:
+        planes = np.stack(
+            [resample_to_planes(read_mask(str(file)), sources) != 0 for file in prediction.masks.values()], axis=-1
+        )
+    else:
+        label_map = resample_to_planes(read_mask(str(prediction.mask)), sources)
+        planes = np.stack([label_map == labels[name] for name in names], axis=-1)
+    algorithm = hd.AlgorithmIdentificationSequence(
+        name=model[:64] or SEG_MANUFACTURER,
+        family=make_concept("123110", "DCM", "Artificial Intelligence"),
+        version=version[:64],
+    )
+    return hd.seg.Segmentation(
+        source_images=list(sources),
+        pixel_array=planes.astype(np.uint8),
+        segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
+        segment_descriptions=[_describe_segment(number, name, algorithm) for number, name in enumerate(names, start=1)],
+        series_instance_uid=hd.UID(),
+        series_number=SEG_SERIES_NUMBER,
+        sop_instance_uid=hd.UID(),
+        instance_number=1,
+        manufacturer=SEG_MANUFACTURER,
+        manufacturer_model_name=model[:64] or SEG_MANUFACTURER,
+        software_versions=version,
+        device_serial_number="0",
+        content_description="Masks of a research model",
+        content_label="M3B",
+    )
+
+
+def _describe_segment(number: int, name: str, algorithm: Any) -> Any:
+    import highdicom as hd
+
+    return hd.seg.SegmentDescription(
+        segment_number=number,
+        segment_label=name[:64],
+        segmented_property_category=make_concept("123037004", "SCT", "Anatomical Structure"),
+        segmented_property_type=make_class_concept(name),
+        algorithm_type=hd.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=algorithm,
+    )
+
+
+def save_dicom(dataset: Any, file: Path) -> str:
+    """Write an object; its name."""
+    dataset.save_as(file)
+    return file.name
+
+
+SCHEME = "99M3B"
+"""Private codes, as DICOM names such schemes."""
+MAX_CODE_CHARS, MAX_MEANING_CHARS = 16, 64
+
+
+def make_class_concept(name: str) -> Any:
+    """The concept of a class name."""
+    from highdicom.sr import CodedConcept
+    from pydicom.sr.codedict import codes
+
+    words = re.findall(r"[A-Za-z0-9]+", name)
+    try:
+        standard_concept = getattr(codes.SCT, "".join(word.capitalize() for word in words)) if words else None
+    except AttributeError:
+        standard_concept = None
+    if standard_concept is not None:
+        return CodedConcept(standard_concept.value, standard_concept.scheme_designator, standard_concept.meaning)
+    return make_private_concept(name)
+
+
+def make_private_concept(meaning: str, code: str = "") -> Any:
+    """A concept of the private scheme; the code is made of the meaning where none is given."""
+    from highdicom.sr import CodedConcept
+
+    code_value = code or re.sub(r"[^A-Z0-9]+", "_", meaning.upper()).strip("_")[:MAX_CODE_CHARS] or "UNNAMED"
+    return CodedConcept(code_value, SCHEME, meaning[:MAX_MEANING_CHARS])
+
+
+def make_concept(value: str, scheme: str, meaning: str) -> Any:
+    """A concept as it is."""
+    from highdicom.sr import CodedConcept
+
+    return CodedConcept(value, scheme, meaning)
+
+
+def make_yes_no_concept(value: bool) -> Any:
+    """SNOMED's Yes and No."""
+    return make_concept("373066001", "SCT", "Yes") if value else make_concept("373067005", "SCT", "No")
+
+
+def make_no_units_concept() -> Any:
+    """The unit of shares and scores."""
+    return make_concept("1", "UCUM", "no units")
+
+
+SR_SERIES_NUMBER, MANUFACTURER = 901, "m3b"
+PROCEDURE = ("363679005", "SCT", "Imaging procedure")
+VOLUME, MILLILITRES = ("118565006", "SCT", "Volume"), ("ml", "UCUM", "Milliliter")
+
+
+def make_measurement_report(prediction: Prediction, sources: Sequence[Any], model: str, version: str) -> Any:
+    """What was answered of one image, as a Comprehensive SR; None where it holds nothing for one (masks alone)."""
+    import highdicom as hd
+
+    groups = [
+        *_whole_image_groups(prediction, sources, model, version),
+        *_volume_groups(prediction, sources),
+        *_box_groups(prediction, sources),
+    ]
+    if not groups:
+        return None
+    device = hd.sr.DeviceObserverIdentifyingAttributes(
+        uid=hd.UID(), name=MANUFACTURER, manufacturer_name=MANUFACTURER, model_name=model[:64] or MANUFACTURER
+    )
+    context = hd.sr.ObservationContext(
+        observer_device_context=hd.sr.ObserverContext(
+            observer_type=make_concept("121007", "DCM", "Device"), observer_identifying_attributes=device
+        )
+    )
+    content = hd.sr.MeasurementReport(
+        observation_context=context, procedure_reported=make_concept(*PROCEDURE), imaging_measurements=groups
+    )
+    return hd.sr.ComprehensiveSR(
+        evidence=list(sources),
+        content=content[0],
+        series_instance_uid=hd.UID(),
+        series_number=SR_SERIES_NUMBER,
+        sop_instance_uid=hd.UID(),
+        instance_number=1,
+        manufacturer=MANUFACTURER,
+        is_complete=True,
+        is_final=False,
+    )
+
+
+def _make_group(name: str, sources: Sequence[Any], **options: Any) -> Any:
+    import highdicom as hd
+
+    return hd.sr.MeasurementsAndQualitativeEvaluations(
+        tracking_identifier=hd.sr.TrackingIdentifier(uid=hd.UID(), identifier=name),
+        source_images=[
+            hd.sr.SourceImageForMeasurementGroup(str(source.SOPClassUID), str(source.SOPInstanceUID))
+            for source in sources
+        ],
+        **options,
+    )
+
+
+def _whole_image_groups(prediction: Prediction, sources: Sequence[Any], model: str, version: str) -> list[Any]:
+    """Decision and probabilities, a number with its interval, a score, and what the model doubts."""
+    import highdicom as hd
+
+    decision = make_private_concept(
+        "Decision of the model", "DECISION"
+    )  # "Finding" itself is taken: it names what a group is about
+    evaluations = [hd.sr.QualitativeEvaluation(decision, make_class_concept(name)) for name in prediction.prediction]
+    for name in prediction.prediction_set or ():
+        evaluations.append(
+            hd.sr.QualitativeEvaluation(
+                make_private_concept("Cannot be ruled out", "POSSIBLE"), make_class_concept(name)
+            )
+        )
+    if prediction.out_of_distribution is not None:
+        ood_concept = make_private_concept("Unlike the training images", "OUT_OF_DIST")
+        evaluations.append(
+            hd.sr.QualitativeEvaluation(ood_concept, make_yes_no_concept(prediction.out_of_distribution))
+        )
+    if prediction.abstains is not None:
+        evaluations.append(
+            hd.sr.QualitativeEvaluation(
+                make_private_concept("Model abstains", "ABSTAINS"), make_yes_no_concept(prediction.abstains)
+            )
+        )
+    numbers = [
+        (make_private_concept(f"Probability of {name}", f"P_{index}"), value)
+        for index, (name, value) in enumerate(prediction.probabilities.items())
+    ]
+    if prediction.anomaly_score is not None:
+        numbers.append((make_private_concept("Anomaly score"), prediction.anomaly_score))
+    numbers += _list_estimates(prediction)
+    measurements = [hd.sr.Measurement(name, _to_decimal(value), make_no_units_concept()) for name, value in numbers]
+    if not measurements and not prediction.prediction:
+        return []
+    algorithm = hd.sr.AlgorithmIdentification(name=model[:64] or MANUFACTURER, version=version[:64])
+    return [
+        _make_group("whole image", sources, algorithm_id=algorithm, measurements=measurements or None,
+               qualitative_evaluations=evaluations or None)
+    ]  # fmt: skip
+
+
+def _list_estimates(prediction: Prediction) -> list[tuple[Any, float]]:
+    value, interval = prediction.extra.get("value"), prediction.extra.get("interval")
+    if not isinstance(value, int | float):
+        return []
+    estimates = [(make_private_concept("Estimated value", "VALUE"), float(value))]
+    if isinstance(interval, list | tuple) and len(interval) == 2:
+        level = f"{float(prediction.extra.get('interval_level') or 0):.0%}"
+        estimates += [(make_private_concept(f"Lower end of the {level} interval", "LOW"), float(interval[0]))]
+        estimates += [(make_private_concept(f"Upper end of the {level} interval", "HIGH"), float(interval[1]))]
+    return estimates
+
+
+def _to_decimal(value: float) -> float:
+    """What fits into the 16 characters of a decimal string."""
+    return float(f"{value:.8g}")
+
+
+def _volume_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
+    import highdicom as hd
+
+    return [
+        _make_group(f"volume of {name}", sources, finding_type=make_class_concept(name),
+               measurements=[hd.sr.Measurement(make_concept(*VOLUME), _to_decimal(value), make_concept(*MILLILITRES))])
+        for name, value in prediction.volumes_ml.items() if value is not None
+    ]  # fmt: skip
+
+
+def _box_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
+    """Boxes of one picture, as closed polylines in its pixels; those of volumes stand in predictions.json alone."""
+    if len(sources) != 1:
+        return []
+    return [
+        _make_box_group(number, box, sources[0])
+        for number, box in enumerate(prediction.boxes or (), 1)
+        if len(box.box) == 4
+    ]
+
+
+def _make_box_group(number: int, box: DetectedBox, source: Any) -> Any:
+    import highdicom as hd
+    import numpy as np
+
+    x_min, y_min, x_max, y_max = box.box
+    corners = np.array([[x_min, y_min], [x_max, y_min], [x_max, y_max], [x_min, y_max], [x_min, y_min]])
+    image = hd.sr.SourceImageForRegion(str(source.SOPClassUID), str(source.SOPInstanceUID))
+    return hd.sr.PlanarROIMeasurementsAndQualitativeEvaluations(
+        tracking_identifier=hd.sr.TrackingIdentifier(uid=hd.UID(), identifier=f"box {number}"),
+        referenced_region=hd.sr.ImageRegion(
+            graphic_type=hd.sr.GraphicTypeValues.POLYLINE, graphic_data=corners, source_image=image
+        ),
+        finding_type=make_class_concept(box.label),
+        measurements=[
+            hd.sr.Measurement(
+                make_private_concept("Score of the box", "SCORE"), _to_decimal(box.score), make_no_units_concept()
+            )
+        ],
+    )

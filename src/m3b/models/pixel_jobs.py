@@ -1,0 +1,213 @@
+"""What is asked of the reader process where images are prompted: pixels of images and masks, and masks written.
+
+Whole volumes cross as a file of plain values in a folder that the reader may write to; planes cross in the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3b.data.records import Record, plain
+from m3b.errors import DataError
+from m3b.reader import Reader, WorkerJob
+from m3b.reader.blob import Blob
+from m3b.reader.outside import file_of_reader_path, open_reader, to_reader_path
+from m3b.untrusted import TemporaryFolder, UnsafePathError, read_bytes
+
+_PIXELS_FILE = "pixels"
+ByteArray = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class PixelsRequest:
+    """An image or a mask at an absolute path, and the folder for its values.
+
+    Args:
+        label_value: of a mask: what is asked for; None takes all that is not 0. Not for images.
+    """
+
+    path: str
+    folder: Path
+    is_mask: bool = False
+    label_value: int | None = None
+
+
+@dataclass(frozen=True)
+class ArrayShape:
+    """Of the values that were written."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SaveMaskRequest:
+    """A mask whose values lie in the folder, and the image on whose grid it shall be written there."""
+
+    folder: Path
+    shape: tuple[int, ...]
+    reference_image: str
+
+
+@dataclass(frozen=True)
+class TargetPlanesRequest:
+    """One record of an index of masks whose paths count from `base`, and its classes by value."""
+
+    record: Record
+    values: dict[str, int]
+    base: Path
+
+
+@dataclass(frozen=True)
+class MaskPlane:
+    """One class in one plane: which of `pictures`, which slice of a volume, and (H, W) bytes of 0 and 1."""
+
+    name: str
+    picture_index: int
+    slice_index: int | None
+    mask: Blob
+
+
+@dataclass(frozen=True)
+class TargetPlanes:
+    """The classes of a case: a volume gives of each the slice where it is largest.
+
+    Args:
+        shape: rows and columns of every picture.
+        pictures: (H, W, 3) bytes each.
+        sizes: class -> pixels in its plane; those with too few have no part.
+    """
+
+    shape: tuple[int, int] = (0, 0)
+    pictures: list[Blob] = field(default_factory=list)
+    planes: list[MaskPlane] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    error: str = ""
+
+
+EXPORT_PIXELS_JOB = WorkerJob("m3b.models.pixel_jobs:export_pixels", PixelsRequest, ArrayShape, 600.0)
+SAVE_MASK_JOB = WorkerJob("m3b.models.pixel_jobs:save_mask", SaveMaskRequest, str)
+TARGET_PLANES_JOB = WorkerJob("m3b.models.pixel_jobs:extract_target_planes", TargetPlanesRequest, TargetPlanes, 600.0)
+MIN_TARGET_PIXELS = 16
+"""Smaller targets have no part: a click into one says it all, and their IoU is noise."""
+
+
+def export_pixels(request: PixelsRequest) -> ArrayShape:
+    """Inside the reader: (H, W[, D], 3) uint8 of an image as overlays show it, or (H, W[, D]) of a mask. Raises DataError."""
+    from m3b.data.reading import read_image, read_mask
+    from m3b.models.overlay import to_display_rgb
+
+    if request.is_mask:
+        labels = np.asarray(read_mask(request.path).array)
+        array = (labels > 0 if request.label_value is None else labels == request.label_value).astype(np.uint8)
+    else:
+        image = read_image(request.path)
+        array = to_display_rgb(image.array, image.modality)
+    np.ascontiguousarray(array).tofile(request.folder / _PIXELS_FILE)
+    return ArrayShape(array.shape)
+
+
+def save_mask(request: SaveMaskRequest) -> str:
+    """Inside the reader: write the mask; the name of its file. Raises DataError."""
+    from m3b.data.reading import write_mask
+
+    mask = np.fromfile(request.folder / _PIXELS_FILE, np.uint8).reshape(request.shape)
+    return Path(write_mask(mask, request.reference_image, request.folder / "mask")).name
+
+
+def extract_target_planes(request: TargetPlanesRequest) -> TargetPlanes:
+    """Inside the reader. Raises DataError."""
+    from m3b.data.reading import read_image, read_masks
+    from m3b.models.overlay import to_display_rgb
+
+    base, mask_reference = str(request.base), request.record.mask
+    image = read_image(plain(request.record.image), base)
+    picture = to_display_rgb(image.array, image.modality)
+    mask_files: Any = (
+        mask_reference if isinstance(mask_reference, str | Mapping) or mask_reference is None else list(mask_reference)
+    )
+    masks = np.asarray(read_masks(mask_files, request.values, base, picture.shape[:-1], plain(request.record.image)))
+    if masks.shape[1:] != picture.shape[:-1]:
+        return TargetPlanes(error="the mask is of another shape than the image")
+    target_planes = TargetPlanes((int(picture.shape[0]), int(picture.shape[1])))
+    planes: dict[int | None, int] = {}
+    for name, mask in zip(request.values, masks, strict=True):
+        index = int(mask.sum(axis=(0, 1)).argmax()) if mask.ndim == 3 else None
+        plane_mask = mask if index is None else mask[:, :, index]
+        target_planes.sizes[name] = int(plane_mask.sum())
+        if target_planes.sizes[name] < MIN_TARGET_PIXELS:
+            continue
+        if index not in planes:
+            planes[index] = len(target_planes.pictures)
+            target_planes.pictures.append((picture if index is None else picture[:, :, index]).tobytes())
+        target_planes.planes.append(MaskPlane(name, planes[index], index, plane_mask.astype(np.uint8).tobytes()))
+    return target_planes
+
+
+class ConfinedImageIO:
+    """Opens images and masks for prompting: by a reader, with a folder of its own between both.
+
+    Args:
+        folder: which the reader may write to; whatever else it shall open lies there, or is seen by the reader.
+    """
+
+    def __init__(self, reader: Reader, folder: Path) -> None:
+        self.reader, self.folder = reader, folder
+
+    def read_image(self, path: str) -> ByteArray:
+        """(H, W[, D], 3) uint8, grey values windowed as overlays show them. Raises DataError."""
+        return self._request_pixels(PixelsRequest(to_reader_path(path), self.folder))
+
+    def read_mask(self, path: str, label_value: int | None = None) -> ByteArray:
+        """(H, W[, D]), 1 where a mask's file has this value, or any. Raises DataError."""
+        return self._request_pixels(
+            PixelsRequest(to_reader_path(path), self.folder, is_mask=True, label_value=label_value)
+        )
+
+    def write_mask(self, mask: np.ndarray, reference_image: str, folder: Path) -> Path:
+        """Write a mask with the geometry of its image; the file, `mask.` and what suits the image. Raises DataError."""
+        mask.astype(np.uint8).tofile(self.folder / _PIXELS_FILE)
+        name = self.reader.run_job(
+            SAVE_MASK_JOB, SaveMaskRequest(self.folder, mask.shape, to_reader_path(reference_image))
+        )
+        if Path(name).name != name or not name.startswith("mask."):
+            raise DataError(f"The mask of {reference_image} was written as {name!r}, which is no name for it.")
+        file = folder / name
+        file.write_bytes(_read_result(self.folder, name, 2**34))
+        return file
+
+    def _request_pixels(self, request: PixelsRequest) -> ByteArray:
+        shape = self.reader.run_job(EXPORT_PIXELS_JOB, request).shape
+        size = math.prod(shape)
+        content = _read_result(self.folder, _PIXELS_FILE, size)
+        if len(content) != size or min(shape, default=0) < 1:
+            raise DataError(f"{request.path}: its pixels came back incomplete. Try again.")
+        (self.folder / _PIXELS_FILE).unlink()
+        return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
+
+
+def _read_result(folder: Path, name: str, max_bytes: int) -> bytes:
+    try:
+        return read_bytes(folder, name, max_bytes)
+    except (UnsafePathError, FileNotFoundError) as error:
+        raise DataError(f"{name}: what the reader wrote cannot be read: {error}.") from error
+
+
+@contextmanager
+def open_image_io(path: str | None) -> Iterator[ConfinedImageIO]:
+    """What opens one image, and masks that are made of it in the opener's folder.
+
+    Args:
+        path: of a file, folder or item of an archive; None where nothing but masks is opened.
+    """
+    with TemporaryFolder("pixels") as scratch:
+        folder = scratch.resolve()
+        mounts = [] if path is None else [file_of_reader_path(to_reader_path(path))]
+        with open_reader([*mounts, folder], writable=[folder]) as reader:
+            yield ConfinedImageIO(reader, folder)

@@ -1,0 +1,281 @@
+"""Run a delivered predict.py in a process of its own and check what it wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3b import untrusted
+from m3b.data.kinds import DEFAULT
+from m3b.data.records import Covariate, Reference, frozen, plain
+from m3b.errors import ModelError
+from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability
+from m3b.models.confinement import LOG_BYTES, TIMEOUT_S
+from m3b.models.predictions import ModelInfo, Prediction
+
+MAX_OUTPUT_BYTES = 2**30
+
+
+def read_raw_predictions(file: Path, log: str = "") -> list[Any]:
+    """The JSON list that predict.py wrote.
+
+    Raises:
+        ModelError: no file, too large, no JSON, no list; the message ends with the tail of `log`.
+    """
+    tail = f"; it printed: {log.strip()[-800:]}" if log.strip() else ""
+    if file.is_symlink() or not file.is_file():
+        raise ModelError(f"predict.py wrote no output file{tail}")
+    if file.stat().st_size > MAX_OUTPUT_BYTES:
+        raise ModelError(f"predict.py wrote {file.stat().st_size} bytes of output, more than {MAX_OUTPUT_BYTES}")
+    try:
+        raw_predictions = untrusted.read_json(file.parent, file.name, MAX_OUTPUT_BYTES)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the output of predict.py is no JSON: {error}{tail}") from error
+    if not isinstance(raw_predictions, list):
+        raise ModelError(
+            f"the output of predict.py must be a JSON list, it is a {type(raw_predictions).__name__}{tail}"
+        )
+    return raw_predictions
+
+
+def parse_predictions(
+    raw_predictions: Sequence[Any],
+    paths: Sequence[Reference],
+    model_info: ModelInfo | Sequence[str],
+    multi_label: bool = False,
+    *,
+    folder: Path | None = None,
+    strict: bool = True,
+) -> list[Prediction]:
+    """Predictions from the JSON list, in the order of `paths`.
+
+    Args:
+        model_info: what the model says of itself; class names alone stand for a diagnosis.
+        multi_label: of a diagnosis given by its class names.
+        folder: where predict.py wrote; files that it names count from there and must lie there.
+        strict: an image that the model reports as unreadable raises; otherwise it gives a Prediction with `error`.
+
+    Raises:
+        ModelError: not one entry a path in the same order, or an answer that cannot be right; the message names the
+            entry.
+    """
+    if not isinstance(model_info, ModelInfo):
+        model_info = ModelInfo(DEFAULT, tuple(model_info), multi_label)
+    if len(raw_predictions) != len(paths):
+        raise ModelError(f"predict.py gave {len(raw_predictions)} predictions for {len(paths)} images")
+    answer_format = answer_format_of(model_info.task)
+    predictions = [
+        _parse_entry(f"prediction {number} ({_describe_image(path)})", item, path, model_info, folder, answer_format)
+        for number, (item, path) in enumerate(zip(raw_predictions, paths, strict=True))
+    ]
+    failed = [item for item in predictions if item.error]
+    if strict and failed:
+        first = failed[0]
+        raise ModelError(
+            f"{len(failed)} of {len(paths)} images got no prediction; {_describe_image(first.image)}: {first.error}"
+        )
+    return predictions
+
+
+def _describe_image(path: Reference) -> str:
+    if isinstance(path, Mapping):
+        return ", ".join(f"{name} {channel_path}" for name, channel_path in path.items())
+    return path if isinstance(path, str) else f"{path[0]} and {len(path) - 1} more slices"
+
+
+def _is_same_image(reported: Any, path: Reference) -> bool:
+    if isinstance(path, str | Mapping):
+        return bool(reported == plain(path))
+    slices = list(path)
+    return reported in (slices, slices[0], "|".join(slices), str(slices))
+
+
+def _parse_entry(
+    location: str, item: Any, path: Reference, model_info: ModelInfo, folder: Path | None, answer_format: AnswerFormat
+) -> Prediction:
+    image = frozen(path)
+    if not isinstance(item, dict):
+        raise ModelError(f"{location}: must be a JSON object, it is a {type(item).__name__}")
+    if not _is_same_image(item.get("image"), path):
+        raise ModelError(
+            f"{location}: `image` is {item.get('image')!r}; predictions must keep the order and paths asked for"
+        )
+    if item.get("error"):
+        return Prediction(image, error=str(item["error"])[:500])
+    return Prediction(
+        image,
+        **answer_format.parse(location, item, model_info, folder),
+        **parse_reliability(location, item, model_info),
+    )
+
+
+CommandRunner = Callable[[list[str], Path, Path], tuple[int, str]]
+"""`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
+`out` exists and holds the list of images; nothing else there is needed. Returns the exit status and what it printed."""
+
+_PASSED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
+
+
+def run_unconfined(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
+    """Run the command unconfined, as a child process without the caller's environment and without a model hub.
+
+    It can do all that the user can, and read the environment of its parent: only for models that are trusted.
+
+    Raises:
+        ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
+    """
+    passed = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    env = passed | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryFile() as log:
+        try:
+            process = subprocess.Popen(
+                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise ModelError(f"cannot start {argv[0]}: {error}") from error
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ModelError(
+                f"predict.py was still running after {timeout_s:g} s; predict fewer images at once"
+            ) from error
+        finally:
+            _kill_process_group(process)
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - LOG_BYTES))
+        return status, log.read().decode("utf-8", errors="replace")
+
+
+def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def read_model_info(model_dir: Path) -> ModelInfo:
+    """What the model says of itself in its config.json: task (diagnosis if not said), classes, and more.
+
+    Raises:
+        ModelError: no readable config.json, an unknown task, or (reports apart) one without classes.
+    """
+    file = model_dir / "config.json"
+    try:
+        config = untrusted.read_json(model_dir, "config.json")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as JSON: {error}") from error
+    config_layers = (
+        [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
+    )
+    task = _first_value(config_layers, "task") or DEFAULT
+    if task not in answer_tasks():
+        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(answer_tasks())}")
+    classes = _first_value(config_layers, "classes") or []
+    is_name_list = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if (
+        not is_name_list
+        or len(set(classes)) != len(classes)
+        or not (classes or not answer_format_of(task).requires_classes)
+    ):
+        raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
+    labels = _first_value(config_layers, "labels")
+    label_values = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
+    return ModelInfo(task, tuple(classes), bool(_first_value(config_layers, "multi_label")), label_values)
+
+
+def _predict_inputs(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:
+    """What predict.py is asked: paths, or objects that hold the image and what is known beside it."""
+    if not any(covariates):
+        return [plain(path) for path in paths]
+    return [{"image": plain(path), **values} for path, values in zip(paths, covariates, strict=True)]
+
+
+def _first_value(layers: Sequence[dict[str, Any]], key: str) -> Any:
+    return next((layer[key] for layer in layers if layer.get(key)), None)
+
+
+def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
+    """The classes in the order of the model's outputs, and whether it is multi-label.
+
+    Raises:
+        ModelError: as `read_model_info`.
+    """
+    model_info = read_model_info(model_dir)
+    return model_info.classes, model_info.multi_label
+
+
+def run_predict(
+    model_dir: Path,
+    staged_folder: Path,
+    paths: Sequence[Reference],
+    run: CommandRunner,
+    *,
+    strict: bool = True,
+    output_dir: Path | None = None,
+    covariates: Sequence[Mapping[str, Covariate]] = (),
+) -> list[Prediction]:
+    """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, with `staged_folder` as directory.
+
+    Args:
+        model_dir: the deliverable.
+        staged_folder: what the paths are relative to; predict.py reads, and never needs to write, there.
+        paths: images, in the order in which predictions come back.
+        run: runs the command, for example in a sandbox.
+        strict: whether an image that the model cannot read is an error for all.
+        output_dir: a folder that stays, for the mask files that predictions name. A segmentation needs one; a detection
+            without one gives its boxes and scores alone.
+        covariates: of each image, where the model is given some beside it.
+
+    Raises:
+        ModelError: predict.py is missing, fails, or writes something else than one sane prediction an image.
+    """
+    script = model_dir.resolve() / "predict.py"
+    if not script.is_file():
+        raise ModelError(f"{model_dir} holds no predict.py; is it the folder of a delivered model?")
+    model_info = read_model_info(model_dir)
+    if not paths:
+        return []
+    discard_files = output_dir is None
+    with contextlib.ExitStack() as stack:
+        if output_dir is None:
+            if answer_format_of(model_info.task).requires_output_folder:
+                raise ModelError(f"a {model_info.task} model writes mask files; say in which folder they shall stay")
+            output_dir = stack.enter_context(untrusted.TemporaryFolder("predict"))
+        out = output_dir.resolve() / "predictions.json"
+        handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
+        list_file = Path(name)
+        stack.callback(list_file.unlink, missing_ok=True)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(_predict_inputs(paths, covariates), stream)
+        argv = [sys.executable, "-B", str(script), "--list", str(list_file), "-o", str(out)]
+        if answer_format_of(model_info.task).has_masks_option:
+            argv += ["--masks", str(out.parent / "masks")]
+        status, log = run(argv, staged_folder.resolve(), out)
+        if status not in (0, 1) or not out.exists():
+            raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
+        raw_predictions = read_raw_predictions(out, log)
+        predictions = parse_predictions(raw_predictions, paths, model_info, folder=out.parent, strict=strict)
+    if status == 1 and not any(prediction.error for prediction in predictions):
+        raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
+    return (
+        [replace(prediction, masks={}, anomaly_map=None) for prediction in predictions]
+        if discard_files
+        else predictions
+    )

@@ -1,0 +1,23 @@
+"""Pretrained starting points: what is known of them, where they lie on this machine, how they come there."""
+
+from __future__ import annotations
+
+from m3b.models.pretrained.registry import (
+    WEIGHTS_DIR_VARIABLE,
+    PretrainedModel,
+    StoredWeights,
+    find_pretrained,
+    find_stored_weights,
+    list_pretrained,
+    store_dir,
+)
+
+__all__ = [
+    "WEIGHTS_DIR_VARIABLE",
+    "PretrainedModel",
+    "StoredWeights",
+    "list_pretrained",
+    "find_pretrained",
+    "store_dir",
+    "find_stored_weights",
+]

@@ -1,0 +1,285 @@
+"""Weights of the registry from a folder or an address of the user's into the store, as safetensors, with their origin."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import ModelError, UsageError
+from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
+from m3b.models.integrity import sha256_of
+from m3b.models.pretrained.registry import (
+    DESCRIPTION_FILE,
+    WEIGHTS_FILE,
+    PretrainedModel,
+    count_tensors,
+    find_pretrained,
+    is_weights,
+    store_dir,
+    write_description,
+)
+from m3b.resources import get_resources_folder
+from m3b.sandbox import Limits, Mounts, Sandbox
+from m3b.untrusted import TemporaryFolder
+
+CONVERT_TIMEOUT_S = 1800.0
+CONVERT_MEMORY_MIB = 65536
+
+
+@dataclass(frozen=True)
+class ConvertedWeights:
+    """A safetensors file.
+
+    Args:
+        method: `weights_only`, `inert records` (whole modules were pickled), `numpy, no pickle`, or `as it is`.
+    """
+
+    file: Path
+    tensors: int
+    method: str
+
+
+def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
+    """Write `folder/model.safetensors` from a .pt, .pth, .bin, .ckpt, .model or .npz file; the folder is made.
+
+    The converter sees the source, read-only, and one empty folder; it has no network.
+
+    Raises:
+        UsageError: no such file, or one whose name is not that of weights.
+        ModelError: it holds no weights, or needs more than the converter may have; the message quotes what it said.
+    """
+    if not source.is_file() or not is_weights(source.name):
+        raise UsageError(f"{source} is no file of weights (.pt, .pth, .bin, .ckpt, .model, .npz or .safetensors).")
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / WEIGHTS_FILE
+    if source.suffix == ".safetensors":
+        count = count_tensors(source)
+        if source.resolve() != target.resolve():
+            shutil.copyfile(source, target)
+        return ConvertedWeights(target, count, "as it is")
+    with TemporaryFolder("convert") as scratch, TemporaryFolder("convert-log") as logs:
+        converted_file, report = (
+            scratch / WEIGHTS_FILE,
+            _run_converter(source.resolve(), scratch, logs / "output.txt", sandbox),
+        )
+        if "error" in report or not converted_file.is_file():
+            raise ModelError(
+                f"{source} could not be converted: {report.get('error', 'nothing was written')}. Is it whole, and is it the "
+                "file of weights?"
+            )
+        count = count_tensors(converted_file)
+        shutil.move(converted_file, target)
+    return ConvertedWeights(target, count, str(report.get("how", "")))
+
+
+def _run_converter(source: Path, scratch: Path, output: Path, sandbox: Sandbox) -> dict[str, Any]:
+    """What the converter printed as its last line."""
+    converter = scratch / "converter.py"
+    shutil.copyfile(get_resources_folder() / "weights" / "converter.py", converter)
+    process = sandbox.start(
+        [sys.executable, "-B", str(converter), str(source), str(scratch / WEIGHTS_FILE)],
+        cwd=scratch,
+        mounts=Mounts(read=(source,), write=(scratch,)),
+        output=output,
+        limits=Limits(
+            memory_mib=CONVERT_MEMORY_MIB,
+            wall_s=CONVERT_TIMEOUT_S,
+            file_mib=CONVERT_MEMORY_MIB,
+            disk_mib=CONVERT_MEMORY_MIB,
+            isolated=True,
+        ),
+    )
+    exit_status = process.wait()
+    text = output.read_text(encoding="utf-8", errors="replace").strip() if output.is_file() else ""
+    lines = text.splitlines()
+    try:
+        report = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        report = {}
+    if isinstance(report, dict) and ("error" in report or (exit_status is not None and exit_status.code == 0)):
+        return report
+    reason = exit_status.reason if exit_status else "lost"
+    return {"error": f"the converter ended ({reason}): {' '.join(lines[-3:])[-400:]}"}
+
+
+BLOCK_BYTES = 1 << 20
+TIMEOUT_S = 60.0
+SHARD_INDEX_FILE = "model.safetensors.index.json"
+ProgressCallback = Callable[[str, int, int | None], None]
+"""Called with a file's name, bytes so far, and bytes in all if known."""
+
+
+def fetch(
+    name: str, source: str, sandbox: Sandbox, *, force: bool = False, progress: ProgressCallback | None = None
+) -> tuple[Path, ConvertedWeights]:
+    """Put an entry's weights into the store.
+
+    Args:
+        source: a folder with the publisher's files, or an address (https://...) below which they lie.
+        force: in place of those that are there.
+
+    Returns:
+        The folder of the store, and what became of the weights.
+
+    Raises:
+        UsageError: an unknown name, weights that are there already, a source that is not there or lacks a file, an address
+            while m3b is offline, a digest that is not the published one.
+        ModelError: the address does not answer, or the weights cannot be converted.
+    """
+    model = find_pretrained(name)
+    target = store_dir() / name
+    if target.exists() and not force:
+        raise UsageError(f"{target} is there already; --force takes the new weights in its place.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryFolder("fetch") as download_folder:
+        if source.startswith(("https://", "http://")):
+            source_folder = _download(model, source.rstrip("/"), download_folder, progress)
+        else:
+            source_folder = Path(source).expanduser()
+            if not source_folder.is_dir():
+                raise UsageError(f"There is no folder {source_folder}. The files of {name} are at {model.source}.")
+        partial = target.with_name(f".{target.name}.part")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            converted = _install(model, source_folder, partial, sandbox, source)
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return target, converted
+
+
+def _install(
+    model: PretrainedModel, source_folder: Path, partial: Path, sandbox: Sandbox, source: str
+) -> ConvertedWeights:
+    weights = _find_weights(model, source_folder)
+    digest = sha256_of(weights)
+    expected = published_digest(model, weights.name)
+    if not digest.startswith(expected):
+        raise UsageError(
+            f"{weights} has the SHA-256 {digest[:16]}..., and the publisher's begins with {expected}: it was damaged on "
+            "the way or is another file. Get it again."
+        )
+    extra_files = [*model.required_files, *model.optional_files, DESCRIPTION_FILE]
+    available = {file_name: file for file_name in extra_files if (file := _find_file(source_folder, file_name))}
+    if missing := [file_name for file_name in model.required_files if file_name not in available]:
+        raise UsageError(
+            f"{source_folder} lacks {', '.join(missing)}, which {model.name} needs besides its weights ({model.source})."
+        )
+    partial.mkdir(parents=True)
+    converted = (
+        _copy_shards(weights, partial) if weights.name == SHARD_INDEX_FILE else convert(weights, partial, sandbox)
+    )
+    for file_name, file in available.items():
+        if file_name != DESCRIPTION_FILE:
+            shutil.copyfile(file, partial / file_name)
+    arch = _read_arch(available.get(DESCRIPTION_FILE))
+    write_description(partial, {
+        "entry": model.name, **arch, "licence": model.licence, "source": model.source,
+        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": converted.method,
+        "tensors": converted.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(partial.iterdir())},
+    })  # fmt: skip
+    return converted
+
+
+def published_digest(model: PretrainedModel, name: str) -> str:
+    """The publisher's digest of a file, or its beginning; empty where none is stated."""
+    return model.sha256.get(name, "")
+
+
+def _read_arch(file: Path | None) -> dict[str, Any]:
+    """Sizes that differ from the entry's, where the source's own description names them."""
+    if file is None:
+        return {}
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{file} is no JSON: {error}") from error
+    return (
+        {"arch": description["arch"]}
+        if isinstance(description, dict) and isinstance(description.get("arch"), dict)
+        else {}
+    )
+
+
+def _find_weights(model: PretrainedModel, source_folder: Path) -> Path:
+    """The first of the entry's files of weights that is in or below the folder."""
+    for name in dict.fromkeys((WEIGHTS_FILE, SHARD_INDEX_FILE, *model.weight_files)):
+        if file := _find_file(source_folder, name):
+            return file
+    raise UsageError(
+        f"{source_folder} holds none of {', '.join(model.weight_files)}. {model.name} is at {model.source}."
+    )
+
+
+def _find_file(folder: Path, name: str) -> Path | None:
+    """A file in the folder, else the first of that name below it: nnU-Net keeps one a fold."""
+    direct = folder / name
+    if direct.is_file():
+        return direct
+    return next((file for file in sorted(folder.rglob(name)) if file.is_file()), None)
+
+
+def _copy_shards(index: Path, folder: Path) -> ConvertedWeights:
+    """Weights in several files."""
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted({Path(str(name)).name for name in weight_map.values()})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{index} names no parts of the weights (`weight_map`): {error!r}. Get it again.") from error
+    if not names:
+        raise UsageError(f"{index} names no parts of the weights: its `weight_map` is empty. Get it again.")
+    if missing := [name for name in names if not (index.parent / name).is_file()]:
+        raise UsageError(f"{index.parent} lacks {missing[0]}, one of {len(names)} parts of the weights. Get it again.")
+    for name in names:
+        shutil.copyfile(index.parent / name, folder / name)
+    shutil.copyfile(index, folder / SHARD_INDEX_FILE)
+    return ConvertedWeights(folder / SHARD_INDEX_FILE, sum(count_tensors(folder / name) for name in names), "as it is")
+
+
+def _download(model: PretrainedModel, base: str, download_folder: Path, progress: ProgressCallback | None) -> Path:
+    if is_offline():
+        raise UsageError(
+            f"m3b is offline ({OFFLINE_VARIABLE}): give the folder with the files of {model.name} to --from instead."
+        )
+    missing_names = []
+    for name in dict.fromkeys((*model.weight_files, WEIGHTS_FILE)):
+        if _download_file(f"{base}/{name}", download_folder / name, progress):
+            break
+        missing_names.append(name)
+    else:
+        raise ModelError(f"{base} has none of {', '.join(missing_names)}. {model.name} is at {model.source}.")
+    for name in (*model.required_files, *model.optional_files):
+        if not is_weights(name):
+            _download_file(f"{base}/{name}", download_folder / name, progress)
+    return download_folder
+
+
+def _download_file(url: str, file: Path, progress: ProgressCallback | None) -> bool:
+    """Whether the address had it. Raises ModelError where it cannot be reached."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # the scheme was looked at
+            total = int(answer.headers.get("Content-Length") or 0) or None
+            done = 0
+            while block := answer.read(BLOCK_BYTES):
+                stream.write(block)
+                done += len(block)
+                if progress:
+                    progress(file.name, done, total)
+    except urllib.error.HTTPError as error:
+        if error.code in (403, 404):
+            return False
+        raise ModelError(f"{url} answers {error.code}. Try again later, or give a folder to --from.") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ModelError(f"{url} cannot be reached ({error}). Give a folder to --from instead.") from error
+    if total and done != total:
+        raise ModelError(f"{url} broke off after {done} of {total} bytes. Try again.")
+    return True

@@ -1,0 +1,205 @@
+"""What is known of pretrained networks: the TOML files of `resources/templates/shared/registry`.
+
+A file is a family: `[family]` holds what its entries have in common, each `[[entry]]` the rest. The same files lie in every
+training project, whose plan.py reads them for `network.pretrained=NAME`; here they are read for `m3b models`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from m3b.errors import ModelError, UsageError
+from m3b.resources import get_resources_folder
+
+WEIGHTS_DIR_VARIABLE = "M3B_WEIGHTS"
+"""The environment's word for the folder; without it, `~/.cache/m3b/weights`."""
+DESCRIPTION_FILE = "m3b-start.json"
+"""What a folder of the store says of itself: entry, licence, origin, SHA-256 of its files."""
+WEIGHTS_FILE = "model.safetensors"
+MAX_HEADER_BYTES = 100_000_000
+"""Bytes of the head of a safetensors file, as its format allows."""
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """Weights that are here.
+
+    Args:
+        megabytes: of the weights.
+    """
+
+    folder: Path
+    megabytes: float
+
+
+def store_dir() -> Path:
+    """The folder of weights, which need not exist yet."""
+    configured = os.environ.get(WEIGHTS_DIR_VARIABLE)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(configured).expanduser() if configured else Path(base) / "m3b" / "weights"
+
+
+def find_stored_weights(name: str) -> StoredWeights | None:
+    """The weights of an entry where they have been fetched, else None."""
+    folder = store_dir() / name
+    weights = sorted(folder.glob("*.safetensors"))
+    if not (folder / DESCRIPTION_FILE).is_file() or not weights:
+        return None
+    return StoredWeights(folder, sum(file.stat().st_size for file in weights) / 2**20)
+
+
+def count_tensors(file: Path) -> int:
+    """How many tensors a safetensors file names; its head alone is read.
+
+    Raises:
+        ModelError: the file is cut off, damaged or of another kind.
+    """
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        is_plausible = 2 <= length <= min(file.stat().st_size - 8, MAX_HEADER_BYTES)
+        try:
+            header = json.loads(stream.read(length)) if is_plausible else None
+            tensor_ends = (
+                [int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"]
+                if header
+                else []
+            )
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+            tensor_ends = []
+    if not tensor_ends or 8 + length + max(tensor_ends) != file.stat().st_size:
+        raise ModelError(f"{file} is damaged, cut off or no safetensors file. Get it again.")
+    return len(tensor_ends)
+
+
+def write_description(folder: Path, description: dict[str, object]) -> None:
+    """Write the folder's description."""
+    (folder / DESCRIPTION_FILE).write_text(
+        json.dumps(description, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+Builder = Literal[
+    "resnet", "densenet", "vit", "timm", "transformers", "swinvit", "stunet", "nnunet", "writer", "fcos", "retinanet"
+]
+Range = Literal["unit", "window", "plans", "own"]
+
+
+class PretrainedModel(BaseModel):
+    """One set of weights.
+
+    Attributes:
+        name: as `network.pretrained=NAME` takes it.
+        family: the project that it comes from.
+        tasks: the task families whose templates take it.
+        builder: the part of the templates that builds the network.
+        arch: the builder's sizes; empty where the folder's own config says them.
+        kinds: for `transformers`, the `model_type`s that config.json may have.
+        files: the names at the source, of which the first that is there has the weights; `?` at the end: may be missing.
+        keys: [pattern, replacement] pairs, applied in order to the names of tensors.
+        leave: patterns of (mapped) names that are left out on purpose: heads, decoders, towers of words.
+        dims: 2 or 3, what the network was made for.
+        channels: that its first layer takes.
+        range: `unit`: 0..1, then `mean` and `std`; `window`: the values of `window` to 0..1, then the same; `plans`: as the
+            nnU-Net plans.json beside the weights says; `own`: as the plan chooses.
+        gain: name of a tensor -> factor, where values of another size than the network was trained on are given to it.
+        size: pixels or voxels that it was trained with; empty where any will do.
+        spacing: in mm; empty where it does not matter.
+        sha256: file -> digest, or its beginning, where the source states one.
+        where: the address below which the files lay when this was written; nothing is taken from there unasked.
+        needs: packages besides PyTorch.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    family: str
+    tasks: tuple[str, ...]
+    builder: Builder
+    arch: Mapping[str, Any] = Field(default_factory=dict)
+    kinds: tuple[str, ...] = ()
+    files: tuple[str, ...]
+    keys: tuple[tuple[str, str], ...] = ()
+    leave: tuple[str, ...] = ()
+    dims: Literal[2, 3]
+    channels: int
+    range: Range
+    window: tuple[float, float] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    gain: Mapping[str, float] = Field(default_factory=dict)
+    size: tuple[int, ...] = ()
+    spacing: tuple[float, ...] = ()
+    sha256: Mapping[str, str] = Field(default_factory=dict)
+    where: str = ""
+    source: str
+    licence: str
+    citation: str
+    needs: tuple[str, ...] = ()
+
+    @property
+    def required_files(self) -> tuple[str, ...]:
+        """Files that have to be there besides the weights."""
+        return tuple(name for name in self.files if not name.endswith("?") and not is_weights(name))
+
+    @property
+    def weight_files(self) -> tuple[str, ...]:
+        """Names under which the weights may lie at the source."""
+        return tuple(name for name in self.files if is_weights(name))
+
+    @property
+    def optional_files(self) -> tuple[str, ...]:
+        """Files that are taken along where they are there."""
+        return tuple(name.removesuffix("?") for name in self.files if name.endswith("?"))
+
+
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".npz")
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds weights, pickled or not."""
+    return name.endswith(WEIGHT_SUFFIXES)
+
+
+@lru_cache(maxsize=1)
+def list_pretrained() -> tuple[PretrainedModel, ...]:
+    """All entries, by family and name.
+
+    Raises:
+        pydantic.ValidationError: a file of the registry is damaged; the installation is broken.
+    """
+    models = []
+    for file in sorted((get_resources_folder() / "templates" / "shared" / "registry").glob("*.toml")):
+        models += read_family(file)
+    return tuple(sorted(models, key=lambda model: (model.family, model.name)))
+
+
+def read_family(file: Path) -> list[PretrainedModel]:
+    """The entries of one file."""
+    document = tomllib.loads(file.read_text(encoding="utf-8"))
+    common = dict(document["family"])
+    family = common.pop("name")
+    return [PretrainedModel(**{"family": family, **common, **item}) for item in document["entry"]]
+
+
+def find_pretrained(name: str) -> PretrainedModel:
+    """One entry by its name.
+
+    Raises:
+        UsageError: there is none of that name; the message names near ones.
+    """
+    models_by_name = {model.name: model for model in list_pretrained()}
+    if name in models_by_name:
+        return models_by_name[name]
+    close_names = difflib.get_close_matches(name, models_by_name, 3, 0.4)
+    suggestion = f" Did you mean {' or '.join(close_names)}?" if close_names else ""
+    raise UsageError(f"No pretrained network is called {name!r}.{suggestion} `m3b models list` names all.")

@@ -1,0 +1,145 @@
+"""Masks of truth and answer brought onto the grid of their image, and their figures as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.data.reading import align_mask, corners_apart, geometry, read_mask
+from m3b.data.records import Record
+from m3b.errors import DataError, ModelError
+from m3b.metrics import LabelMetrics, Scores
+from m3b.metrics.masks import empty_prediction_metrics
+from m3b.models import Prediction
+from m3b.tasks.base import Row, from_json_number, to_json_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_CORNER_GAP_MM = 0.5
+"""How far the corners of a predicted mask may lie from those of its image."""
+
+
+def image_of(record: Record) -> str | list[str] | dict[str, str]:
+    """The image as readers take it."""
+    return record.reference
+
+
+def read_true_mask(mask: Any, record: Record, root: Path) -> NDArray[Any]:
+    """One mask file of a record as label numbers on its image's grid, (H, W) or (H, W, D).
+
+    Raises:
+        DataError: it cannot be read, or does not lie on the image.
+    """
+    aligned: NDArray[Any] = align_mask(mask, image_of(record), str(root))
+    return aligned
+
+
+def read_true_channels(record: Record, values: Mapping[str, int], root: Path) -> NDArray[np.bool_]:
+    """(K, H, W[, D]), one channel for each class; all empty where nothing is marked."""
+    import numpy as np
+
+    if record.mask is None:
+        return np.zeros((len(values), *geometry(image_of(record), str(root)).shape), dtype=np.bool_)
+    if isinstance(record.mask, Mapping):
+        planes = {name: read_true_mask(path, record, root) != 0 for name, path in record.mask.items() if name in values}
+        shape = geometry(image_of(record), str(root)).shape
+        return np.stack([planes.get(name, np.zeros(shape, dtype=np.bool_)) for name in values])
+    mask = record.mask if isinstance(record.mask, str) else list(record.mask)
+    label_map = read_true_mask(mask, record, root)
+    return np.stack([label_map == value for value in values.values()])
+
+
+def merge_channels(channels: NDArray[Any]) -> NDArray[np.bool_]:
+    """(H, W[, D]) what is marked in any class of (K, H, W[, D])."""
+    import numpy as np
+
+    return np.asarray(channels, dtype=np.bool_).max(axis=0)  # type: ignore[no-any-return]
+
+
+def read_predicted_mask(file: Path, record: Record, root: Path) -> NDArray[Any]:
+    """What predict.py wrote, on the image's grid.
+
+    Raises:
+        ModelError: it cannot be read, or has not the image's shape and place.
+    """
+
+    grid = geometry(image_of(record), str(root))
+    try:
+        mask = read_mask(str(file))
+    except DataError as error:
+        raise ModelError(f"predict.py wrote a mask that cannot be read: {error}") from error
+    if tuple(mask.array.shape) != tuple(grid.shape):
+        raise ModelError(
+            f"predict.py wrote a mask of shape {tuple(mask.array.shape)} for the image {record.key} of shape "
+            f"{tuple(grid.shape)}; write it in the image's own geometry (Utils/masks.py write_mask does)"
+        )
+    corner_gap = corners_apart(mask, grid)
+    if corner_gap is not None and corner_gap > MAX_CORNER_GAP_MM:
+        raise ModelError(
+            f"the mask of {record.key} lies {corner_gap:.1f} mm off its image; keep the image's affine "
+            "(Utils/masks.py write_mask does)"
+        )
+    return mask.array  # type: ignore[no-any-return]
+
+
+def read_predicted_channels(
+    answer: Prediction, classes: tuple[str, ...], record: Record, root: Path
+) -> NDArray[np.bool_]:
+    """(K, H, W[, D]) of the masks that an answer gives class by class."""
+    import numpy as np
+
+    if set(answer.masks) != set(classes):
+        raise ModelError(f"predict.py gives masks of {sorted(answer.masks)}; the classes are {sorted(classes)}")
+    return np.stack([read_predicted_mask(answer.masks[name], record, root) != 0 for name in classes])
+
+
+def spacing_of(record: Record, root: Path) -> tuple[float, ...]:
+    """mm for each axis of the image's array; 1 where unknown, so that distances are in pixels."""
+    grid = geometry(image_of(record), str(root))
+    return tuple(grid.spacing) if grid.spacing else (1.0,) * len(grid.shape)
+
+
+def distance_unit_of(record: Record, root: Path) -> str:
+    """What distances in this image are in: `mm`, or `px` where its file names no spacing."""
+    return "mm" if geometry(image_of(record), str(root)).spacing else "px"
+
+
+def add_distance_unit(scores: Scores, rows: Sequence[Row]) -> Scores:
+    """The scores with the unit of their distances among the details: `mm`, `px`, or `mixed`."""
+    units = {str(row["unit"]) for row in rows if row.get("unit")}
+    if not units:
+        return scores
+    unit = units.pop() if len(units) == 1 else "mixed"
+    return replace(scores, details={**scores.details, "distance_unit": unit})
+
+
+def pack_figures(label_figures: Mapping[str, LabelMetrics]) -> dict[str, list[Any]]:
+    """Label -> its six figures as JSON values."""
+    return {
+        name: [*(to_json_number(v) for v in (f.dice, f.nsd, f.hd95)), f.reference, f.prediction, f.extent]
+        for name, f in label_figures.items()
+    }
+
+
+def pack_unmarked_figures(raw: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The figures, as `pack_figures` makes them, of an answer that marks nothing in the same image."""
+    return pack_figures({name: empty_prediction_metrics(figures) for name, figures in unpack_figures(raw).items()})
+
+
+def unpack_figures(raw: Mapping[str, Any]) -> dict[str, LabelMetrics]:
+    """Undoes `pack_figures`."""
+    return {
+        name: LabelMetrics(
+            from_json_number(row[0]),
+            from_json_number(row[1]),
+            from_json_number(row[2]),
+            int(row[3]),
+            int(row[4]),
+            float(row[5]),
+        )
+        for name, row in raw.items()
+    }

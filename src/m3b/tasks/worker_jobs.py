@@ -1,0 +1,243 @@
+"""What staging, measuring and baselines ask of the reader process.
+
+A task family that was added in this very process is not known there; then the same is done here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import Index
+from m3b.data.records import Channels, Record
+from m3b.models import Prediction
+from m3b.models.staging import StagedCases
+from m3b.plugins import is_installed
+from m3b.reader import Reader, WorkerJob
+from m3b.tasks import Row, get_family
+from m3b.tasks.score_details import add_uncertainty
+
+MAX_RENUMBER_S, MAX_COMPARE_S = 120.0, 600.0
+
+
+@dataclass(frozen=True)
+class RenumberRequest:
+    """Masks of records whose paths count from `root`, the numbers to change, and the folder for the new files."""
+
+    records: list[Record]
+    root: Path
+    folder: Path
+    mask_values: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """Images that were learnt from, and those of another set; both count from `root`. `max_seconds` for opening each."""
+
+    training: list[Record]
+    records: list[Record]
+    root: Path
+    max_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class ImageOverlap:
+    """Keys of images that training had too, pixel for pixel; the number that are nearly the same; whether all were opened."""
+
+    same_keys: list[str]
+    near_count: int
+    is_complete: bool
+
+
+RENUMBER_JOB: WorkerJob[RenumberRequest, list[str]] = WorkerJob(
+    "m3b.tasks.external_inside:renumber_masks", RenumberRequest, list[str], MAX_RENUMBER_S
+)
+COMPARE_JOB = WorkerJob(
+    "m3b.tasks.external_inside:compare_images", CompareRequest, ImageOverlap, MAX_COMPARE_S, parallel=True
+)
+
+
+def renumber_masks(request: RenumberRequest) -> list[str]:
+    """Inside the reader: the new file of each record's mask, by its name in `folder`; empty where nothing is marked.
+
+    Raises:
+        DataError: a mask that cannot be read or written.
+    """
+    import numpy as np
+
+    from m3b.data.reading import read_mask, write_mask
+
+    file_names = []
+    for position, record in enumerate(request.records):
+        if record.mask is None or isinstance(record.mask, Mapping):
+            file_names.append("")
+            continue
+        path = record.mask if isinstance(record.mask, str) else list(record.mask)
+        mask = read_mask(path, str(request.root)).array
+        renumbered = np.zeros(mask.shape, np.uint16)
+        for source, target in request.mask_values:
+            renumbered[mask == source] = target
+        reference = path if isinstance(path, str) else path[0]
+        file_names.append(
+            Path(write_mask(renumbered, reference, request.folder / f"{position:05d}", str(request.root))).name
+        )
+    return file_names
+
+
+def compare_images(request: CompareRequest) -> ImageOverlap:
+    """Inside the reader: which images of another set are copies of what was learnt from."""
+    from m3b.data.altered import altered_pairs
+    from m3b.data.audit_images import Looks, open_all
+    from m3b.data.image_probe import near_pairs
+
+    training_index, external_index = _index_single_images(request.training), _index_single_images(request.records)
+    looks: Looks = {}
+    for image_index in (training_index, external_index):
+        looks |= open_all(image_index, request.root, set(), time.monotonic() + request.max_seconds, None)
+    training_keys, external_keys = (
+        [record.key for record in image_index.train if record.key in looks]
+        for image_index in (training_index, external_index)
+    )
+    digests = {looks[key].digest for key in training_keys if not looks[key].error and not looks[key].flat}
+    same_keys = [key for key in external_keys if looks[key].digest in digests and not looks[key].error]
+    training_key_set = set(training_keys)
+    pairs = [pair for pair in near_pairs(looks) if (pair[0] in training_key_set) != (pair[1] in training_key_set)]
+    pairs += altered_pairs(looks, training_keys, external_keys)
+    near_keys = {key for pair in pairs for key in pair if key not in training_key_set} - set(same_keys)
+    return ImageOverlap(same_keys, len(near_keys), len(looks) == len(training_index.train) + len(external_index.train))
+
+
+def _index_single_images(records: Sequence[Record]) -> Index:
+    """The pictures alone: each view of a study by itself."""
+    records_by_key: dict[str, Record] = {}
+    for record in records:
+        is_single_image = isinstance(record.image, str | Channels)
+        for image in [record.image] if is_single_image else [record.image, *record.images]:
+            image_record = Record(image)
+            records_by_key.setdefault(image_record.key, image_record)
+    return Index(tuple(records_by_key.values()), (), ("x",), "diagnosis")
+
+
+MAX_STAGING_S = 600.0
+MAX_MEASURING_S = 600.0
+
+
+@dataclass(frozen=True)
+class StageImagesRequest:
+    """Images, and where they shall lie; as `m3b.models.stage_cases`."""
+
+    images: list[str | list[str] | dict[str, str]]
+    folder: Path
+    is_confined: bool
+    root: Path
+    link_from_bytes: int
+
+
+@dataclass(frozen=True)
+class AlterFilesRequest:
+    """Staged files by their path below `folder`, and the way in which each is to be altered."""
+
+    folder: Path
+    files: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class MeasureCasesRequest:
+    """Answers to records of an index whose paths count from `root`."""
+
+    records: list[Record]
+    predictions: list[Prediction]
+    index: Index
+    root: Path
+
+
+@dataclass(frozen=True)
+class BaselineRequest:
+    """Records of an index that may be learnt from, and those that a blind answer is wanted for."""
+
+    training: list[Record]
+    records: list[Record]
+    index: Index
+    root: Path
+
+
+STAGE_IMAGES_JOB = WorkerJob("m3b.tasks.worker_jobs:stage_images", StageImagesRequest, StagedCases, MAX_STAGING_S)
+ALTER_FILES_JOB: WorkerJob[AlterFilesRequest, list[bool]] = WorkerJob(
+    "m3b.tasks.worker_jobs:alter_files", AlterFilesRequest, list[bool], MAX_STAGING_S
+)
+MEASURE_CASES_JOB: WorkerJob[MeasureCasesRequest, list[Row]] = WorkerJob(
+    "m3b.tasks.worker_jobs:measure_cases", MeasureCasesRequest, list[Row], MAX_MEASURING_S
+)
+BASELINE_JOB: WorkerJob[BaselineRequest, Any] = WorkerJob(
+    "m3b.tasks.worker_jobs:compute_baseline", BaselineRequest, Any, MAX_MEASURING_S
+)
+
+
+def stage_images(request: StageImagesRequest) -> StagedCases:
+    """Inside the reader. Raises ModelError."""
+    from m3b.models import stage_cases
+
+    return stage_cases(
+        request.images,
+        request.folder,
+        request.is_confined,
+        base=request.root,
+        defer_links=True,
+        min_link_bytes=request.link_from_bytes,
+    )
+
+
+def alter_files(request: AlterFilesRequest) -> list[bool]:
+    """Inside the reader: which files were altered."""
+    from m3b.data import altering
+
+    return [altering.alter(request.folder / path, way) for path, way in request.files]
+
+
+def measure_cases(request: MeasureCasesRequest) -> list[Row]:
+    """Inside the reader. Raises ModelError, DataError."""
+    return _measure_cases_here(request.records, request.predictions, request.index, request.root)
+
+
+def compute_baseline(request: BaselineRequest) -> Any:
+    """Inside the reader. Raises ModelError, DataError."""
+    return get_family(request.index.task).predict_baseline(
+        request.training, request.records, request.index, request.root
+    )
+
+
+def _measure_cases_here(
+    records: Sequence[Record], predictions: Sequence[Prediction], index: Index, root: Path
+) -> list[Row]:
+    task_family = get_family(index.task)
+    pairs = zip(records, predictions, strict=True)
+    return [
+        add_uncertainty(task_family.measure(record, prediction, index, root), record, prediction)
+        for record, prediction in pairs
+    ]
+
+
+def measure_in_reader(
+    records: Sequence[Record], predictions: Sequence[Prediction], index: Index, root: Path, reader: Reader
+) -> list[Row]:
+    """One row a case, the masks opened by the reader, which must see `root` and the answers' files.
+
+    Raises:
+        ModelError: an answer that cannot be that of its image.
+        DataError: a file that cannot be opened.
+    """
+    if not is_installed(get_family(index.task)):
+        return _measure_cases_here(records, predictions, index, root)
+    return reader.run_job(MEASURE_CASES_JOB, MeasureCasesRequest(list(records), list(predictions), index, root))
+
+
+def compute_baseline_in_reader(
+    training: Sequence[Record], records: Sequence[Record], index: Index, root: Path, reader: Reader
+) -> Any:
+    """What `TaskFamily.trivial` gives, the masks opened by the reader, which must see `root`. Raises as `measure_in_reader`."""
+    if not is_installed(get_family(index.task)):
+        return get_family(index.task).predict_baseline(training, records, index, root)
+    return reader.run_job(BASELINE_JOB, BaselineRequest(list(training), list(records), index, root))
