@@ -7,13 +7,87 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from m3b.errors import ModelError
-from m3b.models.number_answers import RegressionAnswers, is_finite_number
-from m3b.models.number_answers import is_finite_number as _number
 from m3b.models.predictions import DetectedBox, ModelInfo
 from m3b.plugins import Registry
+
+
+class AnswerFormat(ABC):
+    """The answers of one task. Stateless; a kind overrides what is different.
+
+    Attributes:
+        has_masks_option: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
+        requires_output_folder: whether an answer is worth nothing without the files that predict.py writes.
+        requires_classes: whether a model has to name its classes.
+        separate_images: whether several paths are images of their own, as the views of a study are.
+        usage: the model card's sentence on what a prediction looks like, Markdown.
+        baseline_description: what the best answer is that never looks at an image, as the model card says it.
+        export_description: what the model does, as the metadata of an exported bundle say it.
+        is_patch_based: whether the network sees parts of an image.
+        supports_dicom: whether answers can be masks, classes or numbers in DICOM objects.
+    """
+
+    has_masks_option: bool = False
+    requires_output_folder: bool = False
+    requires_classes: bool = True
+    separate_images: bool = False
+    usage: str = "Each prediction is a JSON object with the key `image`."
+    baseline_description: str = "the best answer that is the same for every image"
+    export_description: str = "Medical images"
+    is_patch_based: bool = False
+    supports_dicom: bool = True
+
+    @abstractmethod
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
+
+        Args:
+            location: which answer it is, for messages.
+            folder: where predict.py wrote; files that it names have to lie there.
+
+        Raises:
+            ModelError: something is missing or cannot be right.
+        """
+
+    def has_mask_output(self, model_info: ModelInfo) -> bool:
+        """Whether a model's answers are mask files, numbered as `promise.labels` says."""
+        return False
+
+
+def is_finite_number(value: Any) -> TypeGuard[float]:
+    """Whether a JSON value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class RegressionAnswers(AnswerFormat):
+    """See `AnswerFormat`."""
+
+    usage = (
+        'Each prediction is `{"image": ..., "value": number, "interval": [low, high]}`, in the unit of the quantity; '
+        "`interval_level` says how often such intervals hold the true number, by cases that were held out of the training."
+    )
+    baseline_description = "the better of the training cases' median and mean for every image"
+    export_description = "Estimation of a quantity from medical images"
+
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        value, interval, level = item.get("value"), item.get("interval"), item.get("interval_level")
+        if not is_finite_number(value):
+            raise ModelError(f"{location}: `value` must be a finite number, it is {value!r}")
+        fields: dict[str, Any] = {"value": float(value)}
+        if interval is not None:
+            if not isinstance(interval, list) or len(interval) != 2 or not all(map(is_finite_number, interval)):
+                raise ModelError(f"{location}: `interval` must be two finite numbers, it is {interval!r}")
+            if interval[0] > interval[1]:
+                raise ModelError(f"{location}: the upper end of the interval {interval} lies below the lower one")
+            fields["interval"] = [float(end) for end in interval]
+        if level is not None:
+            if not is_finite_number(level) or not 0 < level < 1:
+                raise ModelError(f"{location}: `interval_level` must lie between 0 and 1, it is {level!r}")
+            fields["interval_level"] = float(level)
+        return {"extra": fields}
+
 
 MAX_REASON_CHARS = 500
 """Characters of a reason."""
@@ -97,48 +171,6 @@ RawAnswer = Mapping[str, Any]
 """One object of the JSON list that predict.py writes."""
 
 
-class AnswerFormat(ABC):
-    """The answers of one task. Stateless; a kind overrides what is different.
-
-    Attributes:
-        has_masks_option: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
-        requires_output_folder: whether an answer is worth nothing without the files that predict.py writes.
-        requires_classes: whether a model has to name its classes.
-        separate_images: whether several paths are images of their own, as the views of a study are.
-        usage: the model card's sentence on what a prediction looks like, Markdown.
-        baseline_description: what the best answer is that never looks at an image, as the model card says it.
-        export_description: what the model does, as the metadata of an exported bundle say it.
-        is_patch_based: whether the network sees parts of an image.
-        supports_dicom: whether answers can be masks, classes or numbers in DICOM objects.
-    """
-
-    has_masks_option: bool = False
-    requires_output_folder: bool = False
-    requires_classes: bool = True
-    separate_images: bool = False
-    usage: str = "Each prediction is a JSON object with the key `image`."
-    baseline_description: str = "the best answer that is the same for every image"
-    export_description: str = "Medical images"
-    is_patch_based: bool = False
-    supports_dicom: bool = True
-
-    @abstractmethod
-    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
-        """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
-
-        Args:
-            location: which answer it is, for messages.
-            folder: where predict.py wrote; files that it names have to lie there.
-
-        Raises:
-            ModelError: something is missing or cannot be right.
-        """
-
-    def has_mask_output(self, model_info: ModelInfo) -> bool:
-        """Whether a model's answers are mask files, numbered as `promise.labels` says."""
-        return False
-
-
 MAX_MASK_BYTES = 4 * 2**30
 MAX_BOXES = 10_000
 MAX_TEXT_CHARS = 50_000
@@ -154,7 +186,7 @@ def _parse_diagnosis(location: str, item: RawAnswer, model_info: ModelInfo) -> d
             f"{location}: probabilities for {sorted(probabilities)}, but the classes are {sorted(classes)}"
         )
     for name, value in probabilities.items():
-        if not _number(value) or not -1e-6 <= value <= 1 + 1e-6:
+        if not is_finite_number(value) or not -1e-6 <= value <= 1 + 1e-6:
             raise ModelError(f"{location}: the probability of {name!r} is {value!r}, not a number from 0 to 1")
     total = math.fsum(probabilities.values())
     if not model_info.multi_label and abs(total - 1) > _PROBABILITY_SUM_TOLERANCE:
@@ -231,7 +263,7 @@ def _parse_detection(location: str, item: RawAnswer, model_info: ModelInfo, fold
         raise ModelError(f"{location}: neither `masks` nor `boxes` nor `anomaly_score`")
     if score is None:
         return fields
-    if not _number(score) or not -1e-6 <= score <= 1 + 1e-6:
+    if not is_finite_number(score) or not -1e-6 <= score <= 1 + 1e-6:
         raise ModelError(f"{location}: `anomaly_score` is {score!r}, not a number from 0 to 1")
     return fields | {"anomaly_score": float(score)}
 
@@ -240,12 +272,12 @@ def _parse_box(location: str, box: Any, model_info: ModelInfo) -> DetectedBox:
     if not isinstance(box, dict) or box.get("label") not in model_info.classes:
         raise ModelError(f"{location}: must have a `label` of {list(model_info.classes)}; found {box!r}")
     corners, score = box.get("box"), box.get("score")
-    if not isinstance(corners, list) or len(corners) not in (4, 6) or not all(map(_number, corners)):
+    if not isinstance(corners, list) or len(corners) not in (4, 6) or not all(map(is_finite_number, corners)):
         raise ModelError(f"{location}: `box` must be 4 or 6 numbers, lower corner then upper; found {corners!r}")
     dims = len(corners) // 2
     if any(high < low for low, high in zip(corners[:dims], corners[dims:], strict=True)):
         raise ModelError(f"{location}: the upper corner of {corners} lies below the lower one")
-    if not _number(score):
+    if not is_finite_number(score):
         raise ModelError(f"{location}: `score` is {score!r}, not a number")
     return DetectedBox(box["label"], tuple(map(float, corners)), float(score))
 
