@@ -40,7 +40,7 @@ from m3b.llm.presets import PROVIDERS
 from m3b.messages import Message, Reply
 from m3b.run.result import STATUSES, Result
 from m3b.testing.conformance import CANARY, DIALECTS, Clock, Dialect, ReceivedRequest, Server, ServerAnswer
-from m3b.testing.scripted import call, combine_calls
+from m3b.testing.scripted_model import call, combine_calls
 
 FAULT_SHARE = 0.2
 PERMANENT_FAULT_SHARE = 0.04

@@ -158,7 +158,7 @@ def compare_with_reader(path: Path, sandbox: str) -> None:
     """The same call of a tool in this process and through a reader that runs already, in turns."""
     from m3b.reader import Reader
     from m3b.sandbox import Mounts, choose_sandbox
-    from m3b.tools.looking import PREVIEW_JOB, PreviewCall, run_preview_tool
+    from m3b.tools.preview_tools import PREVIEW_JOB, PreviewCall, run_preview_tool
 
     tool = "preview_files" if path.name == "small" or path.is_file() else "preview_dirs"
     names = (

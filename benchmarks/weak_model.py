@@ -37,7 +37,7 @@ from m3b.messages import Message, Reply, ToolCall, ToolSpec
 from m3b.run.result import Result
 from m3b.testing.conformance.server import ReceivedRequest, Server, ServerAnswer
 from m3b.tools import schema
-from m3b.tools.base import Toolbox
+from m3b.tools.toolbox import Toolbox
 
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
 LOOK_CALLS = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from m3b.messages import Reply
-from m3b.testing.scripted import call
+from m3b.testing.scripted_model import call
 
 DATALOADER = """
 import json

@@ -18,7 +18,7 @@ from m3b.llm import ModelFacts
 from m3b.llm.conversation import validate_conversation as check_wire
 from m3b.messages import Message, Reply, Usage
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import (
+from m3b.testing.scripted_model import (
     call,
     combine_calls,
     llm_error,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from m3b.agents.pseudonymization import PSEUDONYM_NOTE, PseudonymizingModel, Pseudonyms
 from m3b.messages import Message, ToolCall
-from m3b.testing.scripted import ScriptedModel, call, combine_calls, say
+from m3b.testing.scripted_model import ScriptedModel, call, combine_calls, say
 
 NAMES = [
     "Weber_Anna_1956-03-02.png",

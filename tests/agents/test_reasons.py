@@ -25,7 +25,7 @@ from m3b.agents.checks.selection import check_selection
 from m3b.agents.roles import BUILTIN_ROLES, FailureMessage
 from m3b.data.cards import Card
 from m3b.errors import BudgetExceeded, RunFailed
-from m3b.testing.scripted import call, say
+from m3b.testing.scripted_model import call, say
 from m3b.tools import ToolResult
 
 AGENTS_ALONE = re.compile(

@@ -14,7 +14,7 @@ import pytest
 
 from m3b.bench.render import to_csv
 from m3b.bench.tables import ResultTable
-from m3b.cli.predicting import _write_entries
+from m3b.cli.predict import _write_entries
 from m3b.models.export.monai_bundle import as_data, make_metadata
 from m3b.models.model_card import escape_markdown
 from m3b.writing import csv_cell, escape_control_codes, json_text, to_one_line

@@ -18,7 +18,7 @@ from m3b.data.index import read_records, write_records
 from m3b.data.records import Record
 from m3b.errors import DataError
 from m3b.messages import ToolCall
-from m3b.reader import wire
+from m3b.reader import protocol
 from m3b.run.dataset_preview import preview_dataset
 from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
@@ -160,8 +160,10 @@ def test_an_index_names_no_odd_file(tmp_path: Path) -> None:
 def test_odd_names_cross_the_pipe(tmp_path: Path) -> None:
     sent = {LATIN: [Path(LATIN), (LATIN, 1.5, None, True)]}
     for of in (dict[str, list[Path | tuple[str, float, None, bool]]], Any):
-        assert json.loads(json.dumps(wire.to_json(of, sent))) == {LATIN: [LATIN, [LATIN, 1.5, None, True]]}
-    assert wire.from_json(dict[str, Path], wire.to_json(dict[str, Path], {LATIN: Path(LATIN)})) == {LATIN: Path(LATIN)}
+        assert json.loads(json.dumps(protocol.to_json(of, sent))) == {LATIN: [LATIN, [LATIN, 1.5, None, True]]}
+    assert protocol.from_json(dict[str, Path], protocol.to_json(dict[str, Path], {LATIN: Path(LATIN)})) == {
+        LATIN: Path(LATIN)
+    }
 
 
 def test_json_of_others_is_a_value_or_a_value_error(tmp_path: Path) -> None:

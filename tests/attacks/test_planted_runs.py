@@ -16,7 +16,7 @@ from m3b import Pipeline, resume
 from m3b.errors import Authentication, SandboxError, UsageError
 from m3b.run.folder import RunFolder, find_model_folder, list_runs
 from m3b.run.registry import RegisteredRun, register, state_file
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 FUTURE = 9e9
 PREDICT = "from pathlib import Path\nPath({stolen!r}).write_text('code of the data set ran')\n"

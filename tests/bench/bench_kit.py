@@ -9,7 +9,7 @@ from typing import Any
 from m3b.bench.tasks import BenchmarkTask, load_tasks
 from m3b.messages import Message, ToolSpec
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import combine_calls, say
+from m3b.testing.scripted_model import combine_calls, say
 from project_kit import project, script, write
 
 

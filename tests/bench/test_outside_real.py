@@ -20,7 +20,7 @@ from m3b.bench.systems.outside import EXTERNAL_SYSTEMS
 from m3b.errors import SandboxError
 from m3b.sandbox import choose_sandbox
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import call, llm_error, say
+from m3b.testing.scripted_model import call, llm_error, say
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from m3b.bench.systems.react import parse_reply
 from m3b.errors import UsageError
 from m3b.llm.conversation import validate_conversation
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import call, llm_error, overflow_error, say
+from m3b.testing.scripted_model import call, llm_error, overflow_error, say
 
 DELIVER = """
 import json, sys

@@ -26,7 +26,7 @@ from m3b.messages import ToolCall
 from m3b.reader import Reader
 from m3b.sandbox import Mounts, Sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
-from m3b.tools.looking import PREVIEW_JOB, PreviewCall
+from m3b.tools.preview_tools import PREVIEW_JOB, PreviewCall
 
 SECRET = "m3b-fuzz-secret-7f3a"
 A_CALL = 40

@@ -17,7 +17,7 @@ from m3b.interactive import segment
 from m3b.interactive.segmenter import ByteImage, Mask
 from m3b.interactive.targets import compute_overlap
 from m3b.llm.base import ModelFacts
-from m3b.testing.scripted import ScriptedModel, call, combine_calls, llm_error, say
+from m3b.testing.scripted_model import ScriptedModel, call, combine_calls, llm_error, say
 from watch_kit import opens_below
 
 SEEING = ModelFacts(price_in=0.0, price_out=0.0, vision=True)

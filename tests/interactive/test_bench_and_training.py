@@ -17,7 +17,7 @@ from m3b.interactive.opening import open_segmenter
 from m3b.interactive.targets import TargetSet
 from m3b.interactive.training import SegmenterRecipe, train_segmenter
 from m3b.llm.base import ModelFacts
-from m3b.testing.scripted import ScriptedModel, call
+from m3b.testing.scripted_model import ScriptedModel, call
 from watch_kit import opens_below
 
 

@@ -22,7 +22,7 @@ from m3b.llm.error_mapping import find_error_in_body, map_error
 from m3b.llm.retry import RETRY_LIMITS
 from m3b.messages import Message
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import llm_error, refusal_reply, transient_error
+from m3b.testing.scripted_model import llm_error, refusal_reply, transient_error
 
 START = [Message("user", "Go.")]
 

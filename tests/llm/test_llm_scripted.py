@@ -12,7 +12,7 @@ from m3b.llm.conversation import validate_conversation
 from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall
 from m3b.testing import ScriptedModel, ScriptExhausted
-from m3b.testing import scripted as script
+from m3b.testing import scripted_model as script
 
 START = [Message("system", "s"), Message("user", "Go.")]
 

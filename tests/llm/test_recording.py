@@ -28,7 +28,7 @@ from m3b.llm.recording import RecordingLLM, RecordingMismatch, ReplayLLM, scrub
 from m3b.llm.streaming import ask_llm
 from m3b.messages import ImageContent, Message, Reply, ToolCall, ToolSpec, Usage
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import call, malformed_call, overflow_error, say, transient_error
+from m3b.testing.scripted_model import call, malformed_call, overflow_error, say, transient_error
 
 RUN = [ToolSpec("run_script", "Runs.", {"type": "object", "properties": {"command": {"type": "string"}}})]
 PNG = ImageContent(b"\x89PNG\r\n\x1a\n and so on")

@@ -18,7 +18,7 @@ from m3b.llm.streaming import NotStreamed, TextStream, ask_llm
 from m3b.messages import Message
 from m3b.testing import ScriptedModel
 from m3b.testing.conformance.dialects import DIALECTS
-from m3b.testing.scripted import say
+from m3b.testing.scripted_model import say
 
 SSE = {"Content-Type": "text/event-stream"}
 

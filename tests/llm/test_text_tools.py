@@ -19,7 +19,7 @@ from m3b.llm.text_tools import (
 )
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import call, combine_calls, malformed_call, say
+from m3b.testing.scripted_model import call, combine_calls, malformed_call, say
 
 TOOLS = (
     ToolSpec("list_files", "Lists.", {"type": "object", "properties": {"path": {"type": "string"}}}),

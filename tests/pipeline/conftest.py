@@ -10,7 +10,7 @@ from pipeline_kit import REQUEST, actor, copy_run, make_spots, play
 from m3b import Pipeline, resume
 from m3b.errors import Authentication
 from m3b.run.result import Result
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 
 @pytest.fixture(scope="session")

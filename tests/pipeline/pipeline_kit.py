@@ -24,8 +24,8 @@ from m3b.events import EVENT_KINDS
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.run.result import Result
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import call as call  # the tests take it from here
-from m3b.testing.scripted import combine_calls, say
+from m3b.testing.scripted_model import call as call  # the tests take it from here
+from m3b.testing.scripted_model import combine_calls, say
 from project_kit import project, script, write
 
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"
@@ -281,7 +281,7 @@ ACTS = """
 import time
 from pathlib import Path
 from m3b.errors import LLMError
-from m3b.testing.scripted import fault
+from m3b.testing.scripted_model import fault
 from pipeline_kit import *
 """
 

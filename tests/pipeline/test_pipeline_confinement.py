@@ -16,7 +16,7 @@ from m3b.run.registry import is_registered, read_registry, register
 from m3b.run.result import Result
 from m3b.sandbox import choose_sandbox
 from m3b.sandbox.guard import rules
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 STOPPED = play(model=[llm_error(Authentication, "The key is refused.")])
 

@@ -31,7 +31,7 @@ from pipeline_kit import (
 
 from m3b import Pipeline
 from m3b.errors import DataError, LLMError, UsageError
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 STOP = "Far enough for this test."
 XRAYS = "Build a model that detects opacities on chest X-rays"

@@ -12,7 +12,7 @@ import pytest
 from pipeline_kit import REQUEST, actor, copy_run, make_spots, of_kind, play
 
 from m3b import Pipeline, Result, UsageError, resume, verify
-from m3b.cli.show import format_result
+from m3b.cli.output import format_result
 from m3b.run.external_sources import parse_external_arguments
 
 

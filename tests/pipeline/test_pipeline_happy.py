@@ -18,7 +18,7 @@ from m3b.models import check_deliverable
 from m3b.run.folder import RunFolder
 from m3b.run.result import STATUSES, Result
 from m3b.run.state import RunState
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 CANARIES = {
     "ANTHROPIC_API_KEY": "sk-canary-one-9f3a",

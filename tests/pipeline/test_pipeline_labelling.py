@@ -18,7 +18,7 @@ from m3b.interactive.prompts import BoxPrompt, Point
 from m3b.interactive.segmenter import ByteImage, MaskProposal
 from m3b.llm.base import ModelFacts
 from m3b.messages import Message, ToolSpec
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 SPEC = {
     "task": "segmentation",

@@ -23,7 +23,7 @@ from pipeline_kit import (
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
 from m3b.testing import ScriptedModel
-from m3b.testing.scripted import (
+from m3b.testing.scripted_model import (
     llm_error,
     malformed_call,
     nonsense_reply,

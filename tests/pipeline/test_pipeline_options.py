@@ -32,7 +32,7 @@ from m3b import Pipeline
 from m3b.errors import LLMError, OptionError, UsageError
 from m3b.llm.base import ModelFacts
 from m3b.run.result import Result
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 STOP = "Far enough for this test."
 HALT = [llm_error(LLMError, STOP)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline_kit import MAKE_INDEX, REQUEST, actor, combine_calls, play, say, script, write
 
 from m3b import Pipeline
-from m3b.cli.show import format_result
+from m3b.cli.output import format_result
 from m3b.run.result import Result
 
 UNKNOWN = "patients unknown, so images of one person may be on both sides of the split"

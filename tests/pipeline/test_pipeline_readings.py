@@ -17,7 +17,7 @@ from m3b.data.spec.croissant import given_by, load
 from m3b.errors import LLMError
 from m3b.run.accepted_reading import load_accepted_manifest
 from m3b.run.folder import RunFolder
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 STOP = "Far enough for this test."
 SPEC = "Datapath/index_spec.json"

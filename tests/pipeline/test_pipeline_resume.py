@@ -29,7 +29,7 @@ from pipeline_kit import (
 from m3b import Pipeline, resume
 from m3b.errors import LLMError, UsageError
 from m3b.run.result import Result
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 
 def test_accepted_work_is_not_done_again(finish) -> None:

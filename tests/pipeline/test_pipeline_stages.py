@@ -33,7 +33,7 @@ from m3b.errors import LLMError
 from m3b.llm.ledger import read_ledger
 from m3b.run.context import RunContext
 from m3b.run.stages import ModelStage, ModuleStage
-from m3b.testing.scripted import llm_error
+from m3b.testing.scripted_model import llm_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 from docs_kit import blocks

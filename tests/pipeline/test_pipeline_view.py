@@ -33,7 +33,7 @@ from m3b.errors import LLMError
 from m3b.run import training_view as training
 from m3b.run.folder import RunFolder
 from m3b.run.result import Result
-from m3b.testing.scripted import call, llm_error
+from m3b.testing.scripted_model import call, llm_error
 
 LOOK = "find -L . -type f -not -path './resources/*' | sort"
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from terminal_kit import ESCAPES, terminal
 from typer.testing import CliRunner
 
-from m3b.cli.bar import StatusLine
 from m3b.cli.live import LiveView
+from m3b.cli.status_line import StatusLine
 from m3b.events import (
     ArtifactChecked,
     Event,
@@ -99,7 +99,7 @@ def test_a_bar_with_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> No
     screen = io.StringIO()
     bar = StatusLine(Console(file=screen, force_terminal=True, width=100))
     now = [50.0]
-    monkeypatch.setattr("m3b.cli.bar.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(monotonic=lambda: now[0]))
     bar.describe("Model Trainer | training")
     bar.update_from_output("fold0 epoch 4: loss 0.5, 20 of 80 s")
     now[0] += 15

@@ -11,8 +11,8 @@ import pytest
 
 from m3b.errors import DataError, RunCancelled
 from m3b.reader import WorkerJob
-from m3b.reader.faults import ReaderError, error_from_json, error_to_json
-from m3b.reader.trial import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
+from m3b.reader.protocol import ReaderError, error_from_json, error_to_json
+from m3b.reader.self_test import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
 from m3b.sandbox import choose_sandbox
 from m3b.untrusted import UnsafePathError
 
@@ -106,7 +106,9 @@ def test_an_answer_of_another_type_is_refused(make_reader) -> None:
         make_reader().ask(wrong, EscapeTrial())
 
 
-@pytest.mark.parametrize("name", ["os:system", "m3b.reader.trial:nothing", "m3b.nowhere:x", "m3b.reader.trial:Path"])
+@pytest.mark.parametrize(
+    "name", ["os:system", "m3b.reader.self_test:nothing", "m3b.nowhere:x", "m3b.reader.self_test:Path"]
+)
 def test_only_functions_of_m3b_answer(make_reader, name: str) -> None:
     with pytest.raises(ReaderError, match="failed"):
         make_reader().ask(WorkerJob(name, EscapeTrial, TrialReport), EscapeTrial())

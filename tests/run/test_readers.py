@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from m3b.reader.trial import TRIAL_JOB, EscapeTrial
+from m3b.reader.self_test import TRIAL_JOB, EscapeTrial
 from m3b.run.sandbox_executor import ReaderPool
 from m3b.sandbox import choose_sandbox
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import ToolError
-from m3b.tools.edit import Edit, apply_edits
+from m3b.tools.files import Edit, apply_edits
 
 TEXT = st.text(alphabet="ab\n ", max_size=20)
 

@@ -14,7 +14,7 @@ from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.messages import Message
-from m3b.testing.scripted import ScriptedModel, call, say
+from m3b.testing.scripted_model import ScriptedModel, call, say
 from m3b.tools import TOOLS
 
 PERSONS = ("Weber_Anna_19560302", "Müller_Jürgen", "García_López_María", "Dupont_Jean", "张伟", "Yamada_Taro")

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import ToolError
-from m3b.tools.base import TOOLS
-from m3b.tools.edit import Edit, edit_files
-from m3b.tools.files import NewFile, write_files
+from m3b.tools.files import Edit, NewFile, edit_files, write_files
 from m3b.tools.schema import coerce, coerce_arguments, make_tool_spec
 from m3b.tools.script import run_script
+from m3b.tools.toolbox import TOOLS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

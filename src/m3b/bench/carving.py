@@ -13,7 +13,7 @@ from pathlib import Path
 
 from m3b.cleanup import undo_on_error
 from m3b.errors import DataError
-from m3b.reader.outside import open_reader
+from m3b.reader.inprocess import open_reader
 
 from .choosing import CARVE_JOB, VERIFY_JOB, CarveRequest, VerifyRequest
 from .datasets import DatasetSpec

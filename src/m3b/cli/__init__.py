@@ -13,7 +13,7 @@ def main() -> None:
     try:
         app(prog_name="m3b")
     except M3bError as error:
-        from m3b.cli.show import print_error
+        from m3b.cli.output import print_error
 
         print_error(error)
         sys.exit(2)
@@ -21,7 +21,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:  # a place that cannot be read or written
-        from m3b.cli.show import print_error
+        from m3b.cli.output import print_error
 
         print_error(error)
         sys.exit(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, interactive, look, models, planning, predicting, pretrained, run, runs, teaching
+from m3b.cli import bench, data, delivered_models, interactive, look, plan, predict, pretrained, run, runs, teach
 
 app = typer.Typer(
     name="m3b",
@@ -32,22 +32,22 @@ def _callback(
 
 app.command("demo")(run.demo)
 app.command("look")(look.look)
-app.command("plan")(planning.plan)
+app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("report")(runs.report)
 app.command("verify")(runs.verify)
-app.command("predict")(predicting.predict)
+app.command("predict")(predict.predict)
 app.command("segment")(interactive.segment)
-app.command("score")(models.score)
-app.command("export")(models.export)
+app.command("score")(delivered_models.score)
+app.command("export")(delivered_models.export)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(pretrained.app, name="models")
 app.add_typer(interactive.app, name="interactive")
-interactive.app.command("trajectories")(teaching.make_expert_trajectories)
-app.add_typer(teaching.app, name="teach")
-app.command("trajectories")(teaching.make_role_trajectories)
+interactive.app.command("trajectories")(teach.make_expert_trajectories)
+app.add_typer(teach.app, name="teach")
+app.command("trajectories")(teach.make_role_trajectories)
 app.command("doctor")(runs.doctor)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from m3b.cli.output import format_table, print_json, refuse_overwriting
 from m3b.cli.run import ForceOption, JsonOption, OfflineOption, QuietOption
-from m3b.cli.show import format_table, print_json, refuse_overwriting
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,11 +8,50 @@ from typing import Annotated
 import typer
 
 from m3b.bench.datasets.registry import DATASET_NAMES
-from m3b.cli import completing
-from m3b.cli.croissant import croissant
+from m3b.cli import shell_completion
+from m3b.cli.output import echo, format_table, print_json, refuse_overwriting, require_folder, show_transfer_progress
 from m3b.cli.run import ForceOption, JsonOption
-from m3b.cli.show import echo, format_table, print_json, refuse_overwriting, show_transfer_progress
 from m3b.errors import UsageError
+
+
+def croissant(
+    reading: Annotated[
+        str,
+        typer.Argument(
+            help="A reading: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
+    data: Annotated[Path | None, typer.Option(help="The data folder that it reads; of a run, its own.")] = None,
+    force: ForceOption = False,
+) -> None:
+    """Write a reading of a folder as a Croissant file (MLCommons' format for data sets)."""
+    import json as js
+
+    from m3b.reader import inprocess
+    from m3b.run.accepted_reading import load_accepted_manifest
+    from m3b.run.folder import RunFolder
+    from m3b.run.overrides import parse_overrides
+    from m3b.tools.dataset_jobs import CROISSANT_JOB, CroissantRequest
+    from m3b.writing import write_text_atomically
+
+    refuse_overwriting([out], force=force)
+    if data is not None:
+        require_folder(data)
+    if Path(reading).expanduser().is_file():
+        overrides = parse_overrides(Path(reading), None)
+        if data is None or overrides is None or overrides.index is None:
+            raise UsageError(f"Name the folder that {reading} reads with --data.")
+        manifest, root = overrides.index, data
+    else:
+        manifest, run_data_folder = load_accepted_manifest(RunFolder.open(reading))
+        root = data or run_data_folder
+    root = root.resolve()
+    with inprocess.open_reader([root]) as reader:
+        document = reader.run_job(CROISSANT_JOB, CroissantRequest(manifest, root, root.name))
+    write_text_atomically(out, js.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    typer.echo(str(out))
+
 
 app = typer.Typer(
     help="Data cards, generated and downloaded data, audits.", no_args_is_help=True, rich_markup_mode=None
@@ -45,7 +84,7 @@ def make(
         str,
         typer.Argument(
             help=f"One of: {', '.join((*TOY_SET_PATIENTS, *DATASET_NAMES))}.",
-            autocompletion=completing.complete_one_of(*TOY_SET_PATIENTS, *DATASET_NAMES),
+            autocompletion=shell_completion.complete_one_of(*TOY_SET_PATIENTS, *DATASET_NAMES),
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
@@ -88,7 +127,7 @@ def fetch(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"One of: {', '.join(DATASET_NAMES)}.", autocompletion=completing.complete_one_of(*DATASET_NAMES)
+            help=f"One of: {', '.join(DATASET_NAMES)}.", autocompletion=shell_completion.complete_one_of(*DATASET_NAMES)
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="Where to unpack it. Call again to go on after a break.")],
@@ -117,7 +156,7 @@ def audit(
         str,
         typer.Option(
             help="diagnosis, segmentation, detection, report, grading, regression or survival. Default: told by the index.",
-            autocompletion=completing.complete_tasks,
+            autocompletion=shell_completion.complete_tasks,
         ),
     ] = "",
     json: JsonOption = False,
@@ -187,8 +226,8 @@ def survey(
 ) -> None:
     """Look at a folder: groups of files, what they hold, tables, and what belongs together."""
     from m3b.data.survey.render import render
-    from m3b.reader.outside import open_reader
-    from m3b.tools.surveying import SURVEY_JOB, SurveyRequest
+    from m3b.reader.inprocess import open_reader
+    from m3b.tools.dataset_jobs import SURVEY_JOB, SurveyRequest
 
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder that can be read. Name a folder of data.")

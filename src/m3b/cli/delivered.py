@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from m3b.cli.show import echo
+from m3b.cli.output import echo
 
 if TYPE_CHECKING:
     from m3b.models import Model

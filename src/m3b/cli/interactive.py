@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from m3b.cli.delivered import Unconfined, open_model
+from m3b.cli.output import print_json, refuse_overwriting
 from m3b.cli.run import ForceOption, JsonOption, OfflineOption
-from m3b.cli.show import print_json, refuse_overwriting
 from m3b.errors import UsageError
 
 app = typer.Typer(help="Interactive segmentation: measure it, train a small segmenter.", no_args_is_help=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from m3b.cli.show import make_console
+from m3b.cli.output import make_console
 from m3b.events import (
     ArtifactChecked,
     Event,
@@ -26,7 +26,7 @@ from m3b.events import (
 from m3b.progress import MAX_LINE_CHARS, RunProgress, describe_wait, format_clock, get_first_line, get_last_line
 
 if TYPE_CHECKING:
-    from m3b.cli.bar import StatusLine
+    from m3b.cli.status_line import StatusLine
 
 HEARTBEAT_S = 120.0
 """After so long without a line, a log file hears what a script that goes on said last."""
@@ -50,7 +50,7 @@ class LiveView:
 
     def __enter__(self) -> LiveView:
         if self.is_interactive:
-            from m3b.cli.bar import StatusLine
+            from m3b.cli.status_line import StatusLine
 
             self._status_line = StatusLine(self.console)
             self._status_line.start()

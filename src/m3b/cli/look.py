@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli import reading as given
+from m3b.cli import dataset_options as given
+from m3b.cli.output import echo, print_json, require_folder
 from m3b.cli.run import JsonOption
-from m3b.cli.show import echo, print_json, require_folder
 from m3b.errors import DataError, UsageError
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli import completing
+from m3b.cli import shell_completion
+from m3b.cli.output import echo, format_table, print_json, refuse_overwriting, show_transfer_progress
 from m3b.cli.run import ForceOption, JsonOption
-from m3b.cli.show import echo, format_table, print_json, refuse_overwriting, show_transfer_progress
 from m3b.errors import UsageError
 
 app = typer.Typer(
@@ -23,7 +23,9 @@ app = typer.Typer(
 def list_pretrained_models(
     task: Annotated[
         str | None,
-        typer.Option(help="Only those that this task's template takes.", autocompletion=completing.complete_tasks),
+        typer.Option(
+            help="Only those that this task's template takes.", autocompletion=shell_completion.complete_tasks
+        ),
     ] = None,
     only_local: Annotated[bool, typer.Option("--here", help="Only those whose weights are on this machine.")] = False,
     json: JsonOption = False,
@@ -56,7 +58,7 @@ def list_pretrained_models(
 
 
 SandboxOption = Annotated[
-    str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
+    str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=shell_completion.complete_sandboxes)
 ]
 
 

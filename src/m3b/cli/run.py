@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from m3b.cli import completing
-from m3b.cli import reading as given
-from m3b.cli.show import format_result, make_console, print_json
+from m3b.cli import dataset_options as given
+from m3b.cli import shell_completion
+from m3b.cli.output import format_result, make_console, print_json
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ JsonOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
 ModelArgument = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
 RunArgument = Annotated[
-    str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=completing.complete_runs)
+    str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=shell_completion.complete_runs)
 ]
 OfflineOption = Annotated[
     bool, typer.Option("--offline", help="Refuse models that another machine serves; as M3B_OFFLINE=1.")
@@ -70,7 +70,7 @@ def run(
     no_examples: Annotated[bool, typer.Option("--no-examples", help="No worked examples in prompts.")] = False,
     no_debug: Annotated[bool, typer.Option("--no-debug", help="No second try after a failed script or check.")] = False,
     sandbox: Annotated[
-        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=shell_completion.complete_sandboxes)
     ] = "auto",
     phi: Annotated[
         str, typer.Option(help="mask hides what identifies a person from previews; allow shows it.")
@@ -120,7 +120,7 @@ def demo(
     folder: Annotated[Path, typer.Argument(help="Where to put the data and the run.")] = Path("demo"),
     train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = DEMO_MINUTES,
     sandbox: Annotated[
-        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=shell_completion.complete_sandboxes)
     ] = "auto",
     quiet: QuietOption = False,
 ) -> None:
@@ -160,7 +160,7 @@ def resume(
         str | None,
         typer.Option(
             help="auto, bubblewrap, landlock or off; may confine less than before. Default: never less than before.",
-            autocompletion=completing.complete_sandboxes,
+            autocompletion=shell_completion.complete_sandboxes,
             show_default=False,
         ),
     ] = None,

@@ -13,13 +13,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from m3b.cli.output import echo, format_result, format_table, make_console, print_error, print_json
 from m3b.cli.run import JsonOption, RunArgument
-from m3b.cli.show import echo, format_result, format_table, make_console, print_error, print_json
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.events import Event
     from m3b.run.folder import RunFolder
+
+
+LOCAL_PROCESS_LABEL = "this process"
+"""Where a model that no request left for was asked: the rules, a function, a recording."""
+
+
+def print_ledger(folder: Path, *, as_json: bool) -> None:
+    """Print what the run's ledger adds up to, a line for each host and model."""
+    from m3b.llm.ledger import LEDGER_FILE, summarize_by_host
+
+    rows = summarize_by_host(folder / LEDGER_FILE)
+    if as_json:
+        print_json({"ledger": rows})
+    elif not rows:
+        echo("Nothing was asked of any model: the ledger is empty.")
+    else:
+        echo(format_table(LEDGER_HEADER, [_format_ledger_row(row) for row in rows]))
+        remote_rows = [row for row in rows if not row["local"]]
+        remote_requests = sum(row["requests"] for row in remote_rows)
+        echo(
+            f"{sum(row['bytes'] for row in remote_rows):,} bytes left this machine, in {remote_requests:,} requests."
+            if remote_requests
+            else "Nothing left this machine."
+        )
+
+
+LEDGER_HEADER = ("host", "model", "requests", "bytes", "input tokens", "output tokens", "cost")
+
+
+def _format_ledger_row(row: dict[str, Any]) -> list[str]:
+    counts = [f"{row[name]:,}" for name in ("requests", "bytes", "input_tokens", "output_tokens")]
+    return [row["host"] or LOCAL_PROCESS_LABEL, row["model"], *counts, f"${row['cost_usd']:.4f}"]
 
 
 DEFAULT_TERMINAL_WIDTH = 80
@@ -122,7 +154,6 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show what happened in a run, from its journal."""
-    from m3b.cli.sent import print_ledger
     from m3b.journal import salvage_journal
     from m3b.run.folder import RunFolder
     from m3b.run.result import Result
@@ -222,7 +253,7 @@ def doctor(json: JsonOption = False) -> None:
     from m3b.llm import choose_default_spec, find_provider_keys
     from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
     from m3b.llm.specs import RULES
-    from m3b.reader.trial import probe_reader
+    from m3b.reader.self_test import probe_reader
     from m3b.run.packaging import collect_versions
     from m3b.run.sandbox_executor import describe_device
     from m3b.sandbox import choose_sandbox, diagnose_sandboxes

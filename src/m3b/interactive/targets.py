@@ -16,7 +16,7 @@ from m3b.errors import DataError, UsageError
 from m3b.interactive.segmenter import ByteImage, Mask
 from m3b.models.pixel_jobs import MIN_TARGET_PIXELS, TARGET_PLANES_JOB, TargetPlanesRequest
 from m3b.reader import Reader
-from m3b.reader.outside import open_reader
+from m3b.reader.inprocess import open_reader
 
 Split = Literal["train", "test"]
 

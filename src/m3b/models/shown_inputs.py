@@ -11,7 +11,7 @@ from pathlib import Path
 
 from m3b.data.reading import shared
 from m3b.data.view import ViewCounts, put
-from m3b.reader.outside import file_of_reader_path, to_reader_path
+from m3b.reader.inprocess import file_of_reader_path, to_reader_path
 from m3b.untrusted import walk
 
 MAX_MOUNTS = 64

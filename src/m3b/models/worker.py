@@ -18,7 +18,7 @@ from m3b.cleanup import undo_on_error
 from m3b.data.records import Covariate, Image, Reference, frozen, paths_of, relocated
 from m3b.errors import ModelError
 from m3b.models.predict_process import CommandRunner, read_model_info, run_predict
-from m3b.reader import wire
+from m3b.reader import protocol
 from m3b.sandbox import ExitStatus, Mounts, Process, Sandbox
 from m3b.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_atomic
 
@@ -148,10 +148,10 @@ class _ModelProcess:
         finally:
             os.close(requests_end)
             os.close(answers_end)
-        self._inlet = wire.MessageReceiver(self._from)
+        self._inlet = protocol.MessageReceiver(self._from)
 
     def _start(self, sandbox: Sandbox | None, requests_end: int, answers_end: int) -> Process:
-        wire_file = Path(wire.__file__).resolve()
+        wire_file = Path(protocol.__file__).resolve()
         script = str(self.model / "predict.py")
         return start_confined(
             [sys.executable, "-B", "-P", str(SCRIPT), str(wire_file), script, str(requests_end), str(answers_end)],
@@ -208,20 +208,20 @@ class _ModelProcess:
         self.busy = True
         deadline = time.monotonic() + self.timeout_s
         try:
-            wire.send_message(self._to, {"id": self.requests, "arguments": arguments, "log": str(log)})
+            protocol.send_message(self._to, {"id": self.requests, "arguments": arguments, "log": str(log)})
             while True:
-                with contextlib.suppress(wire.MessageTimeout):
+                with contextlib.suppress(protocol.MessageTimeout):
                     answer = self._inlet.receive(_POLL_S)
                     if answer.get("id") == self.requests and isinstance(status := answer.get("status"), int):
                         self.busy = False
                         return status, _tail(log)
                 if self._process.poll() is not None:
-                    raise wire.ConnectionClosed
+                    raise protocol.ConnectionClosed
                 if time.monotonic() > deadline:
                     raise ModelError(
                         f"predict.py was still running after {self.timeout_s:g} s; predict fewer images at once"
                     )
-        except (wire.ConnectionClosed, wire.MalformedMessage):
+        except (protocol.ConnectionClosed, protocol.MalformedMessage):
             ended = self._process.wait(10.0) or self._process.stop()
         return _status(ended), _tail(log) + self._last_words(ended)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from m3b.reader.request import WorkerJob
+from m3b.reader.worker_job import WorkerJob
 
 if TYPE_CHECKING:
     from m3b.reader.client import Reader

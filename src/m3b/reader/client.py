@@ -18,9 +18,9 @@ from typing import Any, TypeVar, cast
 import m3b
 from m3b.cleanup import undo_on_error
 from m3b.errors import RunCancelled
-from m3b.reader import wire
-from m3b.reader.faults import ReaderError, error_from_json
-from m3b.reader.request import WorkerJob
+from m3b.reader import protocol
+from m3b.reader.protocol import ReaderError, error_from_json
+from m3b.reader.worker_job import WorkerJob
 from m3b.resources import get_resources_folder
 from m3b.sandbox import Limits, Mounts, Process, Sandbox
 from m3b.untrusted import TemporaryFolder
@@ -165,7 +165,7 @@ class Reader:
     ) -> object:
         self._job_number += 1
         process.send({"id": self._job_number, "name": job.function_path, "broken": recovery[0], "alone": recovery[1],
-                  "question": wire.to_json(job.input_type, job_input)})  # fmt: skip
+                  "question": protocol.to_json(job.input_type, job_input)})  # fmt: skip
         while True:
             message = process.receive(timeout_s, self.is_cancelled)
             if message.get("id") != self._job_number:
@@ -188,8 +188,8 @@ class Reader:
             if "answer" not in message:
                 raise error_from_json(message.get("error"), job.function_path.partition(":")[2].replace("_", " "))
             try:
-                return wire.from_json(job.output_type, message["answer"])
-            except wire.MalformedMessage as error:
+                return protocol.from_json(job.output_type, message["answer"])
+            except protocol.MalformedMessage as error:
                 self._drop()
                 raise ReaderError(f"The reader gave an answer that cannot be right ({error}). Try again.") from None
 
@@ -260,14 +260,14 @@ class _ReaderProcess:
         finally:
             os.close(question_end)
             os.close(answer_end)
-        self._output, self._receiver = output_file, wire.MessageReceiver(self._answer_fd)
+        self._output, self._receiver = output_file, protocol.MessageReceiver(self._answer_fd)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a question. Raises _Ended."""
         self.file, self.is_busy = "", True
         try:
-            wire.send_message(self._question_fd, message)
-        except wire.ConnectionClosed:
+            protocol.send_message(self._question_fd, message)
+        except protocol.ConnectionClosed:
             raise self._make_ended_error() from None
 
     def receive(self, timeout_s: float, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
@@ -276,14 +276,14 @@ class _ReaderProcess:
         while True:
             try:
                 return self._receiver.receive(min(_POLL_INTERVAL_S, max(deadline - time.monotonic(), 0.0)))
-            except wire.MessageTimeout:
+            except protocol.MessageTimeout:
                 if is_cancelled():
                     raise RunCancelled("The run was cancelled.") from None
                 if time.monotonic() >= deadline:
                     raise _ReaderEnded(self.file, f"no answer after {timeout_s:g} s") from None
-            except wire.ConnectionClosed:
+            except protocol.ConnectionClosed:
                 raise self._make_ended_error() from None
-            except wire.MalformedMessage as error:
+            except protocol.MalformedMessage as error:
                 raise _ReaderEnded(self.file, f"it sent {error}") from None
 
     def _make_ended_error(self) -> _ReaderEnded:

@@ -8,21 +8,24 @@ import sys
 import threading
 from typing import Any
 
-from m3b.reader import faults, wire
-from m3b.reader.request import load_job_function
-from m3b.untrusted import current
+from m3b.reader import protocol
+from m3b.reader.protocol import error_to_json
+from m3b.reader.worker_job import load_job_function
+from m3b.untrusted.file_watch import FileWatch, watch_files
 
 
 def main(incoming: int, outgoing: int) -> None:
     """Serve until the other side closes its end."""
-    receiver = wire.MessageReceiver(incoming)
-    wire.send_message(outgoing, {"ready": os.getpid()})
+    receiver = protocol.MessageReceiver(incoming)
+    protocol.send_message(outgoing, {"ready": os.getpid()})
     while True:
         try:
             request = receiver.receive()
-        except wire.ConnectionClosed:
+        except protocol.ConnectionClosed:
             return
-        wire.send_message(outgoing, {**_run_job(request, outgoing), "id": request["id"], "held": held_memory_bytes()})
+        protocol.send_message(
+            outgoing, {**_run_job(request, outgoing), "id": request["id"], "held": held_memory_bytes()}
+        )
 
 
 def _run_job(request: dict[str, Any], outgoing: int) -> dict[str, Any]:
@@ -30,24 +33,26 @@ def _run_job(request: dict[str, Any], outgoing: int) -> dict[str, Any]:
 
     def send_event(event: str, value: object) -> None:
         with lock:
-            wire.send_message(outgoing, {event: value, "id": request["id"]})
+            protocol.send_message(outgoing, {event: value, "id": request["id"]})
 
-    file_watch = current.FileWatch(
+    watch = FileWatch(
         lambda path: send_event("opening", path),
         lambda done, total: send_event("progress", [done, total]),
         request["broken"],
         request["alone"],
     )
     try:
-        with current.watch_files(file_watch):
+        with watch_files(watch):
             function, input_type, output_type = load_job_function(request["name"])
-            return {"answer": wire.to_json(output_type, function(wire.from_json(input_type, request["question"])))}
-    except wire.ConnectionClosed:
+            return {
+                "answer": protocol.to_json(output_type, function(protocol.from_json(input_type, request["question"])))
+            }
+    except protocol.ConnectionClosed:
         sys.exit(0)
     except RecursionError:
-        return {"error": faults.error_to_json(RecursionError("nested too deeply"))}
+        return {"error": error_to_json(RecursionError("nested too deeply"))}
     except Exception as error:  # noqa: BLE001 - decoders of a dozen formats raise what they like; it crosses by name
-        return {"error": faults.error_to_json(error)}
+        return {"error": error_to_json(error)}
     finally:
         gc.collect(0)
 

@@ -13,7 +13,7 @@ from m3b.errors import RunEnd, RunFailed, ToolError, UsageError
 if TYPE_CHECKING:
     from m3b.agents.check_result import CheckResult
     from m3b.tasks import Metric
-    from m3b.tools.own import BoundTool
+    from m3b.tools.user_tools import BoundTool
 
 
 P = ParamSpec("P")
@@ -107,7 +107,7 @@ def validate_extensions(
         raise UsageError(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(role_names)}.")
     bound_tools = {}
     if tools:
-        from m3b.tools.own import bind_user_tools
+        from m3b.tools.user_tools import bind_user_tools
 
         bound_tools = {name: guard_callback(f"tools: {name}", tool) for name, tool in bind_user_tools(tools).items()}
     return UserExtensions(bound_tools, dict(checks), tuple(metric.name for metric in metrics))

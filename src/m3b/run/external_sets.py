@@ -30,7 +30,7 @@ from m3b.run.result import ExternalResult
 from m3b.tasks import Row, get_family
 from m3b.tasks.score_details import add_lookup_control, add_subgroups, add_uncertainty_scores
 from m3b.tasks.worker_jobs import COMPARE_JOB, RENUMBER_JOB, CompareRequest, RenumberRequest
-from m3b.tools.surveying import MANIFEST_JOB
+from m3b.tools.dataset_jobs import MANIFEST_JOB
 from m3b.untrusted import copy_file, remove_tree
 from m3b.writing import write_text_atomically
 

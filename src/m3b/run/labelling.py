@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from m3b.interactive.result import SegmentationResult
     from m3b.interactive.segmenter import Segmenter
     from m3b.run.context import RunContext
-    from m3b.tools.own import BoundTool
+    from m3b.tools.user_tools import BoundTool
 
 LABELLING_FOLDER, REGISTER_FILE = "labelling", "masks.json"
 MAX_IMAGES_PER_CALL = 50
@@ -56,7 +56,7 @@ class MaskLabelling:
     @property
     def tools(self) -> dict[str, BoundTool]:
         """What the Data Engineer may call besides."""
-        from m3b.tools.own import bind_user_tools
+        from m3b.tools.user_tools import bind_user_tools
 
         def label_images(images: list[str], target: str) -> str:
             """Mark a target in images that have no mask: a segmenter is prompted, its answer looked at and corrected. The user

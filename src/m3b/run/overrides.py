@@ -13,7 +13,7 @@ from m3b.data.cards import Card
 from m3b.errors import DataError, UsageError
 from m3b.reader import Reader
 from m3b.sandbox import Mounts, Sandbox
-from m3b.tools.surveying import MANIFEST_JOB
+from m3b.tools.dataset_jobs import MANIFEST_JOB
 from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:

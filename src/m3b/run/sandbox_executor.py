@@ -20,7 +20,7 @@ from m3b.data.records import Covariate
 from m3b.errors import ModelError, RunCancelled
 from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
 from m3b.reader import Reader
-from m3b.reader.faults import ReaderError
+from m3b.reader.protocol import ReaderError
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.sandbox import Limits, Mounts, Sandbox
@@ -34,7 +34,7 @@ from m3b.tasks.worker_jobs import (
     compute_baseline_in_reader,
     measure_in_reader,
 )
-from m3b.tools.surveying import MANIFEST_JOB
+from m3b.tools.dataset_jobs import MANIFEST_JOB
 from m3b.untrusted import remove_tree
 
 

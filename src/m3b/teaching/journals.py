@@ -19,8 +19,8 @@ from m3b.llm.tokens import estimate_request_tokens
 from m3b.messages import Message, ToolSpec
 from m3b.run.folder import RunFolder
 from m3b.teaching.chats import ChatRecord, messages_to_chat, tool_to_chat
-from m3b.tools.base import TOOLS
 from m3b.tools.schema import make_tool_spec
+from m3b.tools.toolbox import TOOLS
 from m3b.writing import write_text_atomically
 
 COMPLETED_STATUS = "completed"

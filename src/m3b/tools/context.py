@@ -8,8 +8,7 @@ from typing import Any
 
 from m3b.messages import ImageContent
 from m3b.reader import Reader
-from m3b.tools.jobs import JobManager
-from m3b.tools.logs import LogStore
+from m3b.tools.jobs import JobManager, LogStore
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
 

@@ -24,7 +24,7 @@ MAX_NAME_TEMPLATES = 3
 
 
 def preview_dirs(ctx: PreviewContext, path: str, samples: int = 5) -> ToolResult:
-    """See `m3b.tools.looking.preview_dirs`."""
+    """See `m3b.tools.preview_tools.preview_dirs`."""
     top = ctx.roots.resolve(path)
     if not top.exists():
         raise missing_path_error(ctx.roots, path, top)

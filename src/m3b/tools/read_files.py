@@ -19,7 +19,7 @@ _MAX_COUNTED_BYTES = 64 * 2**20
 
 
 def read_files(ctx: PreviewContext, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
-    """See `m3b.tools.looking.read_files`."""
+    """See `m3b.tools.preview_tools.read_files`."""
     chars_left = 3 * ctx.max_result_chars
     parts: list[str] = []
     failed = 0

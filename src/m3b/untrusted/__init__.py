@@ -7,24 +7,24 @@ nowhere else. Only regular files are opened, without waiting, and only up to a s
 
 from __future__ import annotations
 
-from m3b.untrusted.current import announce_opening, report_progress, should_open_one_by_one
+from m3b.untrusted.file_watch import announce_opening, report_progress, should_open_one_by_one
 from m3b.untrusted.json_text import TooDeep, parse_data_json, parse_json
 from m3b.untrusted.paths import (
     UnsafePathError,
     hash_file,
     is_file,
     is_folder,
+    make_folder,
     open_below,
     open_file,
     read_bytes,
     read_json,
     read_start,
     read_text,
+    write_atomic,
 )
-from m3b.untrusted.removing import remove_tree
-from m3b.untrusted.temporary import TemporaryFolder
+from m3b.untrusted.temporary import TemporaryFolder, remove_tree
 from m3b.untrusted.trees import TreeEntry, clone_file, copy_file, copy_tree, hash_tree, list_entries, walk
-from m3b.untrusted.writing import make_folder, write_atomic
 
 __all__ = [
     "TemporaryFolder",

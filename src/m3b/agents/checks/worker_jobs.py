@@ -11,7 +11,7 @@ from m3b.data.audit import NOBODY, Audit, IndexRequest
 from m3b.data.links import roots_of
 from m3b.plugins import is_installed
 from m3b.reader import WorkerJob
-from m3b.reader.outside import open_reader
+from m3b.reader.inprocess import open_reader
 
 
 @dataclass(frozen=True)

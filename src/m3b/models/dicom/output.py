@@ -13,7 +13,7 @@ from m3b.errors import DataError, UsageError
 from m3b.models.image_jobs import paths_to_mount
 from m3b.models.predictions import ModelInfo, Prediction
 from m3b.reader import WorkerJob
-from m3b.reader.outside import open_reader, to_reader_path
+from m3b.reader.inprocess import open_reader, to_reader_path
 from m3b.untrusted import TemporaryFolder, copy_file
 
 PACKAGE = "highdicom"

@@ -28,7 +28,7 @@ from m3b.models.loading import MAX_CARD_BYTES
 from m3b.models.model_card import escape_markdown
 from m3b.models.predict_process import read_raw_predictions
 from m3b.reader import WorkerJob
-from m3b.reader.outside import open_reader
+from m3b.reader.inprocess import open_reader
 from m3b.resources import get_resources_folder
 from m3b.untrusted import copy_file
 

@@ -2,7 +2,7 @@
 
     python m3b_worker.py WIRE.py PREDICT.py REQUESTS ANSWERS
 
-WIRE.py is `m3b.reader.wire`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or seen.
+WIRE.py is `m3b.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or seen.
 Output of a request goes to its log file. A script that ends the process ends the worker; m3b starts another one.
 """
 

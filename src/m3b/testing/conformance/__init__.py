@@ -13,11 +13,12 @@ A package that offers a provider of its own runs the same suite:
 `python -m m3b.testing.conformance` prints the table of m3b's own providers, `... MODULE:SUBJECT` that of others.
 """
 
+from m3b.testing.conformance.exercise import CANARY, Subject, builtin_subjects
+from m3b.testing.conformance.report import Outcome, format_table, run_conformance
+
 from .behaviours import BEHAVIOURS, Behaviour, Exercise
 from .dialects import DIALECTS, Dialect
 from .server import Clock, ReceivedRequest, Server, ServerAnswer, join_pieces
-from .subject import CANARY, Subject, builtin_subjects
-from .table import Outcome, format_table, run_conformance
 
 __all__ = [
     "BEHAVIOURS",

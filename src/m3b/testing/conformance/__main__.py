@@ -8,8 +8,8 @@ import logging
 import sys
 from pathlib import Path
 
-from .subject import Subject, builtin_subjects
-from .table import format_table, run_conformance
+from m3b.testing.conformance.exercise import Subject, builtin_subjects
+from m3b.testing.conformance.report import format_table, run_conformance
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,8 +11,8 @@ import json
 from m3b.errors import LLMError
 from m3b.llm.streaming import ask_llm
 from m3b.messages import Message, ToolCall
+from m3b.testing.conformance.exercise import START_MESSAGES, TOOL_SPECS, Exercise, register_behaviour
 
-from .case import START_MESSAGES, TOOL_SPECS, Exercise, register_behaviour
 from .server import ServerAnswer, join_pieces
 
 # --- answers -----------------------------------------------------------------------------------------------------

@@ -10,11 +10,10 @@ from email.utils import format_datetime
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, Refused, RunCancelled, Transient
 from m3b.messages import Message, ToolCall
+from m3b.testing.conformance.exercise import CANARY, START_MESSAGES, Exercise, register_behaviour
 
-from .case import START_MESSAGES, Exercise, register_behaviour
 from .dialects import Body
 from .server import Server, ServerAnswer
-from .subject import CANARY
 
 SILENCE_S = 0.8
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .behaviours import BEHAVIOURS, Behaviour
-from .subject import Subject
+from m3b.testing.conformance.behaviours import BEHAVIOURS, Behaviour
+from m3b.testing.conformance.exercise import Subject
 
 TABLE_HEADER = """\
 # Conformance of the providers

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from m3b.errors import SandboxError
 from m3b.reader.client import Reader
-from m3b.reader.request import WorkerJob, load_job_function
+from m3b.reader.worker_job import WorkerJob, load_job_function
 from m3b.sandbox import Mounts, Sandbox, choose_sandbox
-from m3b.untrusted import current
+from m3b.untrusted.file_watch import FileWatch, watch_files
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -37,8 +37,8 @@ class InProcessReader(Reader):
         on_progress: Callable[[int, int], None] | None = None,
     ) -> A:
         """As `Reader.ask`, with whatever the function raises; nothing ends a file that hangs."""
-        file_watch = current.FileWatch(on_open or _ignore, on_progress or _ignore)
-        with current.watch_files(file_watch):
+        watch = FileWatch(on_open or _ignore, on_progress or _ignore)
+        with watch_files(watch):
             answer: A = load_job_function(job.function_path)[0](job_input)
         return answer
 

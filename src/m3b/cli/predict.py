@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.delivered import Unconfined, open_model
+from m3b.cli.output import echo, print_error, print_json, refuse_overwriting
 from m3b.cli.run import ForceOption, JsonOption, ModelArgument
-from m3b.cli.show import echo, print_error, print_json, refuse_overwriting
 from m3b.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) ->
     from m3b.data.records import paths_of
     from m3b.models import read_model_info
     from m3b.models.image_jobs import OverlayPainter, paths_to_mount
-    from m3b.reader.outside import open_reader
+    from m3b.reader.inprocess import open_reader
     from m3b.writing import to_one_line
 
     model_info, plan = read_model_info(model.folder), model.config.get("plan")

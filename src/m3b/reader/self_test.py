@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from m3b.errors import M3bError
-from m3b.reader.request import WorkerJob
+from m3b.reader.worker_job import WorkerJob
 from m3b.untrusted import TemporaryFolder, announce_opening
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TrialReport:
     refusals: tuple[str, ...] = field(default=())
 
 
-TRIAL_JOB = WorkerJob("m3b.reader.trial:run_trial", EscapeTrial, TrialReport)
+TRIAL_JOB = WorkerJob("m3b.reader.self_test:run_trial", EscapeTrial, TrialReport)
 
 
 def run_trial(trial: EscapeTrial) -> TrialReport:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.delivered import Unconfined, announce_origin, open_model
+from m3b.cli.output import format_metric, print_error, print_json
 from m3b.cli.run import JsonOption, ModelArgument
-from m3b.cli.show import format_metric, print_error, print_json
 from m3b.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
     """One row a case. Masks are thrown away once they are measured."""
 
     from m3b.data.records import relocated
-    from m3b.reader.outside import open_reader
+    from m3b.reader.inprocess import open_reader
     from m3b.tasks.worker_jobs import measure_in_reader
     from m3b.untrusted import TemporaryFolder
 
@@ -103,7 +103,7 @@ def _read_class_values(model: Model, index: Path) -> dict[str, int]:
 def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path) -> Any:
     """What an answer that never looks at an image gets, where train.json lies beside the index."""
     from m3b.data.index import read_records
-    from m3b.reader.outside import open_reader
+    from m3b.reader.inprocess import open_reader
     from m3b.tasks.worker_jobs import compute_baseline_in_reader
 
     training_file = index.with_name("train.json")
@@ -146,7 +146,7 @@ def export(
     json: JsonOption = False,
 ) -> None:
     """Write a delivered model as ONNX graphs or as a MONAI bundle, and compare it with the model."""
-    from m3b.cli.predicting import parse_cases
+    from m3b.cli.predict import parse_cases
     from m3b.data.records import paths_of
     from m3b.models import load_model
     from m3b.models.export import export_model

@@ -9,8 +9,8 @@ from typing import Any
 
 from m3b.errors import ToolError, UsageError
 from m3b.tools import schema
-from m3b.tools.base import TOOLS
 from m3b.tools.context import ToolContext, ToolResult
+from m3b.tools.toolbox import TOOLS
 
 UserTool = Callable[..., str | ToolResult]
 BoundTool = Callable[..., ToolResult]

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from m3b.cli.interactive import IndexArgument, SegmenterOption, TurnsOption, format_exclusions
+from m3b.cli.output import print_json
 from m3b.cli.run import JsonOption
-from m3b.cli.show import print_json
 from m3b.errors import UsageError
 
 app = typer.Typer(help="Teach a small local model, by trajectories or by reward.", no_args_is_help=True)

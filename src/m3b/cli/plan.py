@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli import completing
+from m3b.cli import shell_completion
+from m3b.cli.output import echo, print_json, refuse_overwriting, require_folder
 from m3b.cli.run import JsonOption
-from m3b.cli.show import echo, print_json, refuse_overwriting, require_folder
 from m3b.errors import DataError, UsageError
 
 
@@ -31,7 +31,7 @@ def plan(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write plan.json here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     sandbox: Annotated[
-        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=completing.complete_sandboxes)
+        str, typer.Option(help="auto, bubblewrap, landlock or off.", autocompletion=shell_completion.complete_sandboxes)
     ] = "auto",
     json: JsonOption = False,
 ) -> None:

@@ -33,9 +33,9 @@ MANIFEST_JOB: WorkerJob[JobPayload, JobPayload] = WorkerJob(
     "m3b.data.spec.inside:answer", JobPayload, JobPayload, 1800.0
 )
 """A job of `m3b.data.spec.inside` and its answer, both as JSON."""
-SURVEY_JOB = WorkerJob("m3b.tools.surveying:survey_data", SurveyRequest, Survey, 600.0)
+SURVEY_JOB = WorkerJob("m3b.tools.dataset_jobs:survey_data", SurveyRequest, Survey, 600.0)
 CROISSANT_JOB: WorkerJob[CroissantRequest, dict[str, Any]] = WorkerJob(
-    "m3b.tools.surveying:export_croissant", CroissantRequest, dict[str, Any], 600.0
+    "m3b.tools.dataset_jobs:export_croissant", CroissantRequest, dict[str, Any], 600.0
 )
 
 

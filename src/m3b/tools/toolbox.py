@@ -18,13 +18,11 @@ from m3b.reader import Reader
 from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tools import schema
 from m3b.tools.context import ToolContext, ToolResult
-from m3b.tools.edit import edit_files
-from m3b.tools.files import copy_files, list_files, write_files
-from m3b.tools.jobs import JobManager, ScriptJob
-from m3b.tools.logs import RESULT_LOGS, LogStore
-from m3b.tools.looking import preview_dirs, preview_files, read_files
+from m3b.tools.files import copy_files, edit_files, list_files, write_files
+from m3b.tools.jobs import RESULT_LOGS, JobManager, LogStore, ScriptJob
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
+from m3b.tools.preview_tools import preview_dirs, preview_files, read_files
 from m3b.tools.script import run_script
 from m3b.tools.text import clip
 from m3b.untrusted import UnsafePathError

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from m3b.errors import DataError, ToolError
 from m3b.reader import WorkerJob
-from m3b.reader.faults import ReaderError
+from m3b.reader.protocol import ReaderError
 from m3b.tools.context import PreviewContext, ToolContext, ToolResult
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi
@@ -29,7 +29,7 @@ class PreviewCall:
     max_result_chars: int
 
 
-PREVIEW_JOB = WorkerJob("m3b.tools.looking:run_preview_tool", PreviewCall, ToolResult, STALL_TIMEOUT_S)
+PREVIEW_JOB = WorkerJob("m3b.tools.preview_tools:run_preview_tool", PreviewCall, ToolResult, STALL_TIMEOUT_S)
 
 
 def read_files(ctx: ToolContext, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
