@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from m3b.bench.local import LocalEngine
-from m3b.bench.rows import make_broken_row
-from m3b.bench.store import SweepStore
+from m3b.bench.cell import make_broken_row
+from m3b.bench.local_engine import LocalEngine
+from m3b.bench.results_store import SweepStore
 from m3b.bench.sweep import SweepPlan, run_sweep
 from m3b.bench.tasks import choose_tasks
 

@@ -32,16 +32,16 @@ import numpy as np  # noqa: E402 - after the path and the threads
 from toy_student import build  # noqa: E402 - likewise
 from toy_world import Brush, targets  # noqa: E402 - likewise
 
-from m3b.interactive.figures import mean_with_interval  # noqa: E402 - likewise
 from m3b.interactive.pictures import PictureStyle  # noqa: E402 - likewise
+from m3b.interactive.prompting_metrics import mean_with_interval  # noqa: E402 - likewise
 from m3b.teaching.chats import ChatRecord, read_chats  # noqa: E402 - likewise
+from m3b.teaching.evaluation import EpisodeScore, compare_scores, play_episodes  # noqa: E402 - likewise
+from m3b.teaching.expert_trajectories import TrajectoryFolder, make_trajectories, settings_of  # noqa: E402 - likewise
 from m3b.teaching.experts import Expert, PromptMode  # noqa: E402 - likewise
-from m3b.teaching.playing import EpisodeScore, compare_scores, play_episodes  # noqa: E402 - likewise
+from m3b.teaching.local_llm import LocalLLM  # noqa: E402 - likewise
 from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced  # noqa: E402 - likewise
-from m3b.teaching.speaking import LocalLLM  # noqa: E402 - likewise
-from m3b.teaching.students import LoraSettings  # noqa: E402 - likewise
+from m3b.teaching.student_models import LoraSettings  # noqa: E402 - likewise
 from m3b.teaching.supervised import SupervisedRecipe, teach_supervised  # noqa: E402 - likewise
-from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of  # noqa: E402 - likewise
 
 STYLE = PictureStyle(32, rulers=False)
 TURNS = 2

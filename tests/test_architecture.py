@@ -174,7 +174,8 @@ def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
 PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.io", "pickle", "tarfile", "zipfile")
 MAY_PARSE = (
     "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
-    "models/overlay.py", "models/example_images.py", "models/image_jobs.py", "models/deliverable_check.py",  # of `m3b predict`, and of a model's folder
+    "models/overlay.py", "models/example_images.py", "models/image_jobs.py",  # of `m3b predict`
+    "models/deliverable_check.py",  # of a model's folder
     "models/dicom/",  # of `m3b predict --dicom`, asked by the reader process
     "bench/", "interactive/", "teaching/",
 )  # fmt: skip

@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 from bench_kit import by_id
 
-from m3b.bench.carving import carve
-from m3b.bench.choosing import choose_patients
+from m3b.bench.benchmark_data import BenchmarkData, load_card
+from m3b.bench.carve_out import CarveOut, carve, choose_patients, find_leftovers
 from m3b.bench.datasets import DATASET_NAMES, RawCase, get_dataset
-from m3b.bench.hidden import CarveOut
-from m3b.bench.identity import PATIENT_LOOKUPS
-from m3b.bench.leftovers import find_leftovers
-from m3b.bench.provision import BenchmarkData, load_card
-from m3b.bench.truth import build_exam_index, learn_names, match_class_names
+from m3b.bench.exam import build_exam_index, learn_names, match_class_names
+from m3b.bench.subset import PATIENT_LOOKUPS
 from m3b.data.index import write_records
 from m3b.errors import DataError
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.bench.datasets import DATASET_NAMES, get_dataset
-from m3b.bench.datasets.checking import is_junk, natural_key
+from m3b.bench.datasets.layout_reading import is_junk, natural_key
 from m3b.bench.datasets.masks import read_mask
 from m3b.data.cards import load_cards
 from m3b.data.reading import read_image

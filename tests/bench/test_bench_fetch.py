@@ -18,8 +18,15 @@ from typer.testing import CliRunner
 
 from loopback_kit import LoopbackServer
 from m3b.bench.datasets import DATASET_NAMES, get_dataset
-from m3b.bench.datasets.fetching import RECORD_FILE, describe_manual_download, download, fetch
-from m3b.bench.datasets.sources import NOTES, SOURCES, RemoteFile
+from m3b.bench.datasets.download import (
+    NOTES,
+    RECORD_FILE,
+    SOURCES,
+    RemoteFile,
+    describe_manual_download,
+    download,
+    fetch,
+)
 from m3b.cli.app import app
 from m3b.errors import DataError, UsageError
 

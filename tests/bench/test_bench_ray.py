@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from m3b.bench.on_ray import RayEngine
-from m3b.bench.store import read_lines, read_rows
+from m3b.bench.ray_engine import RayEngine
+from m3b.bench.results_store import read_lines, read_rows
 from m3b.bench.sweep import SweepPlan, run_sweep
 from m3b.bench.tasks import choose_tasks
 
@@ -78,7 +78,7 @@ def test_a_node_is_killed_and_another_found_in_mid_sweep(cluster: Any, tmp_path:
 
 @pytest.mark.slow
 def test_a_sweep_on_ray_is_taken_up_by_the_local_engine(cluster: Any, tmp_path: Path) -> None:
-    from m3b.bench.local import LocalEngine
+    from m3b.bench.local_engine import LocalEngine
 
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
     some = choose_tasks(["ct-kidney", "btcv"])

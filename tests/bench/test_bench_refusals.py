@@ -11,7 +11,7 @@ import pytest
 
 from m3b.bench.datasets import DATASET_NAMES, get_dataset
 from m3b.bench.datasets.masks import read_mask
-from m3b.bench.datasets.writing import save_nifti, save_picture
+from m3b.bench.datasets.stand_in_files import save_nifti, save_picture
 from m3b.errors import DataError
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from m3b.bench.carving import carve
-from m3b.bench.control import derange
+from m3b.bench.carve_out import carve
+from m3b.bench.exam import derange
 from m3b.bench.scoring import Score, score_hidden_cases
 from m3b.sandbox import choose_sandbox
 

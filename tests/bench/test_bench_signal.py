@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from m3b.bench.datasets import RawCase
-from m3b.bench.datasets.doubt import ClassSizeModel, compute_swap_ceiling, macro_auroc, swap_some_classes
-from m3b.bench.datasets.drawing import dice
+from m3b.bench.datasets.class_signal import ClassSizeModel, compute_swap_ceiling, macro_auroc, swap_some_classes
 from m3b.bench.datasets.masks import read_mask
-from m3b.bench.datasets.wording import bleu_1
+from m3b.bench.datasets.report_text import bleu_1
+from m3b.bench.datasets.shapes import dice
 from m3b.data.reading import read_image
 
 Look = Callable[[RawCase, Path], list[float]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m3b.bench import paper
+from m3b.bench import published_results
 from m3b.bench.statistics import (
     bootstrap_by_task,
     bootstrap_difference,
@@ -24,19 +24,19 @@ from m3b.bench.tasks import load_tasks
 def test_the_published_averages_recompute_from_their_cells_but_for_the_one_that_is_noted() -> None:
     """94.29 % is 66 of 70; the printed 4.29 % of one model is 2 of 70 by its cells."""
     totals = {model: (sum(c.successes for c in cells.values()), sum(c.runs for c in cells.values()))
-              for model, cells in paper.load_completion().items()}  # fmt: skip
-    protocol = paper.load_paper()["protocol"]
+              for model, cells in published_results.load_completion().items()}  # fmt: skip
+    protocol = published_results.load_paper()["protocol"]
     assert {runs for _, runs in totals.values()} == {protocol["tasks"] * protocol["runs"]}
-    printed = paper.load_printed_averages()
+    printed = published_results.load_printed_averages()
     off = {model: count for model, (count, runs) in totals.items() if round(100 * count / runs, 2) != printed[model]}
     assert off == {"Gemini-2.0-flash": 2}
-    assert any("Gemini-2.0-flash" in note and "2 of 70" in note for note in paper.load_notes("Table 1"))
+    assert any("Gemini-2.0-flash" in note and "2 of 70" in note for note in published_results.load_notes("Table 1"))
     share = wilson_interval(*totals["Claude-3.7-Sonnet"])
     assert (round(100 * share.low, 1), round(100 * share.high, 1)) == (86.2, 97.8)
 
 
 def test_the_published_systems_recompute_from_their_families() -> None:
-    for row in paper.load_systems():
+    for row in published_results.load_systems():
         assert row.total.runs == 28
         assert round(100 * row.total.interval().value, 2) == row.average_percent, row.name
         assert set(row.mean_costs) == {family for family, count in row.runs.items() if count.successes}, row.name
@@ -44,8 +44,8 @@ def test_the_published_systems_recompute_from_their_families() -> None:
 
 def test_single_executions_speak_of_the_benchmarks_tasks() -> None:
     tasks = {task.id for task in load_tasks() if task.variant == "plain"}
-    for name in paper.PAPER_NAMES.values():
-        number, rows = paper.load_executions(name)
+    for name in published_results.PAPER_NAMES.values():
+        number, rows = published_results.load_executions(name)
         assert 5 <= number <= 14
         assert set(rows) == tasks
         assert {len(runs) for runs in rows.values()} == {2}

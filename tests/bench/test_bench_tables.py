@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from m3b.bench.gather import gather_rows
 from m3b.bench.render import to_csv, to_html, to_text, write_files, write_report
-from m3b.bench.store import SweepStore
+from m3b.bench.results_store import SweepStore, gather_rows
 from m3b.bench.tables import make_tables
 from m3b.bench.tasks import choose_tasks
 from m3b.writing import csv_cell

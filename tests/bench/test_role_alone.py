@@ -8,7 +8,7 @@ import pytest
 from bench_kit import actor, by_id, play
 
 from m3b.bench.cell import Cell, run_cell
-from m3b.bench.systems.role import SingleRoleSystem, parse_role_system
+from m3b.bench.systems.pipeline_systems import SingleRoleSystem, parse_role_system
 from m3b.bench.tables import make_tables
 from m3b.testing.scripted_model import say
 

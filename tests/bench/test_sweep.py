@@ -16,8 +16,8 @@ import pytest
 from bench_kit import by_id
 
 from m3b.bench.cell import Cell, run_cell
-from m3b.bench.local import LocalEngine, choose_cores
-from m3b.bench.store import SweepStore, read_lines, read_rows
+from m3b.bench.local_engine import LocalEngine, choose_cores
+from m3b.bench.results_store import SweepStore, read_lines, read_rows
 from m3b.bench.sweep import SweepPlan, run_sweep
 from m3b.bench.tasks import choose_tasks, load_tasks
 from m3b.errors import UsageError
@@ -141,7 +141,7 @@ def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
 def test_ctrl_c_stops_cells_and_leaves_nothing_running(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from test_sweep import plan; "
-        "from m3b.bench.sweep import run_sweep; from m3b.bench.local import Local\n"
+        "from m3b.bench.sweep import run_sweep; from m3b.bench.local_engine import Local\n"
         "run_sweep(plan(runs=2, simulate=300.0), Path(sys.argv[1]), Local(jobs=2))"
     )
     kits = [str(Path(__file__).parents[up]) for up in (0, 1)]

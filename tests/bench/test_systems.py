@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from m3b.bench import paper
+from m3b.bench import published_results
 from m3b.bench.relay import Relay, UsageMeter
-from m3b.bench.relay.inside import ask_relay
-from m3b.bench.relay.wire import read_messages, read_tools, to_completion
+from m3b.bench.relay.loopback import ask_relay
+from m3b.bench.relay.server import read_messages, read_tools, to_completion
 from m3b.bench.systems import CellJob, get_system, list_systems
 from m3b.bench.systems.command import CommandSystem, parse_command
-from m3b.bench.systems.outside import AIDE, AIDER, MINI_SWE_AGENT, REACT, SMOLAGENTS
-from m3b.bench.systems.react import parse_reply
+from m3b.bench.systems.external_systems import AIDE, AIDER, MINI_SWE_AGENT, REACT, SMOLAGENTS
+from m3b.bench.systems.react_agent import parse_reply
 from m3b.errors import UsageError
 from m3b.llm.conversation import validate_conversation
 from m3b.testing import ScriptedModel
@@ -276,7 +276,9 @@ def test_who_asks_in_vain_is_stopped(job: CellJob) -> None:
 def test_names() -> None:
     assert {"m3b", "m3b-single", "m3b-no-debug", "m3b-no-reflect", "m3b-no-examples", "aider", "mini-swe-agent",
             "smolagents", "aide", "react", "role:data_engineer"} <= set(list_systems())  # fmt: skip
-    assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {row.name for row in paper.load_systems()}
+    assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {
+        row.name for row in published_results.load_systems()
+    }
     for name, words in (("Cursor", "no headless form"), ("nobody", "There is no system"), ("role:cook", "no role"),
                         ("command:", "needs a program")):  # fmt: skip
         with pytest.raises(UsageError, match=words):

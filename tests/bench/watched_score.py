@@ -13,7 +13,7 @@ if __name__ == "__main__":
     from watch_kit import begin, imported, opens_below
 
     noticed = begin()
-    from m3b.bench.carving import carve
+    from m3b.bench.carve_out import carve
     from m3b.bench.datasets import get_dataset
     from m3b.bench.scoring import score_hidden_cases
     from m3b.sandbox import choose_sandbox

@@ -11,11 +11,11 @@ from interactive_kit import Threshold
 
 from m3b.cli import main
 from m3b.errors import DataError, UsageError
-from m3b.interactive.bench import run_benchmark
-from m3b.interactive.figures import compute_dsc_auc, count_clicks_to, summarize_episodes
-from m3b.interactive.opening import open_segmenter
+from m3b.interactive.benchmark import run_benchmark
+from m3b.interactive.prompting_metrics import compute_dsc_auc, count_clicks_to, summarize_episodes
+from m3b.interactive.segmenter_training import SegmenterRecipe, train_segmenter
+from m3b.interactive.segmenters.loading import open_segmenter
 from m3b.interactive.targets import TargetSet
-from m3b.interactive.training import SegmenterRecipe, train_segmenter
 from m3b.llm.base import ModelFacts
 from m3b.testing.scripted_model import ScriptedModel, call
 from watch_kit import opens_below

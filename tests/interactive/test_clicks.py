@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from interactive_kit import disk
 
-from m3b.interactive.clicks import find_next_click, make_true_box
-from m3b.interactive.prompts import Point
+from m3b.interactive.segmenter import Point
+from m3b.interactive.simulated_user import find_next_click, make_true_box
 
 
 def test_the_tight_box_touches_the_mask_on_all_sides() -> None:

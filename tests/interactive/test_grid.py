@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.interactive.prompts import GRID, box_from_grid, point_from_grid, to_grid, to_pixels
+from m3b.interactive.segmenter import GRID, box_from_grid, point_from_grid, to_grid, to_pixels
 
 SIZES = st.integers(1, 5000)
 

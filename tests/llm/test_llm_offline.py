@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from m3b import Pipeline, resume
-from m3b.bench.datasets import fetching
+from m3b.bench.datasets import download
 from m3b.errors import UsageError
 from m3b.interactive import segment
 from m3b.llm import FallbackLLM, connect
@@ -106,7 +106,7 @@ def test_nothing_else_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         segment(tmp_path / "x.png", "the kidney", llm="openai:gpt-5.4", segmenter=tmp_path, offline=True)
     monkeypatch.setenv(OFFLINE_VARIABLE, "1")
     with pytest.raises(UsageError, match=OFFLINE_VARIABLE):
-        fetching._open("https://models.example.org/set.zip", {})
+        download._open("https://models.example.org/set.zip", {})
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from test_pipeline_masks import REQUEST, TOY
 
 from m3b import Pipeline
 from m3b.errors import LLMError, UsageError
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import ByteImage, MaskProposal
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, MaskProposal, Point
 from m3b.llm.base import ModelFacts
 from m3b.messages import Message, ToolSpec
 from m3b.testing.scripted_model import llm_error

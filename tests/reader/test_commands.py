@@ -16,6 +16,7 @@ from PIL import Image
 from m3b.errors import DataError
 from m3b.models import ModelInfo, Prediction
 from m3b.models.image_jobs import PAINT_OVERLAY_JOB, PaintOverlayRequest, find_images_confined
+from m3b.reader import inprocess
 from m3b.reader.inprocess import InProcessReader, file_of_reader_path, open_reader, to_reader_path
 from m3b.reader.self_test import TRIAL_JOB, EscapeTrial
 
@@ -152,7 +153,7 @@ def test_a_link_to_a_store_without_endings_is_seen(tmp_path: Path) -> None:
 
 
 def test_many_folders_are_seen_by_what_they_have_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "MAX_MOUNTED_FOLDERS", 2)
+    monkeypatch.setattr(inprocess, "MAX_MOUNTED_FOLDERS", 2)
     files = [tmp_path / f"{n}/a.png" for n in range(4)]
     for file in files:
         file.parent.mkdir()

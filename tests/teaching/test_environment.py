@@ -9,10 +9,9 @@ import pytest
 from toy_world import Brush, targets
 
 from m3b.interactive.agent import SYSTEM_PROMPT
-from m3b.interactive.clicks import make_true_box
 from m3b.interactive.pictures import PictureStyle
-from m3b.interactive.prompts import BoxPrompt, to_grid
-from m3b.interactive.segmenter import ByteImage
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, to_grid
+from m3b.interactive.simulated_user import make_true_box
 from m3b.interactive.targets import Target, compute_overlap
 from m3b.teaching.environment import (
     EPISODE_OVER,

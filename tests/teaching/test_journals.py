@@ -25,7 +25,7 @@ from m3b.journal import Journal
 from m3b.messages import ToolCall
 from m3b.run.folder import list_runs
 from m3b.teaching.chats import ChatRecord, read_chats
-from m3b.teaching.journals import ChecksReward, RoleTrajectories, find_learnt_replies, write_role_trajectories
+from m3b.teaching.role_trajectories import ChecksReward, RoleTrajectories, find_learnt_replies, write_role_trajectories
 
 JOURNALS = Path(__file__).parents[1] / "run" / "journals"
 ROLE = "data_engineer"

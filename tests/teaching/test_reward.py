@@ -8,7 +8,7 @@ from toy_world import Brush, targets
 
 from m3b.errors import UsageError
 from m3b.interactive.episode import Episode
-from m3b.interactive.prompts import BoxPrompt, Point
+from m3b.interactive.segmenter import BoxPrompt, Point
 from m3b.interactive.targets import compute_overlap
 from m3b.teaching.reward import EpisodeOutcome, RewardWeights
 

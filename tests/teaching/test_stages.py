@@ -17,14 +17,14 @@ from toy_world import Brush, targets
 from m3b.errors import DataError, UsageError
 from m3b.interactive.pictures import PictureStyle
 from m3b.teaching.chats import ChatRecord, messages_to_chat, read_chats
-from m3b.teaching.collating import Collator, to_row
+from m3b.teaching.collation import Collator, to_row
 from m3b.teaching.environment import EpisodeSetup, SharedSegmenter
+from m3b.teaching.expert_trajectories import TrajectoryFolder, make_trajectories, settings_of
 from m3b.teaching.experts import Expert
+from m3b.teaching.local_llm import LocalLLM
 from m3b.teaching.reinforced import ReinforcedRecipe, _make_reinforced_trainer, teach_reinforced
-from m3b.teaching.speaking import LocalLLM
-from m3b.teaching.students import LoraSettings, open_student
+from m3b.teaching.student_models import LoraSettings, open_student
 from m3b.teaching.supervised import SupervisedRecipe, teach_supervised
-from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of
 
 LOOK = PictureStyle(32, rulers=False)
 ONE_STEP = ReinforcedRecipe(

@@ -20,12 +20,12 @@ from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import PictureStyle
 from m3b.messages import Message, ToolCall
 from m3b.teaching.chats import ChatRecord, messages_to_chat, read_chats, tool_to_chat
-from m3b.teaching.collating import IGNORE_INDEX, Collator, to_row
+from m3b.teaching.collation import IGNORE_INDEX, Collator, to_row
+from m3b.teaching.evaluation import compare_scores, play_episodes
+from m3b.teaching.expert_trajectories import TrajectoryFolder, make_trajectories, settings_of
 from m3b.teaching.experts import CLOSING_MESSAGE, Expert, get_tool_specs
-from m3b.teaching.playing import compare_scores, play_episodes
-from m3b.teaching.speaking import LocalLLM
-from m3b.teaching.students import LoraSettings, open_student
-from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of
+from m3b.teaching.local_llm import LocalLLM
+from m3b.teaching.student_models import LoraSettings, open_student
 
 LOOK = PictureStyle(32, rulers=False)
 
@@ -171,7 +171,7 @@ def test_a_conversation_longer_than_the_window_is_told(student_folder: Path) -> 
 
 def test_words_alone_make_batches_too(student_folder: Path) -> None:
     """A role's conversations have no pictures; they are read by the tokenizer alone."""
-    from m3b.teaching.students import Student
+    from m3b.teaching.student_models import Student
 
     seeing = open_student(student_folder, images=False)
     student = Student(seeing.model, seeing.tokenizer, False)

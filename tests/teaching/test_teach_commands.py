@@ -31,7 +31,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, part in (("train", records[:4]), ("test", records[4:])):
         (work / "Datapath" / f"{name}.json").write_text(json.dumps(part))
     (work / "Datapath" / "label_dict.json").write_text(json.dumps({"disk": 1}))
-    monkeypatch.setattr("m3b.interactive.opening.open_segmenter", lambda folder: Brush())
+    monkeypatch.setattr("m3b.interactive.segmenters.loading.open_segmenter", lambda folder: Brush())
     return work
 
 

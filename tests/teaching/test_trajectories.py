@@ -14,13 +14,12 @@ from toy_world import Brush, targets
 
 from m3b.errors import DataError, UsageError
 from m3b.interactive.pictures import PictureStyle
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import MaskProposal
+from m3b.interactive.segmenter import BoxPrompt, MaskProposal, Point
 from m3b.interactive.targets import Target
 from m3b.teaching.chats import ChatRecord, read_chats
+from m3b.teaching.expert_trajectories import TrajectoryFolder, TrajectoryResult, make_trajectories, settings_of
 from m3b.teaching.experts import CLOSING_MESSAGE, Demonstration, Expert, PromptMode, demonstrate
 from m3b.teaching.reward import RewardWeights
-from m3b.teaching.trajectories import TrajectoryFolder, TrajectoryResult, make_trajectories, settings_of
 
 EXPERT = Expert(look=PictureStyle(48), min_gain=0.01, tremor=0.5)
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, Mask, MaskProposal, Point
 from m3b.interactive.targets import Target
 
 

@@ -16,16 +16,34 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.bench.benchmark_data import BenchmarkData
+from m3b.bench.cell_verdict import find_suspicions, judge_cell
+from m3b.bench.scoring import Score, score_hidden_cases
+from m3b.bench.systems import CellJob, CellOutcome, System, get_system
+from m3b.bench.tasks import BenchmarkTask, parse_task
 from m3b.data.cards import slug
 from m3b.errors import M3bError
 from m3b.writing import write_text_atomically
 
-from .provision import BenchmarkData
-from .scoring import Score, score_hidden_cases
-from .suspicion import find_suspicions
-from .systems import CellJob, CellOutcome, System, get_system
-from .tasks import BenchmarkTask, parse_task
-from .verdicts import judge_cell
+
+def read_finished_row(cell_folder: Path) -> dict[str, Any] | None:
+    """The result that a cell's process left, if it got that far."""
+    try:
+        raw = json.loads((cell_folder / RESULT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return raw if isinstance(raw, dict) and "key" in raw else None
+
+
+def make_broken_row(cell: Cell, reason: str, kind: str = "crashed") -> dict[str, Any]:
+    """The row of a cell that left no result."""
+    return {
+        "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
+        "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": False, "kind": kind,
+        "reason": reason, "labels": [], "status": "failed", "score": None, "claimed": None, "usage": {}, "roles": {},
+        "at": round(time.time(), 1),
+    }  # fmt: skip
+
 
 FORMAT_VERSION = 1
 CELL_FILE, OUTCOME_FILE, SCORE_FILE, RESULT_FILE = "cell.json", "outcome.json", "score.json", "result.json"

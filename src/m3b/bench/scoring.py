@@ -8,22 +8,50 @@ process opens the images, the masks and the tables; `predict.py` runs in a sandb
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from m3b.bench.carve_out import CarveOut
+from m3b.bench.datasets import DatasetSpec
+from m3b.bench.exam import EXAMINE_JOB, GRADE_JOB, MERGED_FOLDER, Exam, ExamRequest, GradedAnswers, GradeRequest
+from m3b.cleanup import undo_on_error
 from m3b.errors import DataError, ModelError
 from m3b.models import ModelInfo, Prediction
 from m3b.reader import Reader
-from m3b.sandbox import Mounts, Sandbox
+from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.untrusted import TemporaryFolder
 from m3b.writing import write_text_atomically
 
-from .datasets import DatasetSpec
-from .hidden import CarveOut
-from .inside import EXAMINE_JOB, GRADE_JOB, Exam, ExamRequest, GradedAnswers, GradeRequest
-from .union import MERGED_FOLDER
+POLL_S = 0.05
+PREDICT_TIMEOUT_S = 3600.0
+
+
+def make_confined_runner(
+    sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDICT_TIMEOUT_S
+) -> Callable[..., tuple[int, str]]:
+    """A `Run` for `m3b.models.run_predict`: the command sees the model, its images and the folder of its output."""
+
+    def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
+        handle, name = tempfile.mkstemp(dir=scratch, prefix=".output-")
+        os.close(handle)
+        log = Path(name)
+        mounts = Mounts(read=(model.resolve(), cwd), write=(out.parent,))
+        process = sandbox.start(
+            argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s, isolated=True), env={}
+        )
+        with undo_on_error(process.stop):
+            while (ending := process.wait(POLL_S)) is None:
+                pass
+        text = log.read_text(encoding="utf-8", errors="replace")
+        log.unlink(missing_ok=True)
+        return ending.code, text if ending.reason == "exit" else f"{text}\nm3b ended it: {ending.reason}"
+
+    return run
+
 
 BASELINE_FILE = "trivial.json"
 
@@ -115,8 +143,6 @@ def _predict_hidden_cases(
     """
     from m3b.models import place_links, run_predict, staging
     from m3b.tasks.worker_jobs import STAGE_IMAGES_JOB, StageImagesRequest
-
-    from .confine import make_confined_runner
 
     images = [row.reference for row in exam.index.test]
     request = StageImagesRequest(images, scratch_folder / "cases", sandbox.name != "off", base, staging.MIN_LINK_BYTES)

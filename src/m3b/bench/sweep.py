@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from m3b.bench.benchmark_data import BenchmarkData
+from m3b.bench.cell import make_broken_row, read_finished_row
+from m3b.bench.results_store import DATA_FOLDER, PLAN_FILE, SweepStore
 from m3b.errors import UsageError
 from m3b.run.options import Options
 from m3b.writing import write_text_atomically
 
 from .cell import RESULT_FILE, Cell
-from .provision import BenchmarkData
-from .rows import make_broken_row, read_finished_row
-from .store import DATA_FOLDER, PLAN_FILE, SweepStore
 from .systems import get_system
 from .tasks import BenchmarkTask
 
@@ -168,7 +168,7 @@ def _iterate_open_cells(plan: SweepPlan, store: SweepStore, end: Callable[[dict[
 
 def _forget_retryable(store: SweepStore) -> None:
     """Cells with an end that says nothing of the task lose their folders' results."""
-    from .store import read_rows
+    from m3b.bench.results_store import read_rows
 
     keys = set()
     for row in read_rows(store.folder) if store.finished_keys else ():

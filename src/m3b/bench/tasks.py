@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from m3b.bench.datasets.definitions import CARD
 from m3b.errors import UsageError
 from m3b.resources import get_resources_folder
 
 from .datasets import DATASET_NAMES, DatasetSpec, get_dataset
-from .datasets.spec import CARD
 
 PLAIN_VARIANT, DECLINE = "plain", "decline"
 

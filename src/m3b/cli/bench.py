@@ -63,7 +63,7 @@ def run(
 
     Exit status: 0 every cell has a result of its own, 1 some have not (or were stopped), 2 wrong use.
     """
-    from m3b.bench.store import read_rows
+    from m3b.bench.results_store import read_rows
     from m3b.bench.sweep import RETRYABLE_KINDS, SweepPlan, run_sweep
     from m3b.bench.tasks import choose_tasks
 
@@ -117,7 +117,7 @@ def score(
 ) -> None:
     """Score the delivered models of a sweep anew, without any new run."""
     from m3b.bench.cell import rescore_cell
-    from m3b.bench.store import CELLS_FOLDER, SweepStore, read_rows
+    from m3b.bench.results_store import CELLS_FOLDER, SweepStore, read_rows
 
     rows = [row for row in read_rows(folder) if not cell_keys or row["key"] in cell_keys]
     if not rows:
@@ -143,8 +143,8 @@ def show_tables(
     json: JsonOption = False,
 ) -> None:
     """Show the tables of sweeps: completion, systems, roles, model quality, failure classes."""
-    from m3b.bench.gather import gather_rows
     from m3b.bench.render import to_text, write_files
+    from m3b.bench.results_store import gather_rows
     from m3b.bench.tables import make_tables
 
     result_tables = make_tables(gather_rows(folders))
@@ -172,7 +172,7 @@ def write_report(
 ) -> None:
     """Write the paper's tables and figures from results: bench.html, CSV, LaTeX with figures, section.tex."""
     from m3b.bench import render
-    from m3b.bench.gather import gather_rows
+    from m3b.bench.results_store import gather_rows
     from m3b.bench.tables import make_tables
 
     report_folder, result_tables = out or folders[0] / "report", make_tables(gather_rows(folders))
@@ -221,13 +221,13 @@ def _parse_real_data(pairs: list[str]) -> dict[str, str]:
 
 def _make_engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
     if name == "local":
-        from m3b.bench.local import LocalEngine
+        from m3b.bench.local_engine import LocalEngine
 
         if jobs < 1:
             raise UsageError(f"--jobs must be at least 1; it is {jobs}.")
         return LocalEngine(jobs, limit_s)
     if name == "ray":
-        from m3b.bench.on_ray import RayEngine
+        from m3b.bench.ray_engine import RayEngine
 
         return RayEngine(address, cpus, gpus, limit_s=limit_s)
     raise UsageError(f"There is no engine {name!r}; choose local or ray.")

@@ -134,7 +134,7 @@ def fetch(
     json: JsonOption = False,
 ) -> None:
     """Download a benchmark set that is openly available; for the others, say where it lies and under which terms."""
-    from m3b.bench.datasets.fetching import fetch as download
+    from m3b.bench.datasets.download import fetch as download
 
     with show_transfer_progress() as progress:
         messages = download(name, folder, progress=progress)

@@ -87,8 +87,8 @@ def bench(
     json: JsonOption = False,
 ) -> None:
     """Measure a segmenter on the test cases of an index: Dice by turn, clicks to 0.90, with oracles beside it."""
-    from m3b.interactive.bench import run_benchmark
-    from m3b.interactive.opening import open_segmenter
+    from m3b.interactive.benchmark import run_benchmark
+    from m3b.interactive.segmenters.loading import open_segmenter
     from m3b.interactive.targets import TargetSet, take_targets
     from m3b.llm import connect
 
@@ -129,8 +129,8 @@ def train(
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
 ) -> None:
     """Train a small promptable segmenter on the training cases of an index, with simulated prompts."""
+    from m3b.interactive.segmenter_training import SegmenterRecipe, train_segmenter
     from m3b.interactive.targets import TargetSet
-    from m3b.interactive.training import SegmenterRecipe, train_segmenter
 
     training_targets = TargetSet.from_folder(index, "train")
     recipe = SegmenterRecipe(minutes=minutes, size=size, seed=seed)

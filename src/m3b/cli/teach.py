@@ -46,11 +46,11 @@ def make_expert_trajectories(
     """Make expert trajectories from the masks of the training cases: what an agent that prompts is taught on."""
     from itertools import islice
 
-    from m3b.interactive.opening import open_segmenter
     from m3b.interactive.pictures import PictureStyle
+    from m3b.interactive.segmenters.loading import open_segmenter
     from m3b.interactive.targets import TargetSet
+    from m3b.teaching.expert_trajectories import TrajectoryFolder, make_trajectories, settings_of
     from m3b.teaching.experts import PROMPT_MODES, Expert
-    from m3b.teaching.trajectories import TrajectoryFolder, make_trajectories, settings_of
 
     expert = Expert(
         ways=tuple(modes) if modes else PROMPT_MODES, max_turns=turns, min_gain=min_gain, retries=retries, min_iou=min_iou,  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def make_role_trajectories(
 ) -> None:
     """Make training trajectories of a role from the journals of runs, with m3b's own checks as the reward."""
     from m3b.run.folder import list_runs
-    from m3b.teaching.journals import RoleTrajectories, write_role_trajectories
+    from m3b.teaching.role_trajectories import RoleTrajectories, write_role_trajectories
 
     if not runs.is_dir():
         raise UsageError(f"There is no folder {runs}.")
@@ -127,7 +127,7 @@ def run_supervised(
 ) -> None:
     """Stage one: learn whole trajectories (of `m3b trajectories` or `m3b interactive trajectories`)."""
     from m3b.teaching.chats import read_chats
-    from m3b.teaching.students import LoraSettings
+    from m3b.teaching.student_models import LoraSettings
     from m3b.teaching.supervised import SupervisedRecipe, teach_supervised
 
     recipe = SupervisedRecipe(
@@ -167,11 +167,11 @@ def run_reinforced(
     seed: SeedOption = 0,
 ) -> None:
     """Stage two: play episodes on the training cases, and learn from those that earn more (verifiable reward)."""
-    from m3b.interactive.opening import open_segmenter
     from m3b.interactive.pictures import PictureStyle
+    from m3b.interactive.segmenters.loading import open_segmenter
     from m3b.interactive.targets import TargetSet, take_targets
     from m3b.teaching.reinforced import ReinforcedRecipe, teach_reinforced
-    from m3b.teaching.students import LoraSettings
+    from m3b.teaching.student_models import LoraSettings
 
     recipe = ReinforcedRecipe(
         steps=steps, rollouts=rollouts, targets=targets, lr=lr, max_turns=turns, seed=seed, vllm=vllm, look=PictureStyle(side),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from m3b.interactive.agent import segment
-from m3b.interactive.episode import Episode, Turn
-from m3b.interactive.opening import open_segmenter
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.result import SegmentationResult
-from m3b.interactive.segmenter import MaskProposal, Segmenter
+from m3b.interactive.episode import Episode, SegmentationResult, Turn
+from m3b.interactive.segmenter import BoxPrompt, MaskProposal, Point, Segmenter
+from m3b.interactive.segmenters.loading import open_segmenter
 
 __all__ = [
     "BoxPrompt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,18 +16,55 @@ from m3b.agents.check_result import CheckResult, accept, reject, relay_answer
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.errors import LLMError, RunEnd, UsageError
-from m3b.interactive.episode import Episode
-from m3b.interactive.imaging import Picture2D, load_picture, source_of, write_result
-from m3b.interactive.journal import EpisodeFolder
-from m3b.interactive.opening import open_segmenter
+from m3b.interactive.episode import Episode, SegmentationResult, Status, conclude
+from m3b.interactive.episode_folder import EpisodeFolder
+from m3b.interactive.image_files import Picture2D, load_picture, source_of, write_result
 from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle, draw_picture
-from m3b.interactive.result import SegmentationResult, Status, conclude
-from m3b.interactive.segmenter import ByteImage, MaskProposal, Segmenter
+from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal, Segmenter
+from m3b.interactive.segmenters.loading import open_segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
 from m3b.messages import Message
-from m3b.models import Model
+from m3b.models import Model, load_model, read_model_info
 from m3b.models.pixel_jobs import ConfinedImageIO, open_image_io
+
+DEFAULT_SCORE = 0.5
+"""What is expected of its IoU: a delivered model says nothing of single images, so any prompted mask that is trusted more wins."""
+
+
+def predict_first_proposal(
+    folder: Path | Model, picture: Picture2D, opener: ConfinedImageIO | None, class_name: str = ""
+) -> MaskProposal:
+    """Run a delivered model, given or loaded from its folder, on the image's file; its code runs confined.
+
+    Args:
+        opener: opens the mask that it writes, in its own folder.
+        class_name: which class; may be empty where there is one.
+
+    Raises:
+        UsageError: the model writes no masks, has several classes and none was named, or the image is no file.
+    """
+    model = folder if isinstance(folder, Model) else load_model(folder)
+    if picture.source is None or opener is None:
+        raise UsageError("A delivered model reads files: give the image's path, not an array.")
+    resolved_class = class_name or (model.classes[0] if len(model.classes) == 1 else "")
+    if resolved_class not in model.classes:
+        raise UsageError(f"Which class shall the first mask be of? {model.folder} knows {', '.join(model.classes)}.")
+    with model, tempfile.TemporaryDirectory(prefix="first-", dir=opener.folder) as output_folder:
+        answer = model.predict([picture.source], out=output_folder)[0]
+        if answer.masks.get(resolved_class) is not None:
+            mask = opener.read_mask(str(answer.masks[resolved_class])) > 0
+        elif answer.mask is not None:
+            value = read_model_info(model.folder).labels.get(resolved_class, model.classes.index(resolved_class) + 1)
+            mask = opener.read_mask(str(answer.mask), value) > 0
+        else:
+            raise UsageError(f"{model.folder} is a {model.task} model and writes no masks.")
+    return MaskProposal(_take_slice(mask, picture), DEFAULT_SCORE)
+
+
+def _take_slice(mask: Mask, picture: Picture2D) -> Mask:
+    return mask if picture.volume is None else np.ascontiguousarray(mask[:, :, picture.index])
+
 
 MAX_TURNS = 5
 SYSTEM_PROMPT = """\
@@ -125,7 +163,7 @@ def _propagate_to_volume(result: SegmentationResult, segmenter: Segmenter, pictu
         return result
     if not result.kept_turn:
         return replace(result, mask=np.zeros(picture.volume.shape[:3], dtype=bool))
-    from m3b.interactive.volumes import propagate
+    from m3b.interactive.propagation import propagate
 
     return replace(result, mask=propagate(segmenter, picture.volume, picture.index, result.mask))
 
@@ -230,6 +268,5 @@ def _load_first_proposal(
 ) -> MaskProposal | None:
     if start is None or isinstance(start, MaskProposal):
         return start
-    from m3b.interactive.segmenters.delivered import predict_first_proposal
 
     return predict_first_proposal(start if isinstance(start, Model) else Path(start), picture, files)

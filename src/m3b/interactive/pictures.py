@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from m3b.errors import UsageError
-from m3b.interactive.prompts import GRID, BoxPrompt, Point
-from m3b.interactive.segmenter import ByteImage, Mask
+from m3b.interactive.segmenter import GRID, BoxPrompt, ByteImage, Mask, Point
 from m3b.messages import ImageContent
 
 DEFAULT_SIDE = 768

@@ -9,7 +9,81 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from m3b.interactive.prompts import BoxPrompt, Point
+GRID = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPrompt:
+    """A rectangle in pixels, `x0 <= x < x1`, `y0 <= y < y1`."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @property
+    def corners(self) -> tuple[float, float, float, float]:
+        return self.x0, self.y0, self.x1, self.y1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A click in pixels; positive where the target is, negative where it is not."""
+
+    x: float
+    y: float
+    positive: bool = True
+
+
+Prompt = BoxPrompt | Point
+
+
+def to_pixels(step: int, size: int) -> float:
+    """A number of the grid as a position in pixels along an axis of `size` pixels."""
+    return (step + 0.5) / GRID * size
+
+
+def to_grid(position: float, size: int) -> int:
+    """The number of the grid that holds a position in pixels."""
+    return min(max(int(position / size * GRID), 0), GRID - 1)
+
+
+def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> BoxPrompt:
+    """A box of the grid over an image of `shape` (rows, columns): it covers its first and its last step whole.
+
+    Raises:
+        ValueError: not four numbers of the grid, or no area; the message tells the agent what is wanted.
+    """
+    if len(corners) != 4:
+        raise ValueError(f"a box has four numbers, [x0, y0, x1, y1]; got {len(corners)}")
+    x0, y0, x1, y1 = corners
+    _check_on_grid(corners)
+    if x1 <= x0 or y1 <= y0:
+        raise ValueError(f"[{x0}, {y0}, {x1}, {y1}] has no area: x0 < x1 and y0 < y1 are needed (y counts downwards)")
+    rows, columns = shape
+    return BoxPrompt(x0 / GRID * columns, y0 / GRID * rows, (x1 + 1) / GRID * columns, (y1 + 1) / GRID * rows)
+
+
+def point_from_grid(position: Sequence[int], positive: bool, shape: Sequence[int]) -> Point:
+    """A click on the grid over an image of `shape` (rows, columns).
+
+    Raises:
+        ValueError: not two numbers of the grid.
+    """
+    if len(position) != 2:
+        raise ValueError(f"a point has two numbers, [x, y]; got {len(position)}")
+    _check_on_grid(position)
+    return Point(to_pixels(position[0], shape[1]), to_pixels(position[1], shape[0]), positive)
+
+
+def _check_on_grid(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        if not 0 <= number < GRID:
+            raise ValueError(
+                f"{number} is not on the grid: coordinates run from 0 to {GRID - 1} across the whole image, "
+                "x to the right, y downwards, whatever its size in pixels"
+            )
+
 
 ByteImage = NDArray[np.uint8]
 Mask = NDArray[np.bool_]

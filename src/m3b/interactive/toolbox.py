@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from m3b.errors import ToolError
 from m3b.interactive.episode import Episode, Turn, compute_area_share
 from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle, draw_picture
-from m3b.interactive.prompts import Prompt, box_from_grid, point_from_grid
+from m3b.interactive.segmenter import Prompt, box_from_grid, point_from_grid
 from m3b.messages import ToolCall, ToolSpec
 from m3b.tools import ToolResult
 from m3b.tools.schema import coerce_arguments, make_tool_spec

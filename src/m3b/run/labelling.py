@@ -23,7 +23,7 @@ from m3b.untrusted import hash_file, is_file, write_atomic
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
-    from m3b.interactive.result import SegmentationResult
+    from m3b.interactive.episode import SegmentationResult
     from m3b.interactive.segmenter import Segmenter
     from m3b.run.context import RunContext
     from m3b.tools.user_tools import BoundTool

@@ -10,8 +10,7 @@ from typing import Any
 from m3b.interactive.agent import MAX_TURNS, SYSTEM_PROMPT, EpisodeRequest, describe_task, make_opening_messages
 from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import ByteImage, MaskProposal, Segmenter
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, MaskProposal, Point, Segmenter
 from m3b.interactive.targets import Target
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.messages import ImageContent, ToolCall

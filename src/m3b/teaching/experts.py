@@ -15,12 +15,20 @@ from scipy import ndimage
 
 from m3b.errors import UsageError
 from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, make_opening_messages
-from m3b.interactive.clicks import find_next_click, make_true_box
 from m3b.interactive.episode import Episode
 from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle
-from m3b.interactive.prompts import GRID, BoxPrompt, Point, Prompt, box_from_grid, point_from_grid, to_grid
-from m3b.interactive.segmenter import Mask, Segmenter
-from m3b.interactive.simulated import add_click_noise
+from m3b.interactive.segmenter import (
+    GRID,
+    BoxPrompt,
+    Mask,
+    Point,
+    Prompt,
+    Segmenter,
+    box_from_grid,
+    point_from_grid,
+    to_grid,
+)
+from m3b.interactive.simulated_user import add_click_noise, find_next_click, make_true_box
 from m3b.interactive.targets import Target, compute_overlap
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.messages import Message, ToolCall, ToolSpec

@@ -17,9 +17,22 @@ from m3b.teaching.chats import tool_to_chat
 from m3b.teaching.environment import EpisodeSetup, PromptingEnvironment, SharedSegmenter, make_reward_functions
 from m3b.teaching.experts import get_tool_specs
 from m3b.teaching.reward import RewardWeights
-from m3b.teaching.students import MISSING_PACKAGES, LoraSettings, Student, make_new_folder, open_student, save_student
-from m3b.teaching.supervised import OnMessage, TrainingResult, describe_trainable, select_numbers
-from m3b.teaching.watching import check_finite, make_time_limit
+from m3b.teaching.student_models import (
+    MISSING_PACKAGES,
+    LoraSettings,
+    Student,
+    make_new_folder,
+    open_student,
+    save_student,
+)
+from m3b.teaching.supervised import (
+    OnMessage,
+    TrainingResult,
+    check_finite,
+    describe_trainable,
+    make_time_limit,
+    select_numbers,
+)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The fourteen data sets of M3Bench: a trusted reader of each raw layout, and a stand-in with that very layout.
 
 spec = dataset("KneeMRI")
-made = spec.make(Path("knees"))          # invented images, real layout, real faults
-reading = spec.read(Path("knees"))       # cases without any agent; the same call reads the real set
+made = definitions.make(Path("knees"))          # invented images, real layout, real faults
+reading = definitions.read(Path("knees"))       # cases without any agent; the same call reads the real set
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from .registry import DATASET_NAMES, get_dataset
 
 if TYPE_CHECKING:
-    from .spec import DatasetSpec, GeneratedSet, GeneratorOptions, PixelBox, RawCase, RawDataset, StandIn
+    from m3b.bench.datasets.definitions import (
+        DatasetSpec,
+        GeneratedSet,
+        GeneratorOptions,
+        PixelBox,
+        RawCase,
+        RawDataset,
+        StandIn,
+    )
 
 __all__ = [
     "DATASET_NAMES",
@@ -30,6 +38,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import spec
+    from m3b.bench.datasets import definitions
 
-    return getattr(spec, name)
+    return getattr(definitions, name)

@@ -10,11 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from .checking import CaseCollector, get_only_file, list_files, read_rows, relative_path, require_entries
-from .doubt import ClassSizeModel
-from .drawing import Blob, Floats, Random, noise, texture
-from .spec import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
-from .writing import save_csv
+from m3b.bench.datasets.class_signal import ClassSizeModel
+from m3b.bench.datasets.definitions import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from m3b.bench.datasets.layout_reading import (
+    CaseCollector,
+    get_only_file,
+    list_files,
+    read_rows,
+    relative_path,
+    require_entries,
+)
+from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture
+from m3b.bench.datasets.stand_in_files import save_csv
 
 GROUPS = ("CN", "MCI", "AD")
 OTHER_GROUPS = ("LMCI", "EMCI", "SMC", "Patient")

@@ -12,11 +12,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .checking import CaseCollector, get_only_file, list_files, relative_path, require_entries
-from .drawing import Blob, Random, noise, texture, to_hu
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import CaseCollector, get_only_file, list_files, relative_path, require_entries
+from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
+from m3b.bench.datasets.stand_in_files import save_json, save_nifti
+
 from .masks import NIFTI, Outline, check_labels, mean_agreement, paint, pair_masks, parse_last_number
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
-from .writing import save_json, save_nifti
 
 SHAPE = (96, 96, 48)
 SPACING = (1.5, 1.5, 5.0)

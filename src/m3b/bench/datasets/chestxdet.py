@@ -14,13 +14,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    PixelBox,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import (
+    CaseCollector,
+    describe_contents,
+    read_json,
+    require_entries,
+    resolve_inside,
+)
+from m3b.bench.datasets.shapes import Blob, Floats, Random, dice, noise, texture, to_bytes
+from m3b.bench.datasets.stand_in_files import save_json, save_picture
 from m3b.errors import DataError
 
-from .checking import CaseCollector, describe_contents, read_json, require_entries, resolve_inside
-from .drawing import Blob, Floats, Random, dice, noise, texture, to_bytes
 from .masks import pair_masks, require_card_layout
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, PixelBox, RawCase, RawDataset, StandIn, make_spec
-from .writing import save_json, save_picture
 
 
 @dataclass(frozen=True)

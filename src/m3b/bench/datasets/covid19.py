@@ -12,13 +12,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, require_entries
+from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
+from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 from m3b.errors import DataError
 
-from .checking import CaseCollector, describe_contents, require_entries
-from .drawing import Blob, Random, noise, texture, to_hu
 from .masks import Outline, mean_agreement, paint, pair_masks, require_card_layout
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
-from .writing import save_json, save_nifti
 
 VALUES = {1: "left lung", 2: "right lung", 3: "infection"}
 SCANS = ("4_85506_1", "7_85703_0", "10_85902_1", "10_85902_3", "14_85914_0", "27_86410_0", "29_86490_1", "29_86491_1",

@@ -14,13 +14,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import (
+    CaseCollector,
+    describe_contents,
+    read_rows,
+    require_entries,
+    resolve_inside,
+)
+from m3b.bench.datasets.report_text import bleu_1, compose_text, read_reports
+from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
+from m3b.bench.datasets.stand_in_files import save_csv, save_json, save_nifti
 from m3b.errors import DataError
-
-from .checking import CaseCollector, describe_contents, read_rows, require_entries, resolve_inside
-from .drawing import Blob, Random, noise, texture, to_hu
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
-from .wording import bleu_1, compose_text, read_reports
-from .writing import save_csv, save_json, save_nifti
 
 SENTENCES = {
     "effusion": (

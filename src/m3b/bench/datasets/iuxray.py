@@ -15,13 +15,29 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import (
+    CaseCollector,
+    get_only_file,
+    list_files,
+    list_folders,
+    read_rows,
+    relative_path,
+    require_entries,
+)
+from m3b.bench.datasets.report_text import bleu_1, compose_text
+from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture, to_bytes
+from m3b.bench.datasets.stand_in_files import save_csv, save_picture
 from m3b.errors import DataError
-
-from .checking import CaseCollector, get_only_file, list_files, list_folders, read_rows, relative_path, require_entries
-from .drawing import Blob, Floats, Random, noise, texture, to_bytes
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
-from .wording import bleu_1, compose_text
-from .writing import save_csv, save_picture
 
 SENTENCES = {
     "effusion": (

@@ -13,13 +13,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.class_signal import ClassSizeModel
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import (
+    CaseCollector,
+    list_files,
+    list_folders,
+    read_rows,
+    relative_path,
+    require_entries,
+)
+from m3b.bench.datasets.shapes import Blob, Random, noise, texture
+from m3b.bench.datasets.stand_in_files import save_csv
 from m3b.errors import DataError
-
-from .checking import CaseCollector, list_files, list_folders, read_rows, relative_path, require_entries
-from .doubt import ClassSizeModel
-from .drawing import Blob, Random, noise, texture
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
-from .writing import save_csv
 
 CLASSES = ("healthy", "partial tear", "complete rupture")
 SHARES = (690, 172, 55)

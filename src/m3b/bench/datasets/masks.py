@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import RawCase
+from m3b.bench.datasets.layout_reading import CaseCollector, list_files, read_json, relative_path, require_entries
+from m3b.bench.datasets.shapes import Blob, Floats, Random, dice
 from m3b.data.opening import Unreadable, attempt
 from m3b.errors import DataError
-
-from .checking import CaseCollector, list_files, read_json, relative_path, require_entries
-from .drawing import Blob, Floats, Random, dice
-from .spec import RawCase
 
 NIFTI = (".nii.gz", ".nii")
 

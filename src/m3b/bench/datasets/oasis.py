@@ -12,13 +12,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, list_files, relative_path
+from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture
+from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 from m3b.errors import DataError
 
-from .checking import CaseCollector, describe_contents, list_files, relative_path
-from .drawing import Blob, Floats, Random, noise, texture
 from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawDataset, StandIn, make_spec
-from .writing import save_json, save_nifti
 
 SHAPE = (80, 112, 96)
 OUTLINE_ERROR = 0.05

@@ -12,13 +12,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, read_json, resolve_inside
+from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
+from m3b.bench.datasets.stand_in_files import save_json, save_nifti, write_apple_double
 from m3b.errors import DataError
 
-from .checking import CaseCollector, describe_contents, read_json, resolve_inside
-from .drawing import Blob, Random, noise, texture, to_hu
 from .masks import Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout, strip_suffix
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
-from .writing import save_json, save_nifti, write_apple_double
 
 VALUES = {1: "pancreas", 2: "cancer"}
 SHAPE = (128, 128, 40)

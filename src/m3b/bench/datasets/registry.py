@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
-    from .spec import DatasetSpec
+    from m3b.bench.datasets.definitions import DatasetSpec
 
 MODULE_BY_NAME = {
     "ADNI": "adni",

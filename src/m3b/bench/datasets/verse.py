@@ -15,13 +15,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.bench.datasets.definitions import (
+    CARD,
+    OFFICIAL,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+)
+from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, list_files, list_folders, relative_path
+from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture, to_hu
+from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 from m3b.errors import DataError
 
-from .checking import CaseCollector, describe_contents, list_files, list_folders, relative_path
-from .drawing import Blob, Floats, Random, noise, texture, to_hu
 from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, require_card_layout, strip_suffix
-from .spec import CARD, OFFICIAL, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
-from .writing import save_json, save_nifti
 
 VERTEBRA_NAMES = (
     *(f"C{number}" for number in range(1, 8)),

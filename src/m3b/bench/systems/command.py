@@ -7,14 +7,19 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.agents import prompts
 from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, fingerprint_folder
+from m3b.agents.roles import BUILTIN_ROLES
 from m3b.bench.relay import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
+from m3b.bench.systems import program
+from m3b.bench.systems.base import CellJob, CellOutcome
 from m3b.cleanup import undo_on_error
+from m3b.data.cards import Card, absent_told
 from m3b.errors import LLMError, SandboxError
 from m3b.llm import LLM, connect
 from m3b.models import check_deliverable
@@ -23,9 +28,41 @@ from m3b.run.provisioning import lay_out_run_folder
 from m3b.sandbox import Limits, Mounts, Sandbox, choose_sandbox
 from m3b.workspace import Workspace
 
-from . import program
-from .base import CellJob, CellOutcome
-from .prompt import build_prompt
+PROMPT_ENDING = """# How this run differs
+You have a shell of your own instead of the tools named above: where a tool is mentioned, use the shell. Nobody answers
+questions. Do all four parts in one go:
+1. Choose the data set that serves the request. If none does, write the reason to `DECLINED.txt` and stop.
+2. Write `Datapath/train.json`, `Datapath/test.json` and `Datapath/label_dict.json` (see `resources/indexes/`), split by patient.
+3. Copy the fitting template from `resources/templates/` and set it up.
+4. Train, then export: the deliverable is the folder `Deliver/` in the working directory, with `predict.py`, `config.json`
+   and weights as safetensors. Only that folder is judged, on cases that you have not been given.
+Limits: {actions} requests to the language model{tokens}{wall}; plan for {minutes:g} minutes of training. No network but the model's.
+"""
+
+
+def build_prompt(
+    folder: Path, request: str, cards: Sequence[Card], limits: Mapping[str, object], *, examples: bool = True
+) -> str:
+    """The whole prompt as one text.
+
+    Args:
+        folder: the prompts.
+        limits: `max_actions`, `max_tokens`, `max_wall` (s) and `train_minutes`, as options of m3b.
+    """
+    local_cards = [card for card in cards if card.path]
+    tokens = f", {limits['max_tokens']} tokens" if limits.get("max_tokens") else ""
+    wall = f", {float(str(limits['max_wall'])) / 60:.0f} minutes in all" if limits.get("max_wall") else ""
+    minutes = float(str(limits.get("train_minutes", 5.0)))
+    parts = [
+        prompts.build_system_prompt(folder, BUILTIN_ROLES, with_examples=examples),
+        PROMPT_ENDING.format(actions=limits.get("max_actions", 100), tokens=tokens, wall=wall, minutes=minutes),
+        f"# Request of the user\n{request.strip()}",
+        "# Data on this machine",
+        *(card.text() for card in local_cards),
+        absent_told(cards),
+    ]
+    return "\n\n".join(parts) + "\n"
+
 
 DELIVER_FOLDER, DECLINED_FILE, PROMPT_FILE = "Deliver", "DECLINED.txt", "PROMPT.md"
 POLL_S = 0.1
@@ -46,7 +83,7 @@ class CommandSystem:
         env: further variables.
         prompt_addition: what the prompt says of this program besides.
         write_files: makes files in the working directory before the start.
-        uses_launcher: whether it is a Python program that starts by way of `lifted.py`.
+        uses_launcher: whether it is a Python program that starts by way of `launcher.py`.
         connect: gives the model that the relay asks; for tests.
     """
 
@@ -107,7 +144,7 @@ class CommandSystem:
         """Run the command to its end; its exit status, how it ended, and the end of what it printed."""
         programs_folder = run.path / "bin"
         programs_folder.mkdir(exist_ok=True)
-        for file in (LOOPBACK_PROGRAM, *(Path(__file__).with_name(name) for name in ("react.py", "lifted.py"))):
+        for file in (LOOPBACK_PROGRAM, *(Path(__file__).with_name(name) for name in ("react_agent.py", "launcher.py"))):
             shutil.copyfile(file, programs_folder / file.name)
         command_line, program_folders = self._build_command_line(run, job, prompt, programs_folder)
         argv = [
@@ -147,7 +184,7 @@ class CommandSystem:
         program_folders = program.list_program_folders(words[0])
         if self.uses_launcher:
             python = str(program.find_interpreter(Path(words[0])))
-            words = [python, str(programs_folder / "lifted.py"), self.name, str(steps), *words]
+            words = [python, str(programs_folder / "launcher.py"), self.name, str(steps), *words]
         return words, program_folders
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from m3b.bench import paper
+from m3b.bench import published_results
+from m3b.bench.systems.external_systems import EXTERNAL_SYSTEMS
+from m3b.bench.systems.pipeline_systems import ABLATIONS, ROLE_NAMES, ROLE_PREFIX, PipelineSystem, parse_role_system
 from m3b.errors import UsageError
 
 from .base import System
 from .command import parse_command
-from .outside import EXTERNAL_SYSTEMS
-from .own import ABLATIONS, PipelineSystem
-from .role import ROLE_NAMES, ROLE_PREFIX, parse_role_system
 
 
 def list_systems() -> tuple[str, ...]:
@@ -35,8 +34,8 @@ def get_system(name: str) -> System:
         return EXTERNAL_SYSTEMS[name]
     if any(
         row.name.lower().startswith(name.lower())
-        for row in paper.load_systems()
-        if row.name not in paper.RUNNABLE_SYSTEMS
+        for row in published_results.load_systems()
+        if row.name not in published_results.RUNNABLE_SYSTEMS
     ):
         raise UsageError(
             f"{name} has no headless form and cannot be run; its published figures stand in `m3b bench table`."

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from m3b.bench.tables.model_quality import make_failure_table, make_quality_table
+from m3b.bench.tables.paper_tables import (
+    make_completion_table,
+    make_difference_table,
+    make_execution_tables,
+    make_role_tables,
+    make_system_table,
+)
+
 from .base import ResultTable, Row
-from .completion import make_completion_table
-from .executions import make_execution_tables
-from .quality import make_failure_table, make_quality_table
-from .roles import make_role_tables
-from .systems import make_difference_table, make_system_table
 
 __all__ = ["ResultTable", "make_tables"]
 

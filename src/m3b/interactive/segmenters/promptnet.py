@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from m3b.errors import UsageError
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import ByteImage, MaskProposal
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, MaskProposal, Point
 
 MODEL_TYPE = "m3b_promptnet"
 PROMPT_CHANNELS = 4

@@ -10,8 +10,7 @@ import numpy as np
 
 from m3b import untrusted
 from m3b.errors import UsageError
-from m3b.interactive.prompts import BoxPrompt, Point
-from m3b.interactive.segmenter import ByteImage, MaskProposal
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, MaskProposal, Point
 
 MODEL_CLASSES = {
     "sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model",

@@ -1,0 +1,476 @@
+"""What scoring asks of the reader process: the hidden cases in m3b's own terms, and what answers to them are worth."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.bench.carve_out import AGENT_FOLDER, HIDDEN_FOLDER, CarveOut
+from m3b.bench.datasets import DatasetSpec, RawCase, get_dataset
+from m3b.data import kinds
+from m3b.data.cards import slug
+from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
+from m3b.data.reading import read_mask, shared_masks
+from m3b.errors import DataError, ModelError
+from m3b.metrics import judge
+from m3b.models import Prediction
+from m3b.reader import WorkerJob
+from m3b.tasks import Row, get_family
+
+MERGED_FOLDER = "union"
+
+
+def merge_index(index: Index, name: str, base: Path) -> Index:
+    """The index with every mask merged into the class `name`; the merged files are kept in `base`/union."""
+    train, test = (tuple(_merge_record(record, base) for record in part) for part in (index.train, index.test))
+    return Index(train, test, (name,), index.task, {name: 1})
+
+
+def _merge_record(record: Record, base: Path) -> Record:
+    if not isinstance(record.mask, str):
+        return record
+    mask_path = base / MERGED_FOLDER / record.mask
+    merged_files = list(mask_path.parent.glob(f"{mask_path.name}.union*"))
+    if not merged_files:
+        mask_path.parent.mkdir(parents=True, exist_ok=True)
+        merged_mask = (read_mask(record.mask, str(base)).array > 0).astype(np.uint8)
+        merged_files = [
+            Path(shared_masks().write_mask(merged_mask, image_reference(record), f"{mask_path}.union", str(base)))
+        ]
+    return replace(record, mask=str(merged_files[0].relative_to(base)))
+
+
+def merge_answer(answer: Prediction, name: str, record: Record, base: Path, scratch: Path) -> Prediction:
+    """The answer with everything that it marks as the one class `name`."""
+    files = [answer.mask] if answer.mask is not None else list(answer.masks.values())
+    merged_mask: NDArray[np.bool_] | None = None
+    for file in files:
+        array = np.asarray(read_mask(str(file)).array > 0)
+        merged_mask = array if merged_mask is None else merged_mask | array
+    if merged_mask is None:
+        return answer
+    return replace(
+        answer, mask=None, masks={name: write_mask_file(merged_mask.astype(np.uint8), record, base, scratch)}
+    )
+
+
+def translate_answer(
+    answer: Prediction, index: Index, model_values: Mapping[str, int], names: Mapping[str, str], record: Record, base: Path,
+    scratch: Path,
+) -> Prediction:  # fmt: skip
+    """The answer as if the model had learnt the true names.
+
+    Args:
+        model_values: the model's class -> its number.
+        names: the model's class -> the true class.
+
+    Raises:
+        ModelError: a true class that none of the model's stands for.
+    """
+    task_family = get_family(index.task)
+    if not task_family.answers.requires_classes:
+        return answer
+    missing_classes = [name for name in index.classes if name not in names.values()]
+    if missing_classes and ("labels" in task_family.records.targets or len(missing_classes) == len(index.classes)):
+        raise ModelError(
+            f"its classes {list(model_values)} do not say which of them means {', '.join(missing_classes)}"
+        )
+    if answer.probabilities:
+        probabilities = {true_name: answer.probabilities[name] for name, true_name in names.items()}
+        total = sum(probabilities.values())
+        if len(probabilities) < len(answer.probabilities):
+            probabilities = {
+                name: value / total if total > 0 else 1 / len(probabilities) for name, value in probabilities.items()
+            }
+        predicted = tuple(names[name] for name in answer.prediction if name in names)
+        answer = replace(answer, probabilities=probabilities, prediction=predicted)
+    if answer.boxes is not None:
+        boxes = tuple(replace(box, label=names[box.label]) for box in answer.boxes if box.label in names)
+        answer = replace(answer, boxes=boxes)
+    if answer.masks:
+        answer = replace(answer, masks=_translate_masks(answer, index, names, record, base, scratch))
+    return _renumber_mask(answer, index, model_values, names, record, base, scratch)
+
+
+def _translate_masks(
+    answer: Prediction, index: Index, names: Mapping[str, str], record: Record, base: Path, scratch: Path
+) -> dict[str, Path]:
+    """One mask a true class; a class that the model does not know is marked nowhere."""
+    import numpy as np
+
+    mask_files = {names[name]: file for name, file in answer.masks.items() if name in names}
+    for name in index.classes:
+        if name not in mask_files:
+            mask_files[name] = write_mask_file(
+                np.zeros(_image_shape(record, base), dtype=np.uint8), record, base, scratch
+            )
+    return {name: mask_files[name] for name in index.classes}
+
+
+def _renumber_mask(
+    answer: Prediction, index: Index, model_values: Mapping[str, int], names: Mapping[str, str], record: Record, base: Path,
+    scratch: Path,
+) -> Prediction:  # fmt: skip
+    """The mask with the true numbers, where the model's are others."""
+    if answer.mask is None:
+        return answer
+    value_map = {number: index.values[names[name]] for name, number in model_values.items() if name in names}
+    if all(old == new for old, new in value_map.items()):
+        return answer
+    import numpy as np
+
+    from m3b.data.reading import read_mask
+
+    array = read_mask(str(answer.mask)).array
+    new = np.zeros_like(array)
+    for old, number in value_map.items():
+        new[array == old] = number
+    return replace(answer, mask=write_mask_file(new, record, base, scratch))
+
+
+def _image_shape(record: Record, base: Path) -> tuple[int, ...]:
+    from m3b.data.reading import geometry
+
+    return tuple(geometry(image_reference(record), str(base)).shape)
+
+
+def image_reference(record: Record) -> str | list[str] | dict[str, str]:
+    """The image as readers take it."""
+    return record.reference
+
+
+def write_mask_file(array: object, record: Record, base: Path, scratch: Path) -> Path:
+    """A mask file on the image's grid."""
+    import uuid
+
+    from m3b.data.reading import shared_masks
+
+    return Path(
+        shared_masks().write_mask(array, image_reference(record), str(scratch / f"mask-{uuid.uuid4().hex}"), str(base))
+    )
+
+
+SHUFFLE_COUNT, MASK_SHUFFLE_COUNT = 20, 2
+
+
+def compute_shuffled_metric(
+    index: Index, answers: Sequence[Prediction], base: Path, scratch: Path, metric: str
+) -> dict[str, Any]:
+    """`value` (mean of the primary metric over shuffles) and `shuffles`; `value` is None where it cannot be told."""
+    random = np.random.default_rng(0)
+    has_masks = any(answer.mask is not None or answer.masks for answer in answers)
+    repeats = MASK_SHUFFLE_COUNT if has_masks else SHUFFLE_COUNT
+    task_family, values = get_family(index.task), []
+    patients = [record.patient for record in index.test]
+    for _ in range(repeats):
+        order = derange(patients, random)
+        rows = [
+            task_family.measure(record, _transfer_answer(answers[other_case], record, base, scratch), index, base)
+            for record, other_case in zip(index.test, order, strict=True)
+        ]
+        try:
+            values.append(task_family.score_all(rows, index, primary=metric).primary.value)
+        except ValueError:
+            break
+    finite_values = [value for value in values if np.isfinite(value)]
+    return {"value": float(np.mean(finite_values)) if finite_values else None, "shuffles": len(finite_values)}
+
+
+def _transfer_answer(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
+    """Somebody else's answer, its masks brought onto this image's grid by cutting or padding around the middle."""
+    if answer.mask is not None:
+        return replace(answer, mask=_fit_mask_to_image(answer.mask, record, base, scratch))
+    if answer.masks:
+        return replace(
+            answer, masks={k: _fit_mask_to_image(file, record, base, scratch) for k, file in answer.masks.items()}
+        )
+    return answer
+
+
+def _fit_mask_to_image(file: Path, record: Record, base: Path, scratch: Path) -> Path:
+    from m3b.data.reading import geometry, read_mask
+
+    array, shape = read_mask(str(file)).array, tuple(geometry(image_reference(record), str(base)).shape)
+    fitted = np.zeros(shape, dtype=array.dtype)
+    target_slices, source_slices = [], []
+    for size, source_size in zip(shape, array.shape, strict=True):
+        common_size = min(size, source_size)
+        target_slices.append(slice((size - common_size) // 2, (size - common_size) // 2 + common_size))
+        source_slices.append(slice((source_size - common_size) // 2, (source_size - common_size) // 2 + common_size))
+    fitted[tuple(target_slices)] = array[tuple(source_slices)]
+    return write_mask_file(fitted, record, base, scratch)
+
+
+def derange(patients: Sequence[str], random: np.random.Generator) -> list[int]:
+    """For every case another patient's case, as far as there are enough of them."""
+    order = [int(index) for index in random.permutation(len(patients))]
+    for position in range(len(order)):
+        if patients[position] != patients[order[position]]:
+            continue
+        for candidate in random.permutation(len(order)):
+            if patients[position] != patients[order[candidate]] and patients[candidate] != patients[order[position]]:
+                order[position], order[candidate] = order[candidate], order[position]
+                break
+    return order
+
+
+MIN_PURITY = 0.9
+"""A name of the agent's that goes with one true class in fewer of its cases than this means something else."""
+
+
+def build_exam_index(carve_out: CarveOut, spec: DatasetSpec, *, use_folders: bool = False) -> Index:
+    """An index with the true cases: the agent's as training part, the hidden ones as test part.
+
+    Paths count from `hidden.folder`.
+
+    Args:
+        use_folders: name the folder of a volume's slices instead of the slices, as the agent's own index does.
+    """
+    agent_cases = spec.read(carve_out.agent_folder).cases
+    train = tuple(_to_record(case, spec.task, use_folders, AGENT_FOLDER) for case in agent_cases)
+    test = tuple(_to_record(case, spec.task, use_folders, HIDDEN_FOLDER) for case in carve_out.cases)
+    truth = {} if test and test[0].boxes is not None else get_class_values(spec, spec.task)
+    names = tuple(truth) or tuple(dict.fromkeys((*spec.values.values(), *spec.classes)))
+    return Index(train, test, names, spec.task, truth)
+
+
+def _to_record(case: RawCase, task: str, use_folders: bool, subfolder: str) -> Record:
+    record_kind = kinds.of(task)
+    case = replace(case, images=tuple(f"{subfolder}/{path}" for path in case.images),
+                   mask=f"{subfolder}/{case.mask}" if case.mask else "")  # fmt: skip
+    image: str | tuple[str, ...] = case.images[0] if len(case.images) == 1 else case.images
+    parents = {str(Path(path).parent) for path in case.images}
+    if use_folders and not record_kind.separate_images and len(case.images) > 1 and len(parents) == 1:
+        image = parents.pop()
+    if "report" in record_kind.targets:
+        return Record(image, case.labels, case.patient, report=Report(case.findings, case.impression))
+    if "labels" in record_kind.targets:
+        return Record(image, case.labels, case.patient)
+    if case.mask:
+        return Record(image, (), case.patient, mask=case.mask)
+    boxes = tuple(BoxLabel(box.label, (box.x1, box.y1, box.x2, box.y2)) for box in case.boxes)
+    return Record(image, (), case.patient, boxes=boxes)
+
+
+def get_class_values(spec: DatasetSpec, task: str) -> dict[str, int]:
+    """The true classes as `label_dict.json` has them."""
+    if spec.values and "masks" in kinds.of(task).targets:
+        return {name: value for value, name in spec.values.items()}
+    return {name: number for number, name in enumerate(spec.classes)}
+
+
+def match_class_names(
+    true_names: Sequence[str],
+    model_values: Mapping[str, int],
+    true_values: Mapping[str, int],
+    learnt_names: Mapping[str, str],
+) -> dict[str, str]:
+    """Their name -> our name, as far as it can be told: as learnt from their index, by spelling, by mask value."""
+    matches = {name: learnt_names[name] for name in model_values if learnt_names.get(name) in true_names}
+    name_by_slug = {slug(name): name for name in true_names}
+    for name in model_values:
+        if name not in matches and name_by_slug.get(slug(name)) not in (None, *matches.values()):
+            matches[name] = name_by_slug[slug(name)]
+    by_value = {value: name for name, value in true_values.items()}
+    has_mask_values = min(true_values.values(), default=0) >= 1
+    for name, value in model_values.items():
+        if name not in matches and has_mask_values and by_value.get(value) not in (None, *matches.values()):
+            matches[name] = by_value[value]
+    return matches
+
+
+def learn_names(work_folder: Path, carve_out: CarveOut, spec: DatasetSpec) -> dict[str, str]:
+    """Which true class each of the agent's labels stands for, by the cases that it put there. Diagnosis only.
+
+    Args:
+        work_folder: holds the agent's index files.
+    """
+    try:
+        rows = [*read_records(work_folder / TRAIN), *read_records(work_folder / TEST)]
+        truth = {
+            path: case.labels[0]
+            for case in spec.read(carve_out.agent_folder).cases
+            for path in case.images
+            if case.labels
+        }
+    except DataError:
+        return {}
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    label_by_path = {_strip_data_prefix(path): label for path, label in truth.items()}
+    for path, label in truth.items():
+        label_by_path.setdefault(str(Path(_strip_data_prefix(path)).parent), label)
+    for row in rows:
+        true_label = label_by_path.get(_strip_data_prefix(row.files[0]))
+        if true_label and len(row.labels) == 1:
+            votes[row.labels[0]][true_label] += 1
+    names: dict[str, str] = {}
+    for name, count in votes.items():
+        best, best_count = count.most_common(1)[0]
+        if best_count >= MIN_PURITY * count.total() and best not in names.values():
+            names[name] = best
+    return names
+
+
+def _strip_data_prefix(path: str) -> str:
+    """A path without the `data/<set>/` before it."""
+    parts = path.split("#")[0].replace("\\", "/").split("/")
+    return "/".join(parts[2:] if parts[0] == "data" and len(parts) > 2 else parts)
+
+
+def has_folder_images(work_folder: Path) -> bool:
+    """Whether the agent's index names volumes by their folders."""
+    try:
+        rows = read_records(work_folder / TRAIN)
+    except DataError:
+        return False
+    return any(isinstance(row.image, str) and "." not in Path(row.image).name for row in rows[:50])
+
+
+READER_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class ExamRequest:
+    """The carve-out of a set in `folder`; `work_folder` holds the index of the run whose model is examined, if there is one."""
+
+    folder: Path
+    dataset: str
+    work_folder: Path | None
+
+
+@dataclass(frozen=True)
+class Exam:
+    """The index of the hidden cases, and which true class each label of the run's index means."""
+
+    index: Index
+    learnt_names: dict[str, str]
+
+
+@dataclass(frozen=True)
+class GradeRequest:
+    """Answers to the test cases of an exam, with the model's classes and their numbers.
+
+    Args:
+        scratch: for masks under the true names; may be written.
+        baseline: the best answer that looks at no image, where it is known.
+    """
+
+    folder: Path
+    dataset: str
+    exam: Exam
+    answers: list[Prediction]
+    model_values: dict[str, int]
+    scratch: Path
+    baseline: Any
+    seed: int
+
+
+@dataclass(frozen=True)
+class GradedAnswers:
+    """What the answers are worth; the parts of `m3b.bench.scoring.Score`, and the trivial answer."""
+
+    ok: bool
+    reason: str
+    primary: dict[str, Any]
+    metrics: dict[str, Any]
+    control: dict[str, Any]
+    is_constant: bool
+    baseline: Any
+    names: dict[str, str] = field(default_factory=dict)
+
+
+EXAMINE_JOB = WorkerJob("m3b.bench.exam:build_exam", ExamRequest, Exam, READER_TIMEOUT_S)
+GRADE_JOB = WorkerJob("m3b.bench.exam:grade_exam", GradeRequest, GradedAnswers, READER_TIMEOUT_S)
+
+
+def build_exam(request: ExamRequest) -> Exam:
+    """Inside the reader: the hidden cases in m3b's own terms. Raises DataError."""
+    spec, carve_out, work_folder = get_dataset(request.dataset), CarveOut.load(request.folder), request.work_folder
+    index = build_exam_index(carve_out, spec, use_folders=work_folder is not None and has_folder_images(work_folder))
+    if merges_findings(spec, index):
+        index = merge_index(index, spec.merged_class, carve_out.folder)
+    has_labels = work_folder is not None and "labels" in get_family(spec.task).records.targets
+    return Exam(index, learn_names(work_folder, carve_out, spec) if work_folder is not None and has_labels else {})
+
+
+def merges_findings(spec: DatasetSpec, index: Index) -> bool:
+    """Whether the score counts any finding alike, by masks."""
+    return bool(spec.merged_class) and not index.boxed
+
+
+def grade_exam(request: GradeRequest) -> GradedAnswers:
+    """Inside the reader: the figures of these answers. Raises ModelError, DataError."""
+    spec, index = get_dataset(request.dataset), request.exam.index
+    base_folder, task_family = request.folder, get_family(spec.task)
+    answers, names = _translate_answers(request, spec)
+    rows = [
+        task_family.measure(record, answer, index, base_folder)
+        for record, answer in zip(index.test, answers, strict=True)
+    ]
+    metric = "map_50" if index.boxed else spec.metric
+    baseline = request.baseline
+    if baseline is None:
+        baseline = task_family.predict_baseline(index.train, index.test, index, base_folder)
+    try:
+        scores = task_family.score_all(rows, index, primary=metric, baseline=baseline, seed=request.seed)
+        control = compute_shuffled_metric(index, answers, base_folder, request.scratch, metric)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    limits = spec.stand_in.acceptable if CarveOut.load(base_folder).stand_in else spec.acceptable
+    verdict, figures = judge(scores, None if index.boxed else limits), scores.to_dict()
+    return GradedAnswers(
+        verdict.ok,
+        verdict.reason,
+        figures["primary"],
+        figures["metrics"],
+        control,
+        has_constant_answers(rows),
+        baseline,
+        names,
+    )
+
+
+def _translate_answers(request: GradeRequest, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
+    """The answers in the true classes' names, and which of the model's names means which.
+
+    Raises:
+        ModelError: its classes cannot be matched with the true ones.
+    """
+    index, base_folder, scratch, model_values = (
+        request.exam.index,
+        request.folder,
+        request.scratch,
+        request.model_values,
+    )
+    pairs = list(zip(request.answers, index.test, strict=True))
+    if merges_findings(spec, index):
+        merged_answers = [merge_answer(answer, spec.merged_class, row, base_folder, scratch) for answer, row in pairs]
+        return merged_answers, dict.fromkeys(model_values, spec.merged_class)
+    names = match_class_names(list(index.classes), model_values, index.values, request.exam.learnt_names)
+    return [
+        translate_answer(answer, index, model_values, names, row, base_folder, scratch) for answer, row in pairs
+    ], names
+
+
+def has_constant_answers(rows: Sequence[Row]) -> bool:
+    """Whether every case got the same answer, or every mask is empty."""
+    if len(rows) < 2:
+        return False
+    if "probabilities" in rows[0]:
+        first_probabilities = rows[0]["probabilities"]
+        return all(
+            abs(row["probabilities"][name] - value) < 1e-6
+            for row in rows
+            for name, value in first_probabilities.items()
+        )
+    if "prediction" in rows[0]:
+        return len({row["prediction"] for row in rows}) == 1
+    if "figures" in rows[0]:
+        return not any(figure[4] for row in rows for figure in row["figures"].values())
+    return len({str(row.get("predicted")) for row in rows}) == 1

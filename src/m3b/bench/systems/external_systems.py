@@ -1,0 +1,99 @@
+"""Other people's systems, one small adapter each: how their program is told what to do without anybody at the keyboard.
+
+All of them find the model by variables that `m3b.bench.relay` sets. They get a name of no known model where the name alone
+would send them to a provider's own address or wire; aider gets the real one, since it chooses its form of edits by it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from m3b.bench.relay import MODEL_ROUTE
+from m3b.bench.systems.base import CellJob
+from m3b.bench.systems.command import CommandSystem
+
+RUN_SH = """#!/bin/sh
+# aider writes files but runs no commands of its own; this one is run after each of its edits.
+[ -f main.sh ] || { echo 'write main.sh: it is run with bash, and its errors come back to you'; exit 1; }
+bash main.sh
+"""
+
+AIDER_ABOUT = """
+# Running things
+You cannot run commands. Write `main.sh`: it is run with bash after your edits. Its output comes back to you, and you go on, if
+it ends with an error; end it with `exit 1` for as long as you want to see what it prints. A run without error is the end.
+"""
+
+PYTHON_ABOUT = """
+# Running things
+Your code is run by a Python of its own that may lack what is named above. Start scripts with
+`subprocess.run(["python", ...])`: that `python` has all of it.
+"""
+
+AIDE_ABOUT = (
+    PYTHON_ABOUT
+    + """It is run in a folder of its own: `data/`, `resources/` and `PROMPT.md` are at `../../data` and so on. Write `Deliver/`,
+`Datapath/` and `DECLINED.txt` to `../../` too. All your scripts share them: replace a `Deliver/` only by a better one.
+"""
+)
+
+LOCAL_COST_MAP = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+COMMAND_TIMEOUT_S = 3600
+"""The time for one command of an agent, as `react` has it; the default of mini-swe-agent is 30 s."""
+
+
+def _write_aider_files(work_folder: Path, job: CellJob) -> None:
+    (work_folder / "run.sh").write_text(RUN_SH, encoding="utf-8")
+
+
+AIDER = CommandSystem(
+    "aider",
+    ("aider", "--model", "{routed_model}", "--message-file", "{prompt_file}", "--yes-always", "--no-git", "--no-stream",
+     "--no-pretty", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes", "--analytics-disable",
+     "--no-suggest-shell-commands", "--no-detect-urls", "--map-tokens", "0", "--max-chat-history-tokens", "100000",
+     "--auto-test", "--test-cmd", "sh run.sh"),
+    package="aider-chat",
+    env=(LOCAL_COST_MAP,),
+    prompt_addition=AIDER_ABOUT,
+    write_files=_write_aider_files,
+    uses_launcher=True,
+)  # fmt: skip
+
+MINI_SWE_AGENT = CommandSystem(
+    "mini-swe-agent",
+    ("mini", "-m", MODEL_ROUTE + "relay", "-t", "{prompt}", "-y", "-l", "0", "--exit-immediately", "-o", "mini.traj.json",
+     "-c", "mini.yaml", "-c", f"environment.timeout={COMMAND_TIMEOUT_S}"),
+    package="mini-swe-agent 'litellm[mcp]'",
+    env=(
+        ("MSWEA_CONFIGURED", "true"),
+        ("MSWEA_COST_TRACKING", "ignore_errors"),
+        ("MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT", "2"),
+        LOCAL_COST_MAP,
+    ),
+)  # fmt: skip
+
+SMOLAGENTS = CommandSystem(
+    "smolagents",
+    ("smolagent", "{prompt}", "--model-type", "LiteLLMModel", "--model-id", MODEL_ROUTE + "relay", "--imports", "*", "--tools"),
+    package="'smolagents[litellm]'",
+    env=(LOCAL_COST_MAP,),
+    prompt_addition=PYTHON_ABOUT,
+    uses_launcher=True,
+)  # fmt: skip
+
+AIDE = CommandSystem(
+    "aide",
+    ("aide", "data_dir={data}", "desc_file={prompt_file}", "agent.steps={half}", "agent.code.model=relay",
+     "agent.feedback.model=relay", "agent.k_fold_validation=1", "generate_report=False", "copy_data=False",
+     "preprocess_data=False",
+     "exp_name=m3b"),
+    package="aideml",
+    prompt_addition=AIDE_ABOUT,
+    uses_launcher=True,
+)  # fmt: skip
+"""Its report at the end asks a model of its own; a step asks twice."""
+
+REACT = CommandSystem("react", ("{python}", "{here}/react_agent.py", "{prompt_file}", "--steps", "{steps}"))
+"""Reason and act in one loop, in the manner of MLAgentBench; our own small program, so nothing has to be installed."""
+
+EXTERNAL_SYSTEMS = {one.name: one for one in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT)}

@@ -1,0 +1,105 @@
+"""How good the delivered models are on hidden cases, and how the other runs ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from m3b.bench.cell_verdict import KIND_DESCRIPTIONS
+from m3b.bench.datasets.registry import get_dataset
+from m3b.bench.tables.base import ResultTable, Row, group_rows, order_tasks
+from m3b.errors import UsageError
+
+UNKNOWN_PATIENTS_MARK = " *"
+"""Behind the name of a row whose data set records no patients."""
+UNKNOWN_PATIENTS_NOTE = (
+    "* nobody recorded the patients of this data set: pictures of one person may be both hidden and learnt from, and intervals are "
+    "over cases."
+)
+UNINFORMATIVE_KINDS = ("provider", "not_installed", "crashed", "cancelled")
+
+
+def make_quality_table(rows: Sequence[Row]) -> ResultTable:
+    """How good the delivered models are on hidden cases, and what is left of it with shuffled images."""
+    table_rows = []
+    has_unknown_patients = False
+    scored_rows = [row for row in rows if row.get("score") and row["score"].get("primary")]
+    for (task, system, model), group in sorted(group_rows(scored_rows, "task", "system", "model").items()):
+        first_score = group[0]["score"]["primary"]
+        values = [row["score"]["primary"]["value"] for row in group if row["score"]["primary"]["value"] is not None]
+        if not values:
+            continue
+        shuffled_values = [v for row in group if (v := (row["score"].get("control") or {}).get("value")) is not None]
+        low, high = group[0]["score"]["acceptable"]
+        range_text = f"{low:g}-{high:g}" if high is not None else f">= {low:g}"
+        interval_text = (
+            f" ({first_score['low']:.3f}-{first_score['high']:.3f})"
+            if len(group) == 1 and first_score.get("low") is not None
+            else ""
+        )
+        baseline_text = f"{first_score['baseline']:.3f}" if first_score.get("baseline") is not None else ""
+        patients_mark = "" if _has_known_patients(str(group[0].get("dataset") or "")) else UNKNOWN_PATIENTS_MARK
+        has_unknown_patients = has_unknown_patients or bool(patients_mark)
+        table_rows.append((f"{task} / {system} / {model}{patients_mark}", first_score["name"], str(len(values)),
+                     f"{sum(values) / len(values):.3f}{interval_text}", f"{min(values):.3f}-{max(values):.3f}", range_text,
+                     baseline_text,
+                     f"{sum(shuffled_values) / len(shuffled_values):.3f}" if shuffled_values else ""))  # fmt: skip
+    header = (
+        "task / system / model",
+        "metric",
+        "models",
+        "mean",
+        "least-most",
+        "acceptable",
+        "trivial",
+        "images shuffled",
+    )
+    return ResultTable(
+        "quality",
+        "Models on hidden cases",
+        header,
+        tuple(table_rows),
+        (UNKNOWN_PATIENTS_NOTE,) if has_unknown_patients else (),
+    )
+
+
+def _has_known_patients(name: str) -> bool:
+    """Whether the raw data of a set says whose a case is; sets of somebody else's are believed to."""
+    try:
+        return bool(get_dataset(name).patient_key)
+    except UsageError:
+        return True
+
+
+def make_failure_table(rows: Sequence[Row]) -> ResultTable:
+    """How runs ended that did not succeed."""
+    table_rows = []
+    for (system, model), group in group_rows(rows, "system", "model").items():
+        counts = Counter(row["kind"] for row in group)
+        for kind, count in counts.most_common():
+            if kind == "success":
+                continue
+            kind_rows = [row for row in group if row["kind"] == kind]
+            tasks = ", ".join(order_tasks(row["task"] for row in kind_rows)[:6])
+            labels = Counter(label for row in kind_rows for label in row["labels"])
+            label_text = "; ".join(f"{label} ({n})" for label, n in labels.most_common())
+            table_rows.append(
+                (
+                    f"{system} / {model}",
+                    kind,
+                    f"{count}/{len(group)}",
+                    tasks,
+                    label_text or KIND_DESCRIPTIONS.get(kind, ""),
+                )
+            )
+    uninformative_count = sum(row["kind"] in UNINFORMATIVE_KINDS for row in rows)
+    notes = (
+        (
+            f"{uninformative_count} runs ended for reasons that say nothing of the task; they count as failures until --retry.",
+        )
+        if uninformative_count
+        else ()
+    )
+    return ResultTable(
+        "failures", "Failure classes", ("system / model", "class", "runs", "tasks", "what"), tuple(table_rows), notes
+    )
