@@ -23,10 +23,10 @@ def backend(name: str) -> Sandbox:
             _FOUND[name] = choose_sandbox(name)
         except SandboxError as error:
             _FOUND[name] = str(error)
-    found = _FOUND[name]
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+    sandbox = _FOUND[name]
+    if isinstance(sandbox, str):
+        pytest.skip(sandbox)
+    return sandbox
 
 
 @dataclass
@@ -83,14 +83,14 @@ class Bench:
 
 
 def command_lines() -> list[tuple[int, str]]:
-    found = []
+    processes = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                found.append((int(folder.name), (folder / "cmdline").read_text(errors="replace")))
+                processes.append((int(folder.name), (folder / "cmdline").read_text(errors="replace")))
             except OSError:
                 continue
-    return found
+    return processes
 
 
 ATTEMPT = r"""
@@ -116,11 +116,11 @@ x86 = os.uname().machine == "x86_64"
 
 def attack(bench: Bench, script: str, limits: Limits | None = None) -> str:
     """Run a script that calls `attempt(name, action)` for each way out; return what it printed."""
-    end, said = bench.run(ATTEMPT + script, limits)
-    assert end.code == 0, said
-    assert "stopped" in said
-    print(said)  # the table of attacks (tests/attacks/table.py) reads it
-    return said
+    end, output = bench.run(ATTEMPT + script, limits)
+    assert end.code == 0, output
+    assert "stopped" in output
+    print(output)  # the table of attacks (tests/attacks/table.py) reads it
+    return output
 
 
 @pytest.fixture

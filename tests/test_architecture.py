@@ -87,17 +87,17 @@ def test_no_import_cycle_between_parts() -> None:
     for file in FILES:
         skip = type_only(file)
         for node, name in imports(file):
-            theirs = part_of(name)
-            if theirs not in ("", "__init__") and node.lineno not in skip:
-                graph.setdefault(part(file), set()).add(theirs)
+            imported_part = part_of(name)
+            if imported_part not in ("", "__init__") and node.lineno not in skip:
+                graph.setdefault(part(file), set()).add(imported_part)
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, f"cycle: {' -> '.join((*path, name))}"
         if name in done:
             return
-        for other in sorted(graph.get(name, set()) - {name}):
-            visit(other, (*path, name))
+        for neighbour in sorted(graph.get(name, set()) - {name}):
+            visit(neighbour, (*path, name))
         done.add(name)
 
     for name in graph:
@@ -111,10 +111,10 @@ def test_no_import_cycle_between_modules() -> None:
     }
     graph: dict[str, set[str]] = {}
     for file in FILES:
-        mine = ".".join(("m3b", *file.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+        module = ".".join(("m3b", *file.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
         skip = type_only(file)
-        taken = {name for node, name in imports(file) if node.lineno not in skip}
-        graph[mine] = {name if name in modules else name.rpartition(".")[0] for name in taken} & modules - {mine}
+        imported_names = {name for node, name in imports(file) if node.lineno not in skip}
+        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in imported_names} & modules - {module}
     try:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -151,8 +151,8 @@ def test_help_imports_the_command_line_alone() -> None:
         "print('\\n' + ' '.join(n for n in sys.modules if n.startswith('m3b.')))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
-    taken = {name for name in ran.stdout.splitlines()[-1].split() if not name.startswith("m3b.cli")}
-    assert taken == {"m3b.bench", "m3b.bench.datasets", "m3b.bench.datasets.registry", "m3b.errors"}, ran.stderr
+    imported_names = {name for name in ran.stdout.splitlines()[-1].split() if not name.startswith("m3b.cli")}
+    assert imported_names == {"m3b.bench", "m3b.bench.datasets", "m3b.bench.datasets.registry", "m3b.errors"}, ran.stderr
 
 
 def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
@@ -187,7 +187,7 @@ def test_parsers_of_foreign_formats_are_imported_in_few_places() -> None:
         f"{file.relative_to(SRC)}:{node.lineno} imports {name}"
         for file in FILES
         for node, name in imports(file)
-        if name.startswith(tuple(f"{one}." for one in PARSERS) + PARSERS)
+        if name.startswith(tuple(f"{parser}." for parser in PARSERS) + PARSERS)
         and not file.relative_to(SRC).as_posix().startswith(MAY_PARSE)
         and node.lineno not in type_only(file)
     ]
@@ -243,13 +243,13 @@ def test_nothing_is_left_to_be_done() -> None:
 
 
 def test_every_function_is_annotated() -> None:
-    bare = []
+    unannotated = []
     for file, node in functions():
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        named = [one for one in arguments if one.arg not in ("self", "cls")]
-        if node.returns is None or any(one.annotation is None for one in named):
-            bare.append(f"{file.relative_to(SRC)}:{node.lineno} {node.name}")
-    assert not bare
+        parameters = [parameter for parameter in arguments if parameter.arg not in ("self", "cls")]
+        if node.returns is None or any(parameter.annotation is None for parameter in parameters):
+            unannotated.append(f"{file.relative_to(SRC)}:{node.lineno} {node.name}")
+    assert not unannotated
 
 
 def test_public_things_say_what_they_are() -> None:
@@ -268,18 +268,18 @@ def test_public_things_say_what_they_are() -> None:
 def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC, *, ending: bool = False) -> dict[str, int]:
     """`except Exception`, `except BaseException` and bare ones, by file; `ending` for those that raise nothing as they
     end."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for file in files:
         for node in ast.walk(tree(file)):
             if not isinstance(node, ast.ExceptHandler):
                 continue
-            names = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)} if node.type else set()
+            names = {name_node.id for name_node in ast.walk(node.type) if isinstance(name_node, ast.Name)} if node.type else set()
             last = node.body[-1]
             passes_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
             if (node.type is None or names & {"Exception", "BaseException"}) and not (ending and passes_on):
                 name = file.relative_to(root).as_posix()
-                found[name] = found.get(name, 0) + 1
-    return found
+                counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def test_broad_excepts_stand_at_boundaries_only() -> None:
@@ -300,24 +300,24 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "run/handle.py",
         "run/lifecycle.py",
     )
-    found = broad_excepts()
-    assert [name for name in found if not name.startswith(allowed)] == []
+    counts = broad_excepts()
+    assert [name for name in counts if not name.startswith(allowed)] == []
     assert sum(broad_excepts(ending=True).values()) <= 12
 
 
 @pytest.mark.parametrize(("files", "root"), [(FILES, SRC), (TEMPLATES, ROOT / "resources")], ids=["src", "resources"])
 def test_broad_excepts_are_rare(files: list[Path], root: Path) -> None:
     """At most 0.3 in 1,000 lines; each says on its line why it is there."""
-    found = broad_excepts(files, root)
-    assert sum(found.values()) <= 0.3e-3 * sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files), (
-        found
+    counts = broad_excepts(files, root)
+    assert sum(counts.values()) <= 0.3e-3 * sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files), (
+        counts
     )
-    for name, many in found.items():
+    for name, count in counts.items():
         lines = (root / name).read_text(encoding="utf-8").splitlines()
-        told = [
+        explained_lines = [
             line for line in lines if re.search(r"except (BaseException|Exception)\b.*# \w+ \w+|BLE001 - \w+ \w+", line)
         ]
-        assert len(told) >= many, name
+        assert len(explained_lines) >= count, name
 
 
 def test_broad_excepts_say_why() -> None:
@@ -335,11 +335,11 @@ def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
     """Importing the module later would put it in the place of the function that the package has under that name."""
     clashes = []
     for file in (file for file in FILES if file.name == "__init__.py"):
-        own = {other.stem for other in file.parent.iterdir() if other.suffix == ".py" or other.is_dir()}
+        module_names = {sibling.stem for sibling in file.parent.iterdir() if sibling.suffix == ".py" or sibling.is_dir()}
         modules = ("__future__", ".".join(("m3b", *file.parent.relative_to(SRC).parts)))
         for node in ast.walk(tree(file)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module not in modules:
-                names = {alias.asname or alias.name for alias in node.names} & own
+                names = {alias.asname or alias.name for alias in node.names} & module_names
                 clashes += [
                     f"{file.relative_to(SRC)}: {name}" for name in names if node.module.rpartition(".")[2] != name
                 ]

@@ -19,16 +19,16 @@ def test_what_a_crash_leaves_is_read_and_gone_on_with(
     tmp_path: Path, lines: list[dict[str, int]], data: st.DataObject
 ) -> None:
     file = tmp_path / "lines.jsonl"
-    whole = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-    cut = whole[: data.draw(st.integers(0, len(whole)))]
+    content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    cut = content[: data.draw(st.integers(0, len(content)))]
     file.write_bytes(cut)
-    kept = lines[: cut.count(b"\n")]
-    assert list(iter_objects(file)) == kept
+    complete_lines = lines[: cut.count(b"\n")]
+    assert list(iter_objects(file)) == complete_lines
     truncate_torn_line(file)
     assert file.read_bytes() == b"".join(iter_complete_lines(file))
     with file.open("ab") as stream:
         stream.write(b'{"next": 1}\n')
-    assert list(iter_objects(file)) == [*kept, {"next": 1}]
+    assert list(iter_objects(file)) == [*complete_lines, {"next": 1}]
 
 
 def test_a_damaged_line_costs_itself_alone(tmp_path: Path) -> None:

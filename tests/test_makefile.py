@@ -64,8 +64,8 @@ def test_everything_that_is_installed_is_pinned_as_in_the_lock(tmp_path: Path) -
     locked = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line[0].isalnum()]
     assert len(pins) == len(locked) > 100
     assert all(str(pin.specifier).startswith("==") for pin in pins)
-    here = {pin.name: str(pin.specifier) for pin in pins if pin.marker is None or pin.marker.evaluate()}
-    assert here["torch"] == f"=={version('torch').partition('+')[0]}", "what runs these tests"
+    pinned_versions = {pin.name: str(pin.specifier) for pin in pins if pin.marker is None or pin.marker.evaluate()}
+    assert pinned_versions["torch"] == f"=={version('torch').partition('+')[0]}", "what runs these tests"
 
 
 def test_the_tests_install_the_rest(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0
     assert "over a network" in done.stderr
-    asked = (tmp_path / "log").read_text()
-    assert "--strict" in asked
-    assert "-r requirements.lock" in asked
+    arguments = (tmp_path / "log").read_text()
+    assert "--strict" in arguments
+    assert "-r requirements.lock" in arguments
 
 
 def test_real_data_sets_are_asked_for_by_name_and_given_to_their_tests(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_real_data_sets_are_asked_for_by_name_and_given_to_their_tests(tmp_path:
 
 def test_what_must_pass_are_the_commands_of_the_readme_in_its_order() -> None:
     block = (ROOT / "README.md").read_text().partition("## Try it")[2].partition("```console\n")[2].partition("```")[0]
-    told = [line.removeprefix("$ ").partition("#")[0].strip() for line in block.splitlines()]
-    assert told[0].startswith("git clone")
+    readme_commands = [line.removeprefix("$ ").partition("#")[0].strip() for line in block.splitlines()]
+    assert readme_commands[0].startswith("git clone")
     run = (ROOT / ".ci/run").read_text().splitlines()
-    assert len(told) == 5
-    assert [line for line in run if line in told] == told[1:]
+    assert len(readme_commands) == 5
+    assert [line for line in run if line in readme_commands] == readme_commands[1:]

@@ -47,9 +47,9 @@ def test_the_pinned_versions_lie_within_the_bounds() -> None:
 
 
 def test_torch_is_an_extra() -> None:
-    plain = {Requirement(line).name for line in PROJECT["dependencies"]}
+    base = {Requirement(line).name for line in PROJECT["dependencies"]}
     training = {Requirement(line).name for line in EXTRAS["train"]}
-    assert not plain & {"torch", "monai", "transformers", "accelerate"}
+    assert not base & {"torch", "monai", "transformers", "accelerate"}
     assert {"torch", "monai", "transformers"} <= training
 
 
@@ -70,8 +70,8 @@ def test_every_resource_folder_holds_files_that_are_kept(name: str) -> None:
     )
     if ignored.returncode == 128:
         pytest.skip("this is no git checkout")
-    kept = set(map(str, files)) - set(ignored.stdout.splitlines())
-    assert kept
+    tracked = set(map(str, files)) - set(ignored.stdout.splitlines())
+    assert tracked
 
 
 # --- the wheel ---------------------------------------------------------------------------------------------------
@@ -97,14 +97,14 @@ def test_the_wheel_holds_everything(wheel: zipfile.ZipFile) -> None:
     assert {"m3b/py.typed", "m3b/llm/models.json", "m3b/report/style.css"} <= names
     assert f"m3b-{m3b.__version__}.dist-info/licenses/LICENSE" in names
     for folder in (*FOLDERS, "templates/diagnosis", "templates/indexing", "templates/shared"):
-        held = {name.removeprefix("m3b/") for name in names if name.startswith(f"m3b/resources/{folder}/")}
-        here = {
+        wheel_files = {name.removeprefix("m3b/") for name in names if name.startswith(f"m3b/resources/{folder}/")}
+        source_files = {
             str(file.relative_to(ROOT))
             for file in (ROOT / "resources" / folder).rglob("*")
             if file.is_file() and file.suffix in (".py", ".md", ".json", ".sh") and "_cache" not in str(file)
         }
-        assert held
-        assert here <= held
+        assert wheel_files
+        assert source_files <= wheel_files
     sources = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.py")}
     assert sources <= names
 
@@ -119,10 +119,10 @@ def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
 @pytest.mark.slow
 def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     info = f"m3b-{m3b.__version__}.dist-info"
-    said = message_from_bytes(wheel.read(f"{info}/METADATA"))
-    assert said["License-Expression"] == "Apache-2.0"
-    assert said["Requires-Python"] == ">=3.11"
-    assert "What leaves the machine" in str(said.get_payload())
+    metadata = message_from_bytes(wheel.read(f"{info}/METADATA"))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert "What leaves the machine" in str(metadata.get_payload())
     assert "m3b = m3b.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
 
 

@@ -49,8 +49,8 @@ def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
 
 def test_names_of_runs_do_not_clash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("M3B_RUNS", str(tmp_path / "runs"))
-    made = {RunFolder.create().id for _ in range(20)}
-    assert len(made) == 20
+    ids = {RunFolder.create().id for _ in range(20)}
+    assert len(ids) == 20
     assert get_runs_root() == tmp_path / "runs"
 
 
@@ -214,17 +214,17 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run")
     assert not run.is_busy
     run.lock()
-    other = RunFolder(run.path)
-    assert other.is_busy
+    second_handle = RunFolder(run.path)
+    assert second_handle.is_busy
     with pytest.raises(UsageError, match="another process"):
-        other.lock()
+        second_handle.lock()
     code = f"from pathlib import Path; from m3b.run.folder import Run; print(Run(Path({str(run.path)!r})).busy)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "True"
     run.unlock()
     run.unlock()
-    assert not other.is_busy
-    other.lock()
-    other.unlock()
+    assert not second_handle.is_busy
+    second_handle.lock()
+    second_handle.unlock()
 
 
 def test_looking_never_locks(tmp_path: Path) -> None:

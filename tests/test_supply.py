@@ -36,9 +36,9 @@ def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
 
 
 def modules(folder: Path) -> list[Path]:
-    found = sorted(folder.rglob("*.py"))
-    assert len(found) > 5
-    return found
+    files = sorted(folder.rglob("*.py"))
+    assert len(files) > 5
+    return files
 
 
 def imported(file: Path) -> set[str]:
@@ -61,21 +61,21 @@ def flag(call: ast.Call, name: str) -> object:
 
 def test_who_may_touch_pickles() -> None:
     dangerous = {"pickle", "cPickle", "_pickle", "dill", "joblib", "shelve", "cloudpickle"}
-    found = {str(file.relative_to(SOURCE)) for file in modules(SOURCE) if imported(file) & dangerous}
-    assert found == UNPICKLER | WRITERS
+    pickle_users = {str(file.relative_to(SOURCE)) for file in modules(SOURCE) if imported(file) & dangerous}
+    assert pickle_users == UNPICKLER | WRITERS
     for name in WRITERS:
-        assert not {called for called, _ in calls(SOURCE / name)} & LOADERS, name
+        assert not {function_name for function_name, _ in calls(SOURCE / name)} & LOADERS, name
 
 
 def test_the_unpickler_resolves_a_closed_list_of_names() -> None:
     (name,) = UNPICKLER
     tree = parse_with_retries(ast.parse, (SOURCE / name).read_text(encoding="utf-8"))
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    unpicklers = [one for one in classes if any("Unpickler" in ast.unparse(base) for base in one.bases)]
+    unpicklers = [class_node for class_node in classes if any("Unpickler" in ast.unparse(base) for base in class_node.bases)]
     assert unpicklers
-    for one in unpicklers:
-        assert "find_class" in {part.name for part in one.body if isinstance(part, ast.FunctionDef)}
-    assert not {called for called, _ in calls(SOURCE / name)} & LOADERS
+    for class_node in unpicklers:
+        assert "find_class" in {part.name for part in class_node.body if isinstance(part, ast.FunctionDef)}
+    assert not {function_name for function_name, _ in calls(SOURCE / name)} & LOADERS
 
 
 CONVERTER = ROOT / "resources/weights/converter.py"
@@ -85,27 +85,27 @@ CONVERTER = ROOT / "resources/weights/converter.py"
 def test_the_converter_of_weights_rebuilds_no_foreign_class() -> None:
     tree = parse_with_retries(ast.parse, CONVERTER.read_text(encoding="utf-8"))
     loads = [
-        call for called, call in calls(CONVERTER) if called == "torch.load" and flag(call, "weights_only") is False
+        call for function_name, call in calls(CONVERTER) if function_name == "torch.load" and flag(call, "weights_only") is False
     ]
     assert all("pickle_module" in {word.arg for word in call.keywords} for call in loads)
     assert loads
-    (reader,) = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef) and "Unpickler" in ast.unparse(one)]
+    (reader,) = [class_node for class_node in ast.walk(tree) if isinstance(class_node, ast.ClassDef) and "Unpickler" in ast.unparse(class_node)]
     assert "find_class" in {part.name for part in ast.walk(reader) if isinstance(part, ast.FunctionDef)}
 
 
 def test_arrays_and_weights_are_loaded_without_code() -> None:
     """In m3b no PyTorch file is loaded at all; templates, which run in the sandbox, take tensors alone from one."""
-    seen = 0
+    load_count = 0
     for folder in (SOURCE, ROOT / "resources"):
         for file in modules(folder):
-            for called, call in calls(file):
-                if called in ("np.load", "numpy.load"):
+            for function_name, call in calls(file):
+                if function_name in ("np.load", "numpy.load"):
                     assert not flag(call, "allow_pickle"), file
-                elif called == "torch.load":
+                elif function_name == "torch.load":
                     assert folder != SOURCE, file
                     assert flag(call, "weights_only") is True or file == CONVERTER, file
-                    seen += 1
-    assert seen
+                    load_count += 1
+    assert load_count
 
 
 # --- the lock ----------------------------------------------------------------------------------------------------
@@ -113,35 +113,35 @@ def test_arrays_and_weights_are_loaded_without_code() -> None:
 
 def blocks() -> dict[str, list[tuple[Requirement, str]]]:
     """What requirements.lock pins, by name, each with the lines of its hashes."""
-    found: dict[str, list[tuple[Requirement, str]]] = {}
+    pins: dict[str, list[tuple[Requirement, str]]] = {}
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     for block in re.split(r"\n(?=[A-Za-z0-9])", text)[1:]:
-        first, *rest = block.replace(" \\\n", "\n").splitlines()
+        first, *hash_lines = block.replace(" \\\n", "\n").splitlines()
         pin = Requirement(first)
-        found.setdefault(canonicalize_name(pin.name), []).append((pin, "\n".join(rest)))
-    return found
+        pins.setdefault(canonicalize_name(pin.name), []).append((pin, "\n".join(hash_lines)))
+    return pins
 
 
 def test_every_dependency_is_locked_with_hashes_and_from_nowhere_in_particular() -> None:
     locked = blocks()
     for pins in locked.values():
-        for pin, rest in pins:
+        for pin, hash_text in pins:
             assert str(pin.specifier).startswith("=="), pin
-            assert re.search(r"--hash=sha256:[0-9a-f]{64}", rest), pin
+            assert re.search(r"--hash=sha256:[0-9a-f]{64}", hash_text), pin
             assert pin.url is None
     assert not re.search(r"://|--index|--find-links", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = [*project["dependencies"], *(one for many in project["optional-dependencies"].values() for one in many)]
-    for line in asked:
-        asked_for = Requirement(line)
-        pins = locked.get(canonicalize_name(asked_for.name), [])
-        assert pins, f"{asked_for.name} is not in requirements.lock: `make lock`"
-        assert all(_version(pin) in asked_for.specifier for pin, _ in pins), line
+    requirement_lines = [*project["dependencies"], *(requirement_line for extra in project["optional-dependencies"].values() for requirement_line in extra)]
+    for line in requirement_lines:
+        requirement = Requirement(line)
+        pins = locked.get(canonicalize_name(requirement.name), [])
+        assert pins, f"{requirement.name} is not in requirements.lock: `make lock`"
+        assert all(_version(pin) in requirement.specifier for pin, _ in pins), line
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            chosen = Requirement(line)
-            pinned = {_version(pin) for pin, _ in locked[canonicalize_name(chosen.name)]}
-            assert pinned == {_version(chosen)}, f"{line} is another in requirements.lock: `make lock`"
+            constraint = Requirement(line)
+            pinned = {_version(pin) for pin, _ in locked[canonicalize_name(constraint.name)]}
+            assert pinned == {_version(constraint)}, f"{line} is another in requirements.lock: `make lock`"
 
 
 def _version(pin: Requirement) -> str:
@@ -152,15 +152,15 @@ def _version(pin: Requirement) -> str:
 def test_what_runs_these_tests_is_what_is_locked() -> None:
     """So that the lock is what was tested. Only the build of PyTorch may be another, and the installer."""
     locked = blocks()
-    other = []
-    for found in distributions():
-        name, version = canonicalize_name(found.metadata["Name"]), found.version.partition("+")[0]
+    mismatches = []
+    for distribution in distributions():
+        name, version = canonicalize_name(distribution.metadata["Name"]), distribution.version.partition("+")[0]
         if name in INSTALLERS:
             continue
-        here = [pin for pin, _ in locked.get(name, []) if pin.marker is None or pin.marker.evaluate()]
-        if here and version not in here[0].specifier:
-            other.append(f"{name} {version}, not {here[0].specifier}")
-    assert not other, "`make test` installs what is locked; `make lock` locks anew"
+        pins = [pin for pin, _ in locked.get(name, []) if pin.marker is None or pin.marker.evaluate()]
+        if pins and version not in pins[0].specifier:
+            mismatches.append(f"{name} {version}, not {pins[0].specifier}")
+    assert not mismatches, "`make test` installs what is locked; `make lock` locks anew"
 
 
 @pytest.mark.slow

@@ -44,10 +44,10 @@ class Watcher(MetaPathFinder):
 
 def forget() -> None:
     """Let every parser be imported anew."""
-    for known in [
-        one for one in sys.modules if one in PARSERS or one.startswith(tuple(f"{name}." for name in PARSERS))
+    for module_name in [
+        loaded_name for loaded_name in sys.modules if loaded_name in PARSERS or loaded_name.startswith(tuple(f"{name}." for name in PARSERS))
     ]:
-        del sys.modules[known]
+        del sys.modules[module_name]
 
 
 def begin() -> list[str]:
@@ -68,10 +68,10 @@ def opens_below(top: Path) -> Iterator[dict[str, str]]:
     if not _hooked:
         sys.addaudithook(_heard)  # there is no way back, so one serves all
         _hooked.append(True)
-    found: dict[str, str] = {}
-    _watching.append((f"{top.resolve()}{os.sep}", found))
+    callers: dict[str, str] = {}
+    _watching.append((f"{top.resolve()}{os.sep}", callers))
     try:
-        yield found
+        yield callers
     finally:
         _watching.pop()
 
@@ -80,11 +80,11 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
     if event != "open" or not _watching or not isinstance(arguments[0], str | bytes | os.PathLike):
         return
     place = os.path.realpath(os.fsdecode(arguments[0]))
-    for inside, found in _watching:
-        if place.startswith(inside) and not os.path.isdir(place):
-            found.setdefault(place.removeprefix(inside), _by())
+    for folder_prefix, callers in _watching:
+        if place.startswith(folder_prefix) and not os.path.isdir(place):
+            callers.setdefault(place.removeprefix(folder_prefix), _by())
 
 
 def _by() -> str:
-    frames = [one for one in traceback.extract_stack() if "/m3b/" in one.filename or "shared" in one.filename]
-    return " <- ".join(f"{'/'.join(Path(one.filename).parts[-2:])}:{one.name}" for one in reversed(frames[-6:]))
+    frames = [frame for frame in traceback.extract_stack() if "/m3b/" in frame.filename or "shared" in frame.filename]
+    return " <- ".join(f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.name}" for frame in reversed(frames[-6:]))

@@ -40,8 +40,8 @@ def test_every_kind_has_an_example() -> None:
 
 @pytest.mark.parametrize("kind", ARTIFACT_CLASSES)
 def test_an_artifact_comes_back_from_the_journal(kind: str) -> None:
-    written = json.loads(json.dumps(to_json(EXAMPLES[kind])))
-    assert from_json(ARTIFACT_CLASSES[kind], written) == EXAMPLES[kind]
+    encoded = json.loads(json.dumps(to_json(EXAMPLES[kind])))
+    assert from_json(ARTIFACT_CLASSES[kind], encoded) == EXAMPLES[kind]
     assert kind_of(ARTIFACT_CLASSES[kind]) == kind
 
 

@@ -61,9 +61,9 @@ def look(card: Card, tmp_path: Path) -> Iterator[PreviewTool]:
 
 def briefings(card: Card, look: PreviewTool) -> dict[str, str]:
     resources = get_resources_folder()
-    other = Card("KneeMRI", "Ligaments.", task="diagnosis", modality="MRI")
+    other_card = Card("KneeMRI", "Ligaments.", task="diagnosis", modality="MRI")
     return {
-        "selection": build_selection_briefing(REQUEST, [card, other], look).text,
+        "selection": build_selection_briefing(REQUEST, [card, other_card], look).text,
         "index": build_index_briefing(REQUEST, CHOICE, card, look, resources).text,
         "module": build_module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources).text,
         "model": build_model_briefing(CHOICE, DATA, MODULE, 7.5).text,
@@ -88,10 +88,10 @@ def test_selection(card: Card, look: PreviewTool) -> None:
     assert "Request of the user:\nTell pneumonia from normal.\nOn X-rays.\n" in text
     assert "Radiographs of adults." in text
     assert "case_{000..029}.png" in text, "the preview of the folder"
-    here, others = text.split("## Other data cards")
-    assert "data at data/chest-x-ray" in here
+    available_section, other_section = text.split("## Other data cards")
+    assert "data at data/chest-x-ray" in available_section
     assert "KneeMRI" not in text, "a shipped card whose data is not here costs no line"
-    assert "1 further data cards are listed in resources/datacards.md." in others
+    assert "1 further data cards are listed in resources/datacards.md." in other_section
 
 
 def test_a_card_of_the_users_own_is_named_though_its_data_is_not_here(card: Card, look: PreviewTool) -> None:
@@ -103,18 +103,18 @@ def test_a_card_of_the_users_own_is_named_though_its_data_is_not_here(card: Card
 
 
 def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: PreviewTool) -> None:
-    found = [TaskProposal(task="diagnosis", title="cases of cases.csv", score=0.7),
+    proposals = [TaskProposal(task="diagnosis", title="cases of cases.csv", score=0.7),
              TaskProposal(task="diagnosis", boxes=True, title="worse", score=0.2),
              TaskProposal(task="detection", title="boxes", score=0.3, insufficient="weakly borne out")]  # fmt: skip
-    read = SurveySummary(lines=("g1 images x 30: 2D picture",), readings=tuple(found))
-    told = build_selection_briefing(REQUEST, [card], look, lambda one: read)
-    start = told.text.index("m3b read in all files of data/chest-x-ray:")
-    assert start < told.text.index("case_{000..029}.png")
-    assert "- as diagnosis: cases of cases.csv\n" in told.text
-    assert "- as detection: boxes; open: weakly borne out" in told.text
-    assert "worse" not in told.text, "the best of each task"
-    assert isinstance(told.facts, SelectionBrief)
-    assert told.facts.cards[0].read == read
+    read = SurveySummary(lines=("g1 images x 30: 2D picture",), readings=tuple(proposals))
+    briefing = build_selection_briefing(REQUEST, [card], look, lambda data_card: read)
+    start = briefing.text.index("m3b read in all files of data/chest-x-ray:")
+    assert start < briefing.text.index("case_{000..029}.png")
+    assert "- as diagnosis: cases of cases.csv\n" in briefing.text
+    assert "- as detection: boxes; open: weakly borne out" in briefing.text
+    assert "worse" not in briefing.text, "the best of each task"
+    assert isinstance(briefing.facts, SelectionBrief)
+    assert briefing.facts.cards[0].read == read
 
 
 def test_the_trainer_is_told_what_may_be_set(card: Card, look: PreviewTool) -> None:
@@ -164,9 +164,9 @@ def test_module(card: Card, look: PreviewTool) -> None:
     assert "classes: normal, pneumonia." in text
     assert "Training time: 7.5 minutes on 2 CPU cores, no GPU." in text
     assert "## Template resources/templates/diagnosis" in text
-    told = (get_resources_folder() / "templates/diagnosis/README.md").read_text().strip()
-    assert told.split("## What it expects")[0] in text
-    assert "## What each file does" + told.split("## What each file does")[1] in text
+    readme = (get_resources_folder() / "templates/diagnosis/README.md").read_text().strip()
+    assert readme.split("## What it expects")[0] in text
+    assert "## What each file does" + readme.split("## What each file does")[1] in text
 
 
 def test_several_labels_are_said() -> None:
@@ -183,29 +183,29 @@ def test_model(card: Card, look: PreviewTool) -> None:
 
 
 def test_what_earlier_roles_said_is_passed_on_and_cut(card: Card) -> None:
-    said = {"Data Engineer": "Half of it is in Hounsfield units.", "Module Architect": "so " * 500}
-    text = build_model_briefing(CHOICE, DATA, MODULE, 7.5, said).text
+    remarks = {"Data Engineer": "Half of it is in Hounsfield units.", "Module Architect": "so " * 500}
+    text = build_model_briefing(CHOICE, DATA, MODULE, 7.5, remarks).text
     assert "The Data Engineer said: Half of it is in Hounsfield units." in text
     assert len(text) < 2000
     assert "so ..." in text
-    assert "Data Engineer said" in build_module_briefing(CHOICE, DATA, "", 1, "", get_resources_folder(), said).text
+    assert "Data Engineer said" in build_module_briefing(CHOICE, DATA, "", 1, "", get_resources_folder(), remarks).text
 
 
 def test_user_text_in_other_scripts_arrives_whole(card: Card, look: PreviewTool) -> None:
     request = "肺炎をX線で検出するモデル — für Kinder"
     assert request in build_selection_briefing(request, [card], look).text
-    chosen = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
-    assert "肺" in build_index_briefing(request, chosen, card, look, get_resources_folder()).text
+    selection = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
+    assert "肺" in build_index_briefing(request, selection, card, look, get_resources_folder()).text
 
 
 def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Card, look: PreviewTool) -> None:
     assert card.path is not None
     (card.path / "README.txt").write_text("Files named b_* were taken at night.\n")
-    plain = card_for_folder(card.path)
-    for one in (card, plain):
+    folder_card = card_for_folder(card.path)
+    for data_card in (card, folder_card):
         for text in (
-            build_selection_briefing(REQUEST, [one], look).text,
-            build_index_briefing(REQUEST, CHOICE, one, look, get_resources_folder()).text,
+            build_selection_briefing(REQUEST, [data_card], look).text,
+            build_index_briefing(REQUEST, CHOICE, data_card, look, get_resources_folder()).text,
         ):
             assert text.count("Files named b_* were taken at night.") == 1
 
@@ -218,11 +218,11 @@ def test_addresses_in_the_notes_of_a_folder_are_masked(
     (card.path / "README.txt").write_text(
         "Files b_* are of the night shift; ask jane.doe@clinic.example, 555-867-5309.\n"
     )
-    others = [Card(f"Other {number}", "Empty.", tmp_path / "work") for number in range(sets - 1)]
-    for one in (card, card_for_folder(card.path)):
+    other_cards = [Card(f"Other {number}", "Empty.", tmp_path / "work") for number in range(sets - 1)]
+    for data_card in (card, card_for_folder(card.path)):
         for text in (
-            build_selection_briefing(REQUEST, [one, *others], look).text,
-            build_index_briefing(REQUEST, CHOICE, one, look, get_resources_folder()).text,
+            build_selection_briefing(REQUEST, [data_card, *other_cards], look).text,
+            build_index_briefing(REQUEST, CHOICE, data_card, look, get_resources_folder()).text,
         ):
             assert "jane.doe" not in text
             assert "867-5309" not in text

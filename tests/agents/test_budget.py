@@ -16,10 +16,10 @@ from m3b.messages import Usage
 @given(st.integers(0, 60), st.lists(st.integers(-3, 25), max_size=30))
 def test_reservations_never_overshoot(actions: int, wanted: list[int]) -> None:
     budget = Budget(max_actions=actions)
-    granted = [budget.reserve_actions(one) for one in wanted]
-    assert all(0 <= got <= max(0, asked) for got, asked in zip(granted, wanted, strict=True))
-    asked = sum(max(0, one) for one in wanted)
-    assert sum(granted) == budget.used_actions == min(actions, asked)
+    granted = [budget.reserve_actions(amount) for amount in wanted]
+    assert all(0 <= got <= max(0, requested) for got, requested in zip(granted, wanted, strict=True))
+    requested = sum(max(0, amount) for amount in wanted)
+    assert sum(granted) == budget.used_actions == min(actions, requested)
     assert budget.actions_left == actions - sum(granted)
 
 
@@ -30,11 +30,11 @@ def test_threads_together_get_no_more_than_there_is() -> None:
 
     def take() -> None:
         start.wait()
-        mine = 0
-        for wanted in [1, 3, 2] * 200:
-            mine += budget.reserve_actions(wanted)
+        thread_total = 0
+        for amount in [1, 3, 2] * 200:
+            thread_total += budget.reserve_actions(amount)
             budget.record_usage(Usage(1, 0, 1, 1, 0.5))
-        got.append(mine)
+        got.append(thread_total)
 
     threads = [threading.Thread(target=take) for _ in range(8)]
     for thread in threads:

@@ -75,10 +75,10 @@ def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, p
     """No other split would have more of it."""
 
     def thin(train: Records, test: Records) -> None:
-        kept = {record["image_path"] for record in train if record["labels"] == ["b"]}
-        kept = set(sorted(kept)[: patients - 1]) | {next(r["image_path"] for r in test if r["labels"] == ["b"])}
+        image_paths = {record["image_path"] for record in train if record["labels"] == ["b"]}
+        image_paths = set(sorted(image_paths)[: patients - 1]) | {next(r["image_path"] for r in test if r["labels"] == ["b"])}
         for part in (train, test):
-            part[:] = [one for one in part if one["labels"] == ["a"] or one["image_path"] in kept]
+            part[:] = [row for row in part if row["labels"] == ["a"] or row["image_path"] in image_paths]
 
     verdict = check_index(make_work(tmp_path, cases=40, change=thin), CHOICE)
     assert verdict.is_accepted, verdict.agent_messages
@@ -163,7 +163,7 @@ def test_images_of_which_none_opens(tmp_path: Path) -> None:
 
 def test_classes_must_be_those_of_the_selection(tmp_path: Path) -> None:
     work = make_work(tmp_path)
-    chosen = Selection("Cards", "diagnosis", "auroc", "plan", classes=("healthy", "ill"))
-    assert "the selection asks for healthy, ill" in check_index(work, chosen).agent_messages[0]
-    same = Selection("Cards", "diagnosis", "auroc", "plan", classes=("B", "A"))
-    assert check_index(work, same).is_accepted, "order and case are the index's own"
+    selection = Selection("Cards", "diagnosis", "auroc", "plan", classes=("healthy", "ill"))
+    assert "the selection asks for healthy, ill" in check_index(work, selection).agent_messages[0]
+    reordered = Selection("Cards", "diagnosis", "auroc", "plan", classes=("B", "A"))
+    assert check_index(work, reordered).is_accepted, "order and case are the index's own"

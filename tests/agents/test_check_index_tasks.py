@@ -45,8 +45,8 @@ def make_work(work: Path, task: str, change: Change = lambda records: None, labe
         records.append({"image_path": f"data/x/{at}.png", **target, "patient": f"p{at}"})
     change(records)
     dictionary = {"segmentation": {"cyst": 4}, "detection": {"cyst": 0}, "report": {}}[task]
-    put = {"train": records[4:], "test": records[:4], "label_dict": dictionary if labels is None else labels}
-    for name, value in put.items():
+    contents = {"train": records[4:], "test": records[:4], "label_dict": dictionary if labels is None else labels}
+    for name, value in contents.items():
         (work / "Datapath" / f"{name}.json").write_text(json.dumps(value))
     return work
 
@@ -69,8 +69,8 @@ def test_a_good_index(tmp_path: Path, task: str) -> None:
 def test_the_schema_of_the_task_counts(tmp_path: Path, task: str) -> None:
     work = make_work(tmp_path, task)
     fits = {task, "detection"} if task == "segmentation" else {task}  # masks in every image are detection too
-    for other in {*TASKS, "diagnosis"} - fits:
-        verdict = check_index(work, choice(other))
+    for other_task in {*TASKS, "diagnosis"} - fits:
+        verdict = check_index(work, choice(other_task))
         assert not verdict.is_accepted
         assert "lacks" in verdict.agent_messages[0]
 

@@ -246,12 +246,12 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
 
 def test_classes_of_another_index(desk: Desk) -> None:
     make_deliverable(desk.folder)
-    other = replace(desk.index, classes=("dark", "light"), values={})
+    other_index = replace(desk.index, classes=("dark", "light"), values={})
     verdict = check_model(
         desk.run.work,
         desk.frozen(),
         CHOICE,
-        other,
+        other_index,
         desk.executor.predict,
         desk.kept.append,
         None,

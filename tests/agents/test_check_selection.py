@@ -21,9 +21,9 @@ PLAN = "labels.csv names an image and a patient a row; split by patient."
 
 @pytest.fixture
 def cards(tmp_path: Path) -> dict[str, Card]:
-    here = tmp_path / "chest"
-    here.mkdir()
-    cards = [Card("Chest X-Ray", "Radiographs.", here), Card("KneeMRI", "Volumes."), Card("Gone", "x", tmp_path / "no")]
+    chest_folder = tmp_path / "chest"
+    chest_folder.mkdir()
+    cards = [Card("Chest X-Ray", "Radiographs.", chest_folder), Card("KneeMRI", "Volumes."), Card("Gone", "x", tmp_path / "no")]
     return {card.name: card for card in cards}
 
 
@@ -58,10 +58,10 @@ def test_no_object(text: str) -> None:
 
 @given(st.text(alphabet='{}[]":,a\\ \n1', max_size=60), st.text(alphabet="}] \n`x", max_size=20))
 def test_any_text_around_it(before: str, after: str) -> None:
-    wanted = {"data_card": "a", "plan": 'with "quotes" and {braces}'}
+    expected = {"data_card": "a", "plan": 'with "quotes" and {braces}'}
     assert find_json_object(f"{before}{after}") is None
-    found = find_json_object(f"prose {after}\n{json.dumps(wanted)}{after}")
-    assert found == wanted
+    parsed = find_json_object(f"prose {after}\n{json.dumps(expected)}{after}")
+    assert parsed == expected
 
 
 # --- accepted ----------------------------------------------------------------------------------------------------
@@ -168,14 +168,14 @@ def test_no_data_set_ends_the_run_with_the_reason(cards: dict[str, Card]) -> Non
 
 
 def test_the_user_may_name_another_data_set(cards: dict[str, Card]) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     def ask(question: str) -> str:
-        asked.append(question)
+        questions.append(question)
         return "Take the chest one."
 
     verdict = check_selection(answer(data_card=None, reason="No brain MRI."), cards, ask)
-    assert "No brain MRI. Which data set should be used?" in asked[0]
+    assert "No brain MRI. Which data set should be used?" in questions[0]
     assert "The user answers: Take the chest one." in verdict.reply
     assert (verdict.is_accepted, verdict.agent_messages) == (False, ()), (
         "an answer is no fault, and costs no debug iteration"
@@ -212,13 +212,13 @@ def test_yes_and_no_where_there_is_but_one(tmp_path: Path) -> None:
 
 
 def test_a_user_is_not_asked_for_ever(cards: dict[str, Card]) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     def ask(question: str) -> str:
-        asked.append(question)
+        questions.append(question)
         return "hm"
 
     check = SelectionCheck(cards, ask)
     text = answer(question="Which?")
     assert [bool(check(text).reply) for _ in range(5)] == [True, True, True, False, False]
-    assert len(asked) == 3
+    assert len(questions) == 3

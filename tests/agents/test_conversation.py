@@ -39,10 +39,10 @@ def test_two_user_turns_become_one() -> None:
 
 def test_unanswered_are_the_last_turns_calls_without_a_result() -> None:
     talk = long_talk(2, 10)
-    one, two = ToolCall("c8", "list_files"), ToolCall("c9", "list_files")
-    talk.add_message(Message("assistant", "", (one, two)))
-    talk.add_tool_result(one, "here", False)
-    assert talk.find_unanswered_calls() == [two]
+    first_call, second_call = ToolCall("c8", "list_files"), ToolCall("c9", "list_files")
+    talk.add_message(Message("assistant", "", (first_call, second_call)))
+    talk.add_tool_result(first_call, "here", False)
+    assert talk.find_unanswered_calls() == [second_call]
 
 
 def test_an_id_that_a_provider_uses_again_counts_by_turn() -> None:
@@ -97,12 +97,12 @@ def test_trimming(turns: int, chars: int, window: int, output: int) -> None:
     dropped = talk.drop_old_results(TOOLS, window, output)
     after = talk.messages
     assert talk.estimate_tokens(TOOLS) == tokens.estimate_request_tokens(after, TOOLS)
-    assert [one.role for one in after] == [one.role for one in before]
+    assert [turn.role for turn in after] == [turn.role for turn in before]
     changed = [at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     assert dropped == len(changed) == talk.dropped_results
     assert all(before[at].role == "tool" and after[at].text == DROPPED_RESULT_NOTE for at in changed)
     assert all(after[at].call_id == before[at].call_id for at in changed), "each call keeps its answer"
-    results = [at for at, one in enumerate(before) if one.role == "tool"]
+    results = [at for at, turn in enumerate(before) if turn.role == "tool"]
     assert changed == results[: len(changed)], "the oldest go first"
     assert not set(changed) & set(results[-MIN_KEPT_RESULTS:]), "the last stay"
     assert not (fitted and dropped)
@@ -149,15 +149,15 @@ def play(steps: list[tuple[str, str, int, int]]) -> tuple[Conversation, list[Eve
             live.add_user_text(text)
             write(MessageSent(text))
         else:
-            asked = tuple(ToolCall(f"call_{at}", "list_files", {"n": at}) for at in range(calls))
-            live.add_reply(text, asked)
-            write(ReplyReceived(text, asked))
-            done = asked if answered >= calls else asked[:answered]
+            tool_calls = tuple(ToolCall(f"call_{at}", "list_files", {"n": at}) for at in range(calls))
+            live.add_reply(text, tool_calls)
+            write(ReplyReceived(text, tool_calls))
+            done = tool_calls if answered >= calls else tool_calls[:answered]
             for call in done:
                 write(ToolCalled(call.id, call.name, call.arguments))
                 live.add_tool_result(call, text * 2, at_fault(call))
                 write(ToolReturned(call.id, call.name, text * 2, at_fault(call)))
-            if len(done) < len(asked):  # killed between two calls: only a resume goes on from here
+            if len(done) < len(tool_calls):  # killed between two calls: only a resume goes on from here
                 live = Conversation.from_events(events)
     return live, events
 

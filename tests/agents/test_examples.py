@@ -25,8 +25,8 @@ def test_an_image_and_its_mask(tmp_path: Path) -> None:
 def test_both_halves_of_a_set_from_two_places_are_shown(tmp_path: Path) -> None:
     names = ("corona_1", "corona_2", "radio_4_8", "radio_7_1")
     lay_out(tmp_path, *(f"{kind}/{name}.nii.gz" for kind in ("images", "masks") for name in names))
-    shown = ["images/corona_1.nii.gz", "masks/corona_1.nii.gz", "images/radio_4_8.nii.gz", "masks/radio_4_8.nii.gz"]
-    assert find_example_files(tmp_path, masks=True, texts=True) == shown
+    expected = ["images/corona_1.nii.gz", "masks/corona_1.nii.gz", "images/radio_4_8.nii.gz", "masks/radio_4_8.nii.gz"]
+    assert find_example_files(tmp_path, masks=True, texts=True) == expected
 
 
 def test_names_that_are_all_different_are_not_kinds(tmp_path: Path) -> None:

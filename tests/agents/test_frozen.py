@@ -39,8 +39,8 @@ def record(image: Any, mask: Any, **more: Any) -> dict[str, Any]:
 
 
 def frozen(place: Path, *test: dict[str, Any], train: Any = None, labels: Any = None) -> list[str]:
-    put = {TRAIN: train or [record("data/x/1.png", "data/x/m2.png")], TEST: list(test), LABELS: labels or {"a": 1}}
-    for name, value in put.items():
+    contents = {TRAIN: train or [record("data/x/1.png", "data/x/m2.png")], TEST: list(test), LABELS: labels or {"a": 1}}
+    for name, value in contents.items():
         (place / "work" / name).write_text(json.dumps(value))
     return freeze_index(place / "work", place / "frozen", {"x": place / "raw"}, "segmentation")
 
@@ -121,17 +121,17 @@ def test_a_link_into_the_raw_data_becomes_a_copy(place: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "folder", "inside", "fifo", "own"])
 def test_what_leads_elsewhere_is_refused(place: Path, kind: str) -> None:
-    made, path = place / "work/Datapath", "Datapath/odd.png"
+    datapath, path = place / "work/Datapath", "Datapath/odd.png"
     if kind == "link":
-        (made / "odd.png").symlink_to(place / "outside/secret.png")
+        (datapath / "odd.png").symlink_to(place / "outside/secret.png")
     elif kind == "folder":
-        (made / "odd").symlink_to(place / "outside")
+        (datapath / "odd").symlink_to(place / "outside")
         path = "Datapath/odd/secret.png"
     elif kind == "inside":
-        (made / "masks/slices/3.png").symlink_to(place / "outside/secret.png")
+        (datapath / "masks/slices/3.png").symlink_to(place / "outside/secret.png")
         path = "Datapath/masks/slices"
     elif kind == "fifo":
-        os.mkfifo(made / "odd.png")
+        os.mkfifo(datapath / "odd.png")
     else:
         path = "model/odd.png"
     with pytest.raises(DataError, match="m3b uses" if kind == "own" else "link to somewhere else"):

@@ -56,8 +56,8 @@ def accept(place: Path) -> dict[str, str]:
 
 def label(place: Path, hashes: dict[str, str], before: str = "same", after: str = "same") -> str:
     paths = list_derived_files(read_index(place / "locked").records) if (place / "locked" / TEST).is_file() else []
-    made = digest_derived_files(place / "locked", paths) if paths else None
-    return check_integrity(place / "work", place / "locked", hashes, before, after, derived_digest=made)
+    digest = digest_derived_files(place / "locked", paths) if paths else None
+    return check_integrity(place / "work", place / "locked", hashes, before, after, derived_digest=digest)
 
 
 def test_what_nobody_touched_is_clean(place: Path) -> None:
@@ -151,10 +151,10 @@ def test_reading_does_not_show(place: Path) -> None:
 
 def test_a_hard_link_shows_only_where_change_times_count(place: Path) -> None:
     raw = place / "raw"
-    before, bare = fingerprint_folder(raw), fingerprint_folder(raw, change_times=False)
+    before, content_fingerprint = fingerprint_folder(raw), fingerprint_folder(raw, change_times=False)
     os.link(raw / "b.csv", place / "linked")
     assert fingerprint_folder(raw) != before
-    assert fingerprint_folder(raw, change_times=False) == bare
+    assert fingerprint_folder(raw, change_times=False) == content_fingerprint
 
 
 @pytest.mark.parametrize("change", CHANGES[1:5])

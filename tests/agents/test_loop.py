@@ -41,11 +41,11 @@ def until(word: str) -> Callable[[str], CheckResult]:
 
 
 def fails(times: int) -> Callable[[str], CheckResult]:
-    left = [times]
+    failures_left = [times]
 
     def check(text: str) -> CheckResult:
-        left[0] -= 1
-        return reject("Not yet.") if left[0] >= 0 else accept(text)
+        failures_left[0] -= 1
+        return reject("Not yet.") if failures_left[0] >= 0 else accept(text)
 
     return check
 
@@ -76,9 +76,9 @@ def test_tokens_are_counted_for_the_role_and_for_the_run(make_stage: Any) -> Non
 def test_the_prefix_never_changes(make_stage: Any) -> None:
     stage = make_stage(LOOK, say("no"), LOOK, say("ok"))
     stage.run(until("ok"))
-    asked = [list(messages) for messages, _ in stage.llm.seen]
-    for one, other in pairwise(asked):
-        assert other[: len(one)] == one
+    requests = [list(messages) for messages, _ in stage.llm.seen]
+    for earlier, later in pairwise(requests):
+        assert later[: len(earlier)] == earlier
     assert all(tools == stage.llm.seen[0][1] for _, tools in stage.llm.seen)
 
 
@@ -216,8 +216,8 @@ def test_a_rejection_may_name_how_the_run_ends(make_stage: Any) -> None:
 
 
 def test_parallel_calls_cannot_overshoot(make_stage: Any) -> None:
-    many = combine_calls(*(call("list_files", path=f"p{number}") for number in range(5)))
-    stage = make_stage(many, say("Nothing is trained yet."), budget=Budget(max_actions=3))
+    parallel_calls = combine_calls(*(call("list_files", path=f"p{number}") for number in range(5)))
+    stage = make_stage(parallel_calls, say("Nothing is trained yet."), budget=Budget(max_actions=3))
     with pytest.raises(BudgetExceeded, match=r"All 3 actions are spent\. Raise max_actions\. Nothing is trained yet\."):
         stage.run()
     assert stage.agent.counters.actions == stage.agent.budget.used == 3
@@ -232,9 +232,9 @@ def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
     looks = [call("list_files", path=f"p{number}") for number in range(5)]
     stage = make_stage(looks[0], combine_calls(*looks[1:3]), *looks[3:], say("done"), budget=Budget(max_actions=5 + 3))
     assert stage.run().accepted
-    left = [re.findall(r"\[.*(?:left|is left).*\]$", result) for result in stage.results()]
-    assert left[:2] == [[], []]
-    assert left[2:] == [[f"[{n} actions are left in this run.]"] for n in (5, 4, 3)]
+    notices = [re.findall(r"\[.*(?:left|is left).*\]$", result) for result in stage.results()]
+    assert notices[:2] == [[], []]
+    assert notices[2:] == [[f"[{n} actions are left in this run.]"] for n in (5, 4, 3)]
     check_wire(stage.restored().messages)
 
 
@@ -389,11 +389,11 @@ def noted(text: str) -> CheckResult:
 def test_reflection_comes_once_and_with_the_findings(make_stage: Any) -> None:
     stage = make_stage(say("done"), say("still done"), reflection="Would you change anything?")
     assert stage.run(noted).artifact == "still done"
-    (told,) = stage.told()
+    (prompt,) = stage.told()
     noted_first = (
         "Would you change anything?\n\nThe check accepts your work, and noted:\n- The test split is small.\n\n"
     )
-    assert told.startswith(f"{noted_first}Left in this run, for all roles together: ")
+    assert prompt.startswith(f"{noted_first}Left in this run, for all roles together: ")
     assert stage.agent.counters.iterations == 0
 
 
@@ -441,9 +441,9 @@ def test_an_overflow_trims_and_asks_once_more(make_stage: Any) -> None:
     for number in range(8):
         (stage.work / f"{number}.txt").write_text(long if number < 4 else short)
     stage.run()
-    kept = [message.text for message in stage.llm.seen[-1][0] if message.role == "tool"]
-    assert DROPPED_RESULT_NOTE in kept
-    assert not any(text == DROPPED_RESULT_NOTE for text in kept[-4:])
+    results = [message.text for message in stage.llm.seen[-1][0] if message.role == "tool"]
+    assert DROPPED_RESULT_NOTE in results
+    assert not any(text == DROPPED_RESULT_NOTE for text in results[-4:])
     assert [DROPPED_RESULT_NOTE in (m.text for m in messages) for messages, _ in stage.llm.seen[:-1]] == [False] * 9
 
 

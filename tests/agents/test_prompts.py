@@ -26,7 +26,7 @@ def test_the_roles_stand_in_the_order_of_their_work() -> None:
         "module_architect",
         "model_trainer",
     ]
-    assert [(one.role, one.artifact) for one in BUILTIN_STAGES] == list(
+    assert [(stage.role, stage.artifact) for stage in BUILTIN_STAGES] == list(
         zip(BUILTIN_ROLES, ARTIFACT_CLASSES.values(), strict=True)
     )
 
@@ -47,9 +47,9 @@ def test_who_may_do_what() -> None:
 
 @roles
 def test_every_prompt_has_its_sections(role: Role) -> None:
-    found = read_sections(PROMPTS / f"{role.name}.md")
-    assert set(found) == set(REQUIRED_SECTIONS)
-    assert all(found.values())
+    sections = read_sections(PROMPTS / f"{role.name}.md")
+    assert set(sections) == set(REQUIRED_SECTIONS)
+    assert all(sections.values())
 
 
 @roles
@@ -68,10 +68,10 @@ def test_a_system_prompt(role: Role) -> None:
 @roles
 def test_a_role_knows_how_to_give_up(role: Role) -> None:
     """The very reply that the prompt names is understood."""
-    shown = next(
+    example_line = next(
         line for line in build_system_prompt(PROMPTS, [role], with_examples=False).splitlines() if "given_up" in line
     )
-    assert parse_give_up(shown[shown.index("{") : shown.index("}") + 1]).startswith("<what was found")
+    assert parse_give_up(example_line[example_line.index("{") : example_line.index("}") + 1]).startswith("<what was found")
 
 
 @roles

@@ -25,12 +25,12 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_goes_out_invented_and_comes_back(name: str) -> None:
     names = Pseudonyms()
-    shown = names.pseudonymize(f"data/x/{name}: 3 files")
+    pseudonymized = names.pseudonymize(f"data/x/{name}: 3 files")
     for part in ("weber", "anna", "1956", "765", "müller", "张", "garcía", "maría"):
-        assert part not in shown.lower()
-    assert names.restore(shown) == f"data/x/{name}: 3 files"
-    assert names.pseudonymize(f"data/x/{name}: 3 files") == shown, "the same each time"
-    assert Pseudonyms().pseudonymize(f"data/x/{name}: 3 files") == shown, "and in a resumed run"
+        assert part not in pseudonymized.lower()
+    assert names.restore(pseudonymized) == f"data/x/{name}: 3 files"
+    assert names.pseudonymize(f"data/x/{name}: 3 files") == pseudonymized, "the same each time"
+    assert Pseudonyms().pseudonymize(f"data/x/{name}: 3 files") == pseudonymized, "and in a resumed run"
 
 
 @given(
@@ -47,20 +47,20 @@ def test_whatever_is_shown_comes_back_whole(parts: list[str]) -> None:
 
 def test_case_is_kept_so_that_patterns_fit() -> None:
     names = Pseudonyms()
-    shown = names.pseudonymize("Weber_Anna WEBER_ANNA weber_anna")
-    one, two, three = shown.split(" ")
-    assert (one.istitle(), two.isupper(), three.islower()) == (True, True, True)
-    assert one.upper() == two == three.upper()
-    assert names.restore(one.replace("Anon", "anon").lower()) == "weber_anna"
+    pseudonymized = names.pseudonymize("Weber_Anna WEBER_ANNA weber_anna")
+    titlecase, uppercase, lowercase = pseudonymized.split(" ")
+    assert (titlecase.istitle(), uppercase.isupper(), lowercase.islower()) == (True, True, True)
+    assert titlecase.upper() == uppercase == lowercase.upper()
+    assert names.restore(titlecase.replace("Anon", "anon").lower()) == "weber_anna"
 
 
 def test_a_name_that_was_seen_in_company_is_known_alone() -> None:
     names = Pseudonyms()
     assert names.pseudonymize("Weber alone") == "Weber alone"
-    shown = names.pseudonymize("Weber_Anna.png")
+    pseudonymized = names.pseudonymize("Weber_Anna.png")
     assert names.pseudonymize("patients: ['Weber', 'Anna']").count("Anon") == 2
     assert "Weberian" in names.pseudonymize("Weberian")
-    assert names.restore(shown.partition("_")[0]) == "Weber"
+    assert names.restore(pseudonymized.partition("_")[0]) == "Weber"
 
 
 def test_common_words_are_not_known_alone() -> None:
@@ -71,10 +71,10 @@ def test_common_words_are_not_known_alone() -> None:
 
 def test_a_model_meets_invented_names_only_and_its_calls_hit_the_real_ones() -> None:
     def reads(messages: object, tools: object) -> object:
-        shown = model.requests[-1][0][-1].text.splitlines()[0]
+        file_name = model.requests[-1][0][-1].text.splitlines()[0]
         return combine_calls(
-            call("read_files", paths=[shown]),
-            call("write_files", files=[{"path": "a.py", "content": f"open('{shown}')"}]),
+            call("read_files", paths=[file_name]),
+            call("write_files", files=[{"path": "a.py", "content": f"open('{file_name}')"}]),
         )
 
     model = ScriptedModel([reads, say("done")])
@@ -83,12 +83,12 @@ def test_a_model_meets_invented_names_only_and_its_calls_hit_the_real_ones() -> 
     first = veiled.ask(talk, ())
     assert first.calls[0].arguments == {"paths": ["data/x/Weber_Anna.png"]}
     assert first.calls[1].arguments["files"][0]["content"] == "open('data/x/Weber_Anna.png')"
-    talk += [first.to_message(), *(Message("tool", "no Weber_Anna.png", call_id=one.id) for one in first.calls)]
+    talk += [first.to_message(), *(Message("tool", "no Weber_Anna.png", call_id=tool_call.id) for tool_call in first.calls)]
     assert veiled.ask(talk, ()).text == "done"
     for messages, _ in model.requests:
-        whole = repr(messages)
-        assert "Weber" not in whole
-        assert whole.count(PSEUDONYM_NOTE) == 1
+        transcript = repr(messages)
+        assert "Weber" not in transcript
+        assert transcript.count(PSEUDONYM_NOTE) == 1
     assert model.requests[1][0][2].calls[0].arguments["paths"][0] == model.requests[0][0][1].text.splitlines()[0]
 
 
@@ -105,5 +105,5 @@ def test_names_of_files_are_known_before_anything_is_shown(tmp_path: Path) -> No
     (tmp_path / "plain" / "Weber_Anna_001.png").write_bytes(b"")
     names = Pseudonyms()
     names.learn_names(tmp_path)
-    assert "Weber" not in (shown := names.pseudonymize("families: Weber 10"))
-    assert names.restore(shown) == "families: Weber 10"
+    assert "Weber" not in (pseudonymized := names.pseudonymize("families: Weber 10"))
+    assert names.restore(pseudonymized) == "families: Weber 10"

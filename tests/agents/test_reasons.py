@@ -141,9 +141,9 @@ def test_nothing_was_given_up(text: str) -> None:
 def test_the_reason_has_the_cause_that_the_script_knew(make_stage: Any) -> None:
     failing = call("run_script", command="echo no mask belongs to an image; exit 1")
     stage = make_stage(failing, say("done"), say("done"), budget=Budget(max_iterations=1))
-    found = Issue("Write Datapath/train.json.", "No index was written.")
+    issue = Issue("Write Datapath/train.json.", "No index was written.")
     with pytest.raises(RunFailed) as end:
-        stage.agent.run(lambda text: reject(found), FailureMessage("The data could not be read", "Look at the README."))
+        stage.agent.run(lambda text: reject(issue), FailureMessage("The data could not be read", "Look at the README."))
     assert str(end.value) == (
         "The data could not be read, after 1 debug iteration. No index was written. "
         'The last script said: "no mask belongs to an image" Look at the README.'

@@ -31,9 +31,9 @@ def main(arguments: list[str]) -> int:
         return 0
     if arguments[:1] == ["cheats"]:
         return cheats.main()
-    who = "root" if os.getuid() == 0 else "ordinary user"
-    rows = [(who, row) for row in run([sys.executable], arguments)]
-    if who == "root":
+    user = "root" if os.getuid() == 0 else "ordinary user"
+    rows = [(user, row) for row in run([sys.executable], arguments)]
+    if user == "root":
         with tempfile.TemporaryDirectory(prefix="m3b-attacks-") as place:
             python = ordinary(Path(place))
             if not python:
@@ -48,20 +48,20 @@ def count() -> dict[str, int]:
     options = ["-p", "attacks.table", "-p", "no:cacheprovider", "-o", "addopts=", "--collect-only", "-q"]
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", str(HERE), *options]
-    said = subprocess.run(command, env=env, cwd=HERE.parents[1], capture_output=True, text=True, check=True).stdout
-    found = {"all": 0, **dict.fromkeys(BACKENDS, 0), "m3b itself, whatever the backend": 0}
-    for node in (line for line in said.splitlines() if "::" in line):
+    listing = subprocess.run(command, env=env, cwd=HERE.parents[1], capture_output=True, text=True, check=True).stdout
+    counts = {"all": 0, **dict.fromkeys(BACKENDS, 0), "m3b itself, whatever the backend": 0}
+    for node in (line for line in listing.splitlines() if "::" in line):
         ((_, backend, _, _),) = rows_of(node, "passed", "", "")
-        found["all"] += 1
-        found[backend or "m3b itself, whatever the backend"] += 1
-    return found
+        counts["all"] += 1
+        counts[backend or "m3b itself, whatever the backend"] += 1
+    return counts
 
 
 def ordinary(place: Path) -> list[str]:
     """The command that runs a Python with the same packages as an ordinary user; empty where there is none."""
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     place.chmod(0o755)
-    made = [str(place / "bin/python"), sys.executable]
+    pythons = [str(place / "bin/python"), sys.executable]
     if Path("/usr/bin/python3").exists() and shutil.which("setpriv"):
         subprocess.run(
             ["/usr/bin/python3", "-m", "venv", "--without-pip", str(place)], capture_output=True, check=False
@@ -70,7 +70,7 @@ def ordinary(place: Path) -> list[str]:
             packages = [path for path in sys.path if path.endswith("site-packages")]
             linked = all(same_packages(Path(path), folder) for path in packages)
             (folder / "same.pth").write_text("\n".join([str(HERE.parents[1] / "src"), *([] if linked else packages)]))
-    for python in made:
+    for python in pythons:
         with contextlib.suppress(OSError):
             if not subprocess.run([*become, python, "-c", PROBE], capture_output=True).returncode:
                 return [*become, python]
@@ -81,13 +81,13 @@ def same_packages(packages: Path, folder: Path) -> bool:
     """Whether the packages could be linked into a folder: a sandbox shows scripts those of the interpreter's own folders, and
     not where a .pth file leads, so that the scripts of whole runs would find no torch."""
     try:
-        for one in packages.iterdir():
-            if one.suffix == ".pth" or one.name == "__pycache__" or (folder / one.name).exists():
+        for entry in packages.iterdir():
+            if entry.suffix == ".pth" or entry.name == "__pycache__" or (folder / entry.name).exists():
                 continue
-            if one.is_dir():
-                shutil.copytree(one, folder / one.name, copy_function=os.link, symlinks=True)
+            if entry.is_dir():
+                shutil.copytree(entry, folder / entry.name, copy_function=os.link, symlinks=True)
             else:
-                os.link(one, folder / one.name)
+                os.link(entry, folder / entry.name)
     except OSError:  # another file system
         return False
     return True

@@ -102,8 +102,8 @@ class Victim:
 
     def script(self, source: str, **arguments: Any) -> dict[str, Any]:
         """Run Python in the sandbox, as an agent would."""
-        written = self.use("write_files", files=[{"path": "attack.py", "content": source}])
-        assert not written["is_error"], written
+        result = self.use("write_files", files=[{"path": "attack.py", "content": source}])
+        assert not result["is_error"], result
         return self.use("run_script", command="python3 attack.py", **arguments)
 
     def close(self) -> None:
@@ -118,8 +118,8 @@ class Victim:
 )
 def server(request: pytest.FixtureRequest) -> Iterator[Victim]:
     backend, user = request.param
-    if why := refusal(backend):
-        pytest.skip(why)
+    if reason := refusal(backend):
+        pytest.skip(reason)
     if not command(user, backend):
         pytest.skip("this machine lets no ordinary user run this, or is not root's")
     victim = Victim(backend, user)

@@ -33,17 +33,17 @@ def lay_out(top: Path, backend: str) -> Toolbox:
 def main() -> None:
     box: Toolbox | None = None
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "top" in asked:
+        question = json.loads(line)
+        if "top" in question:
             if box is not None:
                 box.close()
-            box = lay_out(Path(asked["top"]), asked["backend"])
-            said = {"pid": os.getpid()}
+            box = lay_out(Path(question["top"]), question["backend"])
+            answer = {"pid": os.getpid()}
         else:
             assert box is not None
-            result = box.call(ToolCall("1", asked["tool"], asked["arguments"]), tuple(TOOLS))
-            said = {"text": result.text, "is_error": result.is_error, "data": result.data}
-        print(json.dumps(said), flush=True)
+            result = box.call(ToolCall("1", question["tool"], question["arguments"]), tuple(TOOLS))
+            answer = {"text": result.text, "is_error": result.is_error, "data": result.data}
+        print(json.dumps(answer), flush=True)
     if box is not None:
         box.close()
 

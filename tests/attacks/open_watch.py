@@ -46,15 +46,15 @@ class OpenWatch:
         flags = arguments[2]
         if isinstance(flags, int) and flags & (os.O_DIRECTORY | os.O_PATH) and not flags & os.O_CREAT:
             return  # opening a folder reads no file
-        named = os.path.abspath(os.fsdecode(arguments[0]))
+        path = os.path.abspath(os.fsdecode(arguments[0]))
         places = {
-            os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named)),
-            os.path.realpath(named),
+            os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)),
+            os.path.realpath(path),
         }
         writing = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
         tops = [top for top in self.folders if not (writing and top in self.read_only)]
         watched = [(place, top) for place in places for top in tops if place.startswith(top + os.sep)]
-        if watched and not os.path.isdir(named) and not is_untrusted(sys._getframe(1)):
+        if watched and not os.path.isdir(path) and not is_untrusted(sys._getframe(1)):
             place, top = watched[0]
             self.foreign.setdefault(os.path.relpath(place, os.path.dirname(top)), callers(sys._getframe(1)))
 
@@ -92,8 +92,8 @@ def command(*words: object) -> dict[str, object]:
 
     from m3b.cli.app import app
 
-    shown = CliRunner().invoke(app, [str(word) for word in words])
-    return {"command": " ".join(map(str, words[:2])), "code": shown.exit_code, "said": shown.output[-1500:]}
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return {"command": " ".join(map(str, words[:2])), "code": result.exit_code, "said": result.output[-1500:]}
 
 
 def played_run(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
@@ -102,13 +102,13 @@ def played_run(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
 
     from m3b import Pipeline, load_model
 
-    data, out, other = make_spots(top / "spots"), top / "run", make_spots(top / "north", patients=40, seed=5)
-    for folder in (data, other):
+    data, out, external = make_spots(top / "spots"), top / "run", make_spots(top / "north", patients=40, seed=5)
+    for folder in (data, external):
         (folder / "README.md").write_text("Bright spots, drawn.")
         (folder / "labels.json").write_text('{"plain": 0, "spot": 1}')
-    watch.below(data, other, out / "work", out / "view")
+    watch.below(data, external, out / "work", out / "view")
     watch.reads_below(out / "model")
-    result = Pipeline(actor(play()), data=[data], out=out, external_sources={"north": other}).run(REQUEST)
+    result = Pipeline(actor(play()), data=[data], out=out, external_sources={"north": external}).run(REQUEST)
     yield {"command": "run", "code": int(result.status != "completed"), "said": result.reason}
     image = next((data / "spot").iterdir())
     yield {"command": "load_model", "code": 0, "said": repr(load_model(out / "model"))}

@@ -52,8 +52,8 @@ def rows_of(node: str, outcome: str, said: str, why: str) -> list[Row]:
     parts = ids.rstrip("]").split("-") if ids else []
     backend = next((part for part in parts if part in BACKENDS), "")
     user = "nobody" if "nobody" in parts else ""
-    others = "-".join(part for part in parts if part not in (*BACKENDS, "own", "nobody"))
-    title = name.removeprefix("test_").replace("_", " ") + (f" ({others})" if others else "")
+    other_ids = "-".join(part for part in parts if part not in (*BACKENDS, "own", "nobody"))
+    title = name.removeprefix("test_").replace("_", " ") + (f" ({other_ids})" if other_ids else "")
     how = {"passed": STOPPED, "failed": OPEN}.get(
         outcome, f"{SKIPPED}: {' '.join(why.removeprefix('Skipped: ').split())[:120]}"
     )
@@ -66,17 +66,17 @@ def rows_of(node: str, outcome: str, said: str, why: str) -> list[Row]:
 
 def table(rows: list[tuple[str, Row]]) -> str:
     """Markdown: an attack a line, a backend and user a column. `rows`: the user of the tests, and a row."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for who, (title, backend, user, how) in rows:
-        column = f"{backend or 'm3b itself'}, {user or who}"
-        if how == OPEN or column not in found[title]:
-            found[title][column] = how
-    columns = sorted({column for one in found.values() for column in one})
+    outcomes: dict[str, dict[str, str]] = defaultdict(dict)
+    for default_user, (title, backend, user, how) in rows:
+        column = f"{backend or 'm3b itself'}, {user or default_user}"
+        if how == OPEN or column not in outcomes[title]:
+            outcomes[title][column] = how
+    columns = sorted({column for cells in outcomes.values() for column in cells})
     lines = ["| attack | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    lines += [f"| {title} | " + " | ".join(one.get(c, "") for c in columns) + " |" for title, one in found.items()]
+    lines += [f"| {title} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for title, cells in outcomes.items()]
     counts = defaultdict[str, list[int]](lambda: [0, 0, 0])
-    for one in found.values():
-        for column, how in one.items():
+    for cells in outcomes.values():
+        for column, how in cells.items():
             counts[column][0 if how in (STOPPED, HARMLESS) else 1 if how == OPEN else 2] += 1
     total = [f"{c}: {a} stopped, {b} not stopped, {n} not run" for c, (a, b, n) in sorted(counts.items())]
     return "\n".join([*lines, "", *total])

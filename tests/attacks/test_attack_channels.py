@@ -42,12 +42,12 @@ def test_no_family_of_sockets_but_the_own(confined: Any) -> None:
         for name in families
         if hasattr(socket, name)
     )
-    said = attack(confined, script)
-    opened = {line.split()[1] for line in said.splitlines() if line.startswith("OPEN")}
+    output = attack(confined, script)
+    open_families = {line.split()[1] for line in output.splitlines() if line.startswith("OPEN")}
     # bubblewrap: a network of its own with nothing but a loopback, which distributed training needs
-    assert opened <= ({"AF_INET", "AF_INET6", "AF_NETLINK"} if confined.sandbox.name == "bubblewrap" else set())
-    opened = {line.split()[1] for line in attack(confined, script, ALONE).splitlines() if line.startswith("OPEN")}
-    assert opened == set(), "a command alone has none at all"
+    assert open_families <= ({"AF_INET", "AF_INET6", "AF_NETLINK"} if confined.sandbox.name == "bubblewrap" else set())
+    open_families = {line.split()[1] for line in attack(confined, script, ALONE).splitlines() if line.startswith("OPEN")}
+    assert open_families == set(), "a command alone has none at all"
 
 
 def test_a_command_alone_talks_to_nobody(confined: Any, shared_memory: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_command_alone_talks_to_nobody(confined: Any, shared_memory: Path, tmp
         server.listen()
         abstract.bind(f"\0m3b-attack-{os.getpid()}")
         abstract.listen()
-        said = attack(
+        output = attack(
             confined,
             f"""
 import socket, mmap
@@ -81,8 +81,8 @@ attempt("POSIX queue", lambda: call(240 if x86 else 180, b"m3b", 0o102, 0o600, N
 """,
             ALONE,
         )
-    assert "OPEN" not in said
-    assert "the-labels" not in said
+    assert "OPEN" not in output
+    assert "the-labels" not in output
 
 
 def test_a_command_alone_leaves_nothing_for_the_next(confined: Any) -> None:
@@ -94,7 +94,7 @@ for place in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.environ["TMPDIR"], "/ru
 attempt("none", lambda: 1 / 0)
 """
     attack(confined, write, ALONE)
-    said = attack(
+    output = attack(
         confined,
         f"""
 for place in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.environ["TMPDIR"], "/run/user/0", "/"):
@@ -102,7 +102,7 @@ for place in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.environ["TMPDIR"], "/ru
 """,
         ALONE,
     )
-    assert "OPEN" not in said
+    assert "OPEN" not in output
     assert not Path("/dev/shm", mark).exists()
 
 
@@ -115,8 +115,8 @@ one.sendall(b"hello"); assert two.recv(5) == b"hello"
 print(subprocess.run([sys.executable, "-c", "print(1 + 1)"], capture_output=True, text=True, check=True).stdout)
 """
     for limits in (None, ALONE):
-        end, said = confined.run(ATTEMPT + script, limits)
-        assert end.code == 0, said
+        end, output = confined.run(ATTEMPT + script, limits)
+        assert end.code == 0, output
 
 
 def test_datagrams_to_a_path_are_closed_beside_others(make_bench: Any, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_datagrams_to_a_path_are_closed_beside_others(make_bench: Any, tmp_path:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(path)
         server.settimeout(0.5)
-        said = attack(
+        output = attack(
             bench,
             f"""
 import socket
@@ -136,13 +136,13 @@ attempt("of a pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM
         )
         with pytest.raises(TimeoutError):
             server.recv(10)
-    assert "OPEN" not in said
+    assert "OPEN" not in output
 
 
 def test_names_and_attributes_outside_are_not_watched(confined: Any) -> None:
     secret = str(confined.secret)
     os.setxattr(secret, "user.m3b", b"attribute")
-    said = attack(
+    output = attack(
         confined,
         f"""
 attempt("attribute", lambda: os.getxattr({secret!r}, "user.m3b"))
@@ -154,16 +154,16 @@ attempt("mount", lambda: call(165 if x86 else 40, b"none", b"/tmp", b"tmpfs", 0,
 attempt("mounts", lambda: call(458, ctypes.create_string_buffer(64), ctypes.create_string_buffer(64), 1, 0))
 """,
     )
-    assert "OPEN" not in said
+    assert "OPEN" not in output
 
 
 def test_copies_with_attributes_still_work(confined: Any) -> None:
-    end, said = confined.run(
+    end, output = confined.run(
         "import os, shutil; shutil.copytree('data/inner', 'copy'); shutil.copy2('data/image.txt', 'x')\n"
         "print(sorted(os.listdir('copy')))"
     )
-    assert end.code == 0, said
-    assert "labels.txt" in said
+    assert end.code == 0, output
+    assert "labels.txt" in output
 
 
 def test_workers_of_a_data_loader(confined: Any) -> None:
@@ -178,7 +178,7 @@ if __name__ == "__main__":
     (confined.work / "load.py").write_text(script)
     process = confined.command([sys.executable, "load.py"], limits=Limits(wall_s=110))
     end = process.wait(170)
-    said = confined.output.read_text()
+    output = confined.output.read_text()
     assert end is not None
-    assert end.code == 0, said
-    assert "sum 496.0" in said
+    assert end.code == 0, output
+    assert "sum 496.0" in output

@@ -26,7 +26,7 @@ def opened(said: str) -> list[str]:
 
 def test_paths_that_lead_around(confined: Any) -> None:
     secret = str(confined.secret)
-    said = attack(
+    output = attack(
         confined,
         f"""
 secret = {secret!r}
@@ -54,8 +54,8 @@ attempt("a loader of libraries", lambda: ctypes.CDLL(secret))
 attempt("change into it", lambda: os.chdir(os.path.dirname(secret)) or open("key.txt").read())
 """,
     )
-    assert opened(said) == []
-    assert "the-secret-key" not in said
+    assert opened(output) == []
+    assert "the-secret-key" not in output
     assert confined.secret.read_text() == "the-secret-key"
 
 
@@ -82,9 +82,9 @@ def test_keys_in_a_home(confined: Any, home: Path) -> None:
         f"attempt('write {name}', lambda: open({str(home / name)!r}, 'a').write('x'))\n"
         for name in (".bashrc", ".profile", ".ssh/authorized_keys", ".config/autostart/x.desktop")
     )
-    said = attack(confined, tries + writes)
-    assert opened(said) == []
-    assert "the-users-key" not in said
+    output = attack(confined, tries + writes)
+    assert opened(output) == []
+    assert "the-users-key" not in output
     assert {str(p.relative_to(home)) for p in home.rglob("*") if p.is_file()} == set(HOME)
 
 
@@ -106,10 +106,10 @@ def test_writes_outside(confined: Any) -> None:
     tries += f"attempt('standard library', lambda: open({site!r} + '/planted.py', 'w'))\n"
     tries += f"attempt('m3b itself', lambda: open({source!r} + '/planted.py', 'w'))\n"
     tries += "attempt('interpreter', lambda: open(__import__('sys').executable, 'ab'))\n"
-    said = attack(confined, tries)
+    output = attack(confined, tries)
     # its own score may be raised, which makes it the first that the kernel ends; and where m3b's code lies below /tmp,
     # the folder that is written to is bubblewrap's private one: nothing of it is on the machine, see below
-    assert [name for name in opened(said) if not name.startswith(("/proc/self/oom_score_adj", "m3b itself"))] == []
+    assert [name for name in opened(output) if not name.startswith(("/proc/self/oom_score_adj", "m3b itself"))] == []
     assert [
         Path(name).stat().st_mtime_ns if name.startswith("/etc") and os.path.exists(name) else None for name in OUTSIDE
     ] == before
@@ -121,7 +121,7 @@ def test_writes_outside(confined: Any) -> None:
 
 
 def test_calls_that_reach_the_kernel_or_others(confined: Any) -> None:
-    said = attack(
+    output = attack(
         confined,
         f"""
 pid, buffer = {os.getpid()}, ctypes.create_string_buffer(256)
@@ -164,7 +164,7 @@ attempt("raw ports", lambda: call(172 if x86 else 999, 3))
 """,
     )
     # a user id or a group that only exists inside the sandbox's own user namespace is no way out
-    assert [name for name in opened(said) if not name.startswith(("become a group",))] == []
+    assert [name for name in opened(output) if not name.startswith(("become a group",))] == []
 
 
 DEVICES = (
@@ -180,9 +180,9 @@ def test_devices(confined: Any) -> None:
         f"attempt('make {kind:o}', lambda: os.mknod('node{kind:o}', {kind | 0o666}, os.makedev(1, 1)))\n"
         for kind in (0o060000, 0o020000)
     )
-    said = attack(confined, tries)
+    output = attack(confined, tries)
     # a console of bubblewrap's own is its pseudo terminal
-    assert [name for name in opened(said) if not name.startswith("/dev/console")] == []
+    assert [name for name in opened(output) if not name.startswith("/dev/console")] == []
 
 
 def test_a_race_of_renames_against_reading_tools(confined: Any) -> None:
@@ -203,20 +203,20 @@ while True:
     while "racing" not in (confined.output.read_text() if confined.output.exists() else ""):
         assert process.wait(0.05) is None
     box = Toolbox(Roots(confined.work, {}), sandbox=confined.sandbox, logs=confined.root / "logs")
-    shown = []
+    texts = []
     for _ in range(150):
         for tool, arguments in (
             ("read_files", {"paths": ["a.txt", "b.txt"]}),
             ("preview_files", {"paths": ["a.txt"]}),
             ("copy_files", {"source": "a.txt", "destination": "copy.txt"}),
         ):
-            shown.append(box.call(ToolCall("1", tool, arguments), tuple(TOOLS)).text)
+            texts.append(box.call(ToolCall("1", tool, arguments), tuple(TOOLS)).text)
     process.stop()
     box.close()
-    assert "the-secret-key" not in "\n".join(shown)
+    assert "the-secret-key" not in "\n".join(texts)
     copy = confined.work / "copy.txt"
     assert not copy.exists() or copy.read_text() == "harmless"
-    assert "harmless" in "\n".join(shown), "the race was really on"
+    assert "harmless" in "\n".join(texts), "the race was really on"
 
 
 ENDLESS = {
@@ -257,7 +257,7 @@ def test_bombs_end_within_their_limit(confined: Any, bomb: str) -> None:
 def test_daemons_of_every_kind_end_with_the_command(confined: Any) -> None:
     mark = f"daemon-{os.getpid()}-{confined.sandbox.name}"
     sleeper = f"import time; time.sleep(300)  # {mark}"
-    end, said = confined.run(
+    end, output = confined.run(
         f"""
 import os, subprocess, sys, signal
 line = [sys.executable, "-c", {sleeper!r}]
@@ -273,7 +273,7 @@ if os.fork() == 0:
 print("left")
 """
     )
-    assert "left" in said, said
+    assert "left" in output, output
     assert end.code == 0
     assert not confined.survivors(mark)
 
@@ -306,13 +306,13 @@ def test_pickles_that_a_script_left(confined: Any, toolbox: Toolbox, tmp_path: P
     if "torch" in kind:
         pytest.importorskip("torch")
     mark = tmp_path / "executed"
-    end, said = confined.run(
+    end, output = confined.run(
         "import os, pickle\nclass Evil:\n    def __reduce__(self):\n"
         f"        return os.system, ('touch {mark}',)\n{PICKLES[kind]}\n"
     )
     if end.code and "joblib" in kind:
         pytest.skip("joblib is not installed")
-    assert end.code == 0, said
+    assert end.code == 0, output
     for file in confined.work.glob("evil.*"):
         for tool in ("preview_files", "read_files"):
             assert ask(toolbox, tool, paths=[file.name])
@@ -336,24 +336,24 @@ def test_escape_codes_command_no_terminal(confined: Any, toolbox: Toolbox, capsy
     """In the output of scripts, in contents and in names: what a person is shown spells them out."""
     (confined.work / "codes.txt").write_text(CODES)
     (confined.work / "\x1b[31mred.txt").write_text("x")
-    said = ask(toolbox, "run_script", command="cat codes.txt")
-    assert "\x1b" not in said, "progress bars are made plain for the model too"
-    for text in (said, ask(toolbox, "read_files", paths=["codes.txt"]), ask(toolbox, "list_files")):
+    output = ask(toolbox, "run_script", command="cat codes.txt")
+    assert "\x1b" not in output, "progress bars are made plain for the model too"
+    for text in (output, ask(toolbox, "read_files", paths=["codes.txt"]), ask(toolbox, "list_files")):
         echo(text)
         make_console().print(text, markup=False)
     print_error(OSError(2, "not there", "\x1b[31mred.txt"))
-    shown = "".join(capsys.readouterr())
-    assert "\\x1b[31mred.txt" in shown
-    assert not set(CODES.replace("\r", "")) & set(shown) - set("]0;owned[2J52;c;b3duZWQ=31m")
+    printed = "".join(capsys.readouterr())
+    assert "\\x1b[31mred.txt" in printed
+    assert not set(CODES.replace("\r", "")) & set(printed) - set("]0;owned[2J52;c;b3duZWQ=31m")
 
 
 def test_modules_that_a_script_plants_are_not_imported(confined: Any) -> None:
     """m3b, started in the work folder by mistake, takes its own modules and none that lie there."""
     names = ("json", "m3b", "sitecustomize", "usercustomize", "numpy", "typer", "encodings")
-    end, said = confined.run(
+    end, output = confined.run(
         "".join(f"open('{name}.py', 'w').write('import os; os.system(\"touch planted\")')\n" for name in names)
     )
-    assert end.code == 0, said
+    assert end.code == 0, output
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     program = Path(sys.executable).with_name("m3b")
     if not program.exists():
@@ -368,6 +368,6 @@ def test_leftovers_in_shared_places(confined: Any) -> None:
     places = ["/tmp", "/var/tmp", "/run", "/dev/mqueue", "/run/lock", "/var/lock"]
     write = "".join(f"attempt({p!r}, lambda: open({p!r} + '/{mark}', 'w').write('x'))\n" for p in places)
     confined.run(ATTEMPT + write)
-    said = attack(confined, "".join(f"attempt({p!r}, lambda: open({p!r} + '/{mark}').read())\n" for p in places))
-    assert opened(said) == []
+    output = attack(confined, "".join(f"attempt({p!r}, lambda: open({p!r} + '/{mark}').read())\n" for p in places))
+    assert opened(output) == []
     assert not [p for p in places if Path(p, mark).exists()]

@@ -176,5 +176,5 @@ def test_something_else_than_a_file(victim: Run, kind: str) -> None:
                 shows_nothing(box.use(tool, **arguments)["text"])
     copies = [file for file in (top / "run/work/copies").rglob("*") if file.is_file()]
     assert not any(SECRET in file.read_bytes()[:4096] for file in copies)
-    listed = box.use("list_files")["text"]
-    shows_nothing(listed)
+    listing = box.use("list_files")["text"]
+    shows_nothing(listing)

@@ -31,9 +31,9 @@ print("tried")
 
 
 def test_no_file_lends_its_owners_rights(confined: Any) -> None:
-    end, said = confined.run(ATTEMPT + SET_ID)
-    assert end.code == 0, said
-    assert "tried" in said
+    end, output = confined.run(ATTEMPT + SET_ID)
+    assert end.code == 0, output
+    assert "tried" in output
     lending = [
         p.name for p in confined.work.rglob("*") if not p.is_symlink() and p.is_file() and p.stat().st_mode & 0o6000
     ]
@@ -42,10 +42,10 @@ def test_no_file_lends_its_owners_rights(confined: Any) -> None:
 
 def test_ordinary_modes_still_change(make_bench: Any) -> None:
     bench = make_bench("bubblewrap")
-    end, said = bench.run(
+    end, output = bench.run(
         "import os; open('a', 'w').close(); os.chmod('a', 0o751); os.mkdir('d', 0o2700); open('b', 'x')"
     )
-    assert end.code == 0, said
+    assert end.code == 0, output
     assert stat.S_IMODE((bench.work / "a").stat().st_mode) == 0o751
 
 
@@ -64,14 +64,14 @@ while True:
 
 def test_a_flood_of_files_is_stopped(bench: Any) -> None:
     limits = Limits(wall_s=100, files=5_000)
-    end, said = bench.run(FLOOD, limits)
-    assert "begun" in said
+    end, output = bench.run(FLOOD, limits)
+    assert "begun" in output
     assert end.reason == "files", end
     assert end.code == 137
 
 
 def test_many_files_within_the_limit(bench: Any) -> None:
     script = "import os\nfor n in range(3000): os.mknod(f'f{n}')\nprint('made')"
-    end, said = bench.run(script, Limits(wall_s=60, files=5_000))
-    assert (end.code, end.reason) == (0, "exit"), said
+    end, output = bench.run(script, Limits(wall_s=60, files=5_000))
+    assert (end.code, end.reason) == (0, "exit"), output
     assert len(list(Path(bench.work).glob("f*"))) == 3000

@@ -29,13 +29,13 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
 
 def traits(pid: int) -> tuple[object, ...]:
     """What the calls below would change of a process."""
-    limits = tuple(resource.prlimit(pid, which) for which in (resource.RLIMIT_CPU, resource.RLIMIT_AS))
+    limits = tuple(resource.prlimit(pid, limit_kind) for limit_kind in (resource.RLIMIT_CPU, resource.RLIMIT_AS))
     return (*limits, os.sched_getscheduler(pid), os.sched_getaffinity(pid), os.getpriority(os.PRIO_PROCESS, pid))
 
 
 def test_limits_and_priorities_of_others_stay(confined: Any, victim: subprocess.Popen[bytes]) -> None:
     before = traits(victim.pid)
-    said = attack(
+    output = attack(
         confined,
         f"""
 import resource
@@ -61,9 +61,9 @@ attempt("oom score", lambda: open(f"/proc/{{pid}}/oom_score_adj", "w").write("10
 attempt("move its pages", lambda: call(256 if x86 else 238, pid, 0, None, None))
 """,
     )
-    own = ("nice of the user", "ioprio of the user")  # where the user has no other processes than the script's
-    opened = [line[5:] for line in said.splitlines() if line.startswith("OPEN")]
-    assert [name for name in opened if not (confined.sandbox.name == "bubblewrap" and name.startswith(own))] == []
+    harmless_attempts = ("nice of the user", "ioprio of the user")  # where the user has no other processes than the script's
+    open_attempts = [line[5:] for line in output.splitlines() if line.startswith("OPEN")]
+    assert [name for name in open_attempts if not (confined.sandbox.name == "bubblewrap" and name.startswith(harmless_attempts))] == []
     assert victim.poll() is None
     assert traits(victim.pid) == before
 
@@ -96,16 +96,16 @@ time.sleep(2)
 def test_the_guards_cannot_be_killed_by_limits(confined: Any) -> None:
     """With a processor time of 0 the supervisor and the reaper died, and a daemon lived on."""
     mark = f"daemon-{os.getpid()}-{confined.sandbox.name}"
-    end, said = confined.run(KILL_GUARDS.replace("MARK", mark), Limits(wall_s=60))
-    assert "tried" in said
-    assert "OPEN" not in said
-    assert (end.code, end.reason) == (0, "exit"), said
+    end, output = confined.run(KILL_GUARDS.replace("MARK", mark), Limits(wall_s=60))
+    assert "tried" in output
+    assert "OPEN" not in output
+    assert (end.code, end.reason) == (0, "exit"), output
     assert not confined.survivors(mark)
     assert not [line for _, line in command_lines() if mark in line]
 
 
 def test_what_concerns_the_script_itself_still_works(confined: Any) -> None:
-    end, said = confined.run(
+    end, output = confined.run(
         ATTEMPT
         + """
 import resource
@@ -117,5 +117,5 @@ call(251 if x86 else 30, 1, 0, 3 << 13)
 print("fine")
 """
     )
-    assert end.code == 0, said
-    assert "fine" in said
+    assert end.code == 0, output
+    assert "fine" in output

@@ -42,7 +42,7 @@ def state_of(pid: int) -> str:
 
 def test_a_signal_sent_by_a_descriptor(confined: Any, bystander: subprocess.Popen[bytes]) -> None:
     """F_SETOWN and F_SETSIG make the kernel send any signal to any process when a descriptor is ready."""
-    said = attack(
+    output = attack(
         confined,
         f"""
 import fcntl, signal, socket, struct, time
@@ -61,14 +61,14 @@ attempt("SIGIO to the group", lambda: fcntl.fcntl(socket.socketpair()[0], fcntl.
 attempt("SIGURG", lambda: fcntl.ioctl(socket.socketpair()[0], 0x8901, struct.pack("i", {bystander.pid})))  # FIOSETOWN
 """,
     )
-    assert "SIGIO by a socket" in said
+    assert "SIGIO by a socket" in output
     assert bystander.poll() is None, "it lives"
     assert state_of(bystander.pid) in "SR", "and was not stopped"
 
 
 def test_signals_to_everybody(confined: Any, bystander: subprocess.Popen[bytes]) -> None:
     """kill(-1) reaches whatever may be signalled: nobody but the script's own."""
-    end, said = confined.run(
+    end, output = confined.run(
         ATTEMPT
         + f"""
 import signal
@@ -81,17 +81,17 @@ print("tried all")
 """,
         Limits(wall_s=60),
     )
-    print(said)
-    assert "tried all" in said
-    assert (end.code, end.reason) == (0, "exit"), said
-    assert [one for one in opened(said) if not one.startswith("everybody")] == []
+    print(output)
+    assert "tried all" in output
+    assert (end.code, end.reason) == (0, "exit"), output
+    assert [attempt for attempt in opened(output) if not attempt.startswith("everybody")] == []
     assert bystander.poll() is None
     assert state_of(bystander.pid) in "SR"
 
 
 def test_the_guard_is_not_stopped(confined: Any) -> None:
     """A stopped supervisor would let a script run past its limits."""
-    end, said = confined.run(
+    end, output = confined.run(
         ATTEMPT
         + """
 import signal, time
@@ -105,7 +105,7 @@ while True: time.sleep(1)
 """,
         Limits(wall_s=3),
     )
-    assert "tried" in said
+    assert "tried" in output
     assert end.reason == "wall_time", end
 
 
@@ -130,18 +130,18 @@ time.sleep(60)
     try:
         descriptor = os.open(confined.data / "image.txt", os.O_RDWR | os.O_NONBLOCK)  # a lease would answer EWOULDBLOCK
         os.close(descriptor)
-        held = ""
+        lease_error = ""
     except BlockingIOError as error:
-        held = str(error)
+        lease_error = str(error)
     process.stop()
-    assert not held
+    assert not lease_error
     assert "OPEN" not in confined.output.read_text()
 
 
 def test_read_only_data_by_rare_ways(confined: Any) -> None:
     image = confined.data / "image.txt"
     before = (image.stat().st_mtime_ns, image.stat().st_mode, image.stat().st_nlink)
-    said = attack(
+    output = attack(
         confined,
         """
 import fcntl, mmap
@@ -167,7 +167,7 @@ attempt("quota", lambda: call(179 if x86 else 60, 0x800002, path.encode(), 0, No
 attempt("a new root for its descriptor", lambda: os.fchdir(reading()))
 """,
     )
-    assert opened(said) == []
+    assert opened(output) == []
     assert (image.stat().st_mtime_ns, image.stat().st_mode, image.stat().st_nlink) == before
     assert image.read_text() == "pixels"
     assert os.listxattr(image) == []
@@ -183,7 +183,7 @@ attempt("a new root for its descriptor", lambda: os.fchdir(reading()))
 
 def test_a_program_that_lies_in_memory_is_confined_too(confined: Any) -> None:
     """execveat of a memfd leaves no file, and keeps filter, rules and namespaces."""
-    said = attack(
+    output = attack(
         confined,
         f"""
 import subprocess, sys
@@ -204,13 +204,13 @@ if os.fork() == 0:
 os.wait()
 """,
     )
-    assert opened(said) == []
-    assert said.count("stopped secret") >= 1
-    assert "the-secret-key" not in said
+    assert opened(output) == []
+    assert output.count("stopped secret") >= 1
+    assert "the-secret-key" not in output
 
 
 def test_limits_and_traits_are_not_raised(confined: Any) -> None:
-    said = attack(
+    output = attack(
         confined,
         """
 import resource
@@ -236,7 +236,7 @@ attempt("a fast clock", lambda: call(159 if x86 else 171, (ctypes.c_int64 * 26)(
 attempt("time of day", lambda: call(164 if x86 else 170, (ctypes.c_int64 * 2)(1, 1), None))
 """,
     )
-    assert opened(said) == []
+    assert opened(output) == []
 
 
 def test_switches_of_the_kernel_and_of_others(confined: Any, bystander: subprocess.Popen[bytes]) -> None:
@@ -253,8 +253,8 @@ def test_switches_of_the_kernel_and_of_others(confined: Any, bystander: subproce
     tries = "".join(f"attempt({name!r}, lambda: os.close(os.open({name!r}, os.O_WRONLY)))\n" for name in files)
     for name, text in (("uid_map", b"0 0 1"), ("gid_map", b"0 0 1"), ("setgroups", b"allow"), ("attr/current", b"x")):
         tries += f"attempt('own {name}', lambda: os.write(os.open('/proc/self/{name}', os.O_WRONLY), {text!r}))\n"
-    said = attack(confined, tries)
-    assert opened(said) == []
+    output = attack(confined, tries)
+    assert opened(output) == []
 
 
 def test_what_one_command_leaves_in_the_kernel(confined: Any) -> None:
@@ -281,7 +281,7 @@ FAMILIES = {"AX25": 3, "X25": 9, "KEY": 15, "PPPOX": 24, "IB": 27, "CAN": 29, "R
 
 def test_rare_families_and_protocols(confined: Any) -> None:
     """The kernel loads a module for some of them: code that hardly anybody has looked at."""
-    said = attack(
+    output = attack(
         confined,
         "import socket\n"
         + "".join(
@@ -294,13 +294,13 @@ def test_rare_families_and_protocols(confined: Any) -> None:
             for name, kind, protocol in (("raw", 3, 255), ("ICMP", 3, 1), ("packet in INET", 10, 3))
         ),
     )
-    assert opened(said) == []
+    assert opened(output) == []
 
 
 def test_nobody_escapes_by_a_reaper_of_its_own(confined: Any) -> None:
     """A subreaper collects orphans in the guard's place; its daemons still end with the command."""
     mark = f"reaped-{os.getpid()}-{confined.sandbox.name}"
-    end, said = confined.run(
+    end, output = confined.run(
         f"""
 import ctypes, os, signal, subprocess, sys
 libc = ctypes.CDLL(None)
@@ -318,7 +318,7 @@ if os.fork() == 0:
 print("left")
 """
     )
-    assert "left" in said
+    assert "left" in output
     assert end.code == 0
     assert not confined.survivors(mark)
 
@@ -352,11 +352,11 @@ def test_planted_modules_reach_neither_reader_nor_guard(confined: Any) -> None:
     os.chdir(confined.work)  # as where somebody starts m3b in a work folder by mistake
     try:
         with Toolbox(Roots(confined.work, {}), sandbox=confined.sandbox, logs=confined.root / "logs") as box:
-            said = box.call(ToolCall("1", "preview_files", {"paths": ["a.png"]}), tuple(TOOLS)).text
+            preview = box.call(ToolCall("1", "preview_files", {"paths": ["a.png"]}), tuple(TOOLS)).text
             ran = box.call(ToolCall("2", "run_script", {"command": "true"}), tuple(TOOLS)).text
     finally:
         os.chdir(before)
-    assert "width 9" in said
+    assert "width 9" in preview
     assert "Exit code 0" in ran
     assert not (confined.work / "ran").exists()
 
@@ -370,15 +370,15 @@ def test_a_scripts_environment_is_m3bs_alone(confined: Any) -> None:
     keep = {name: os.environ.get(name) for name in names}
     os.environ.update({name: str(planted) for name in names if name not in ("LD_PRELOAD", "LD_AUDIT")})
     try:
-        end, said = confined.run("import os; print(sorted(os.environ)); print(open('/proc/self/environ').read())")
+        end, output = confined.run("import os; print(sorted(os.environ)); print(open('/proc/self/environ').read())")
     finally:
         for name, value in keep.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-    assert end.code == 0, said
-    assert [name for name in names if name in said] == []
+    assert end.code == 0, output
+    assert [name for name in names if name in output] == []
 
 
 def test_no_descriptor_leads_out(confined: Any) -> None:
@@ -386,7 +386,7 @@ def test_no_descriptor_leads_out(confined: Any) -> None:
     folder = os.open(confined.secret.parent, os.O_RDONLY)
     os.set_inheritable(folder, True)
     try:
-        said = attack(
+        output = attack(
             confined,
             """
 for number in range(3, 1024):
@@ -398,12 +398,12 @@ attempt("none", lambda: 1 / 0)
         )
     finally:
         os.close(folder)
-    assert opened(said) == []
+    assert opened(output) == []
 
 
 def test_watching_others_is_refused(confined: Any, bystander: subprocess.Popen[bytes]) -> None:
     secret = os.fsencode(confined.secret.parent)
-    said = attack(
+    output = attack(
         confined,
         f"""
 import fcntl
@@ -432,7 +432,7 @@ attempt("release its memory", lambda: call(448, call(434, pid, 0), 0))
     # Landlock knows no rule for a part of /proc: rows of docs/sandbox.md
     landlock = ("its descriptors", *(("memory of the machine",) if os.getuid() == 0 else ()))
     allowed = () if confined.sandbox.name == "bubblewrap" else landlock
-    assert [one for one in opened(said) if not one.startswith(allowed)] == []
+    assert [attempt for attempt in opened(output) if not attempt.startswith(allowed)] == []
 
 
 def test_time_is_up_even_if_the_script_stops_itself(confined: Any) -> None:

@@ -63,11 +63,11 @@ def test_tables_of_many_columns(data: Path, columns: int) -> None:
         file.write(",".join(f"gene{n}" for n in range(columns)) + "\n")
         for _ in range(100):
             file.write("1," * (columns - 1) + "2\n")
-    said = look(data, "wide.csv")
-    assert "100 rows x " in said
+    preview = look(data, "wide.csv")
+    assert "100 rows x " in preview
     if columns == 20_000:  # of a longer header line only the beginning is looked at
-        assert "20,000 columns" in said
-        assert "up to gene19999" in said
+        assert "20,000 columns" in preview
+        assert "up to gene19999" in preview
 
 
 def test_a_line_of_delimiters(data: Path) -> None:
@@ -181,4 +181,4 @@ def test_what_a_kill_left_is_removed_at_the_next_start(tmp_path: Path, monkeypat
     (tmp_path / "data").mkdir()
     lay_out_run_folder(run, [], get_resources_folder())
     assert not list(run.path.glob(".*-abc"))
-    assert sorted(left.name for left in place.iterdir()) == sorted([f"m3b-look-{os.getpid()}-abc", "m3b-other"])
+    assert sorted(entry.name for entry in place.iterdir()) == sorted([f"m3b-look-{os.getpid()}-abc", "m3b-other"])

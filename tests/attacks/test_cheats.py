@@ -209,13 +209,13 @@ for place in ("Deliver/metrics.json", "Logout/metrics.json", "metrics.json"):
 def test_own_metrics_and_a_patched_m3b_gain_nothing(tmp_path: Path, spots: Path) -> None:
     """Where m3b's code lies below /tmp, what is written there is in bubblewrap's private folder, and gone."""
     package = Path(m3b.__file__).parent
-    own = [package / "__init__.py", package / "errors.py"]
-    before = [file.read_bytes() for file in own]
-    cheat = combine_calls(write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {own[0]} {own[1]}"))
+    module_files = [package / "__init__.py", package / "errors.py"]
+    before = [file.read_bytes() for file in module_files]
+    cheat = combine_calls(write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {module_files[0]} {module_files[1]}"))
     result = run(tmp_path, spots, model=[cheat, say("Done: AUROC 1.0.")])
     check_end(result, "completed")
     assert told(result, "model_trainer").count("refused") >= 2
-    assert [file.read_bytes() for file in own] == before
+    assert [file.read_bytes() for file in module_files] == before
     assert result.primary is not None
     assert result.primary.value < 1.0
     delivered = json.loads(Path(str(result.model_dir), "metrics.json").read_text())

@@ -72,10 +72,10 @@ class DeliveredModel:
                 worker.predict([str(image or self.image)])
         finally:
             worker.close()
-        said = str(caught.value)
-        assert "status 3" in said, said
-        print(said)  # rows of the table
-        return said
+        output = str(caught.value)
+        assert "status 3" in output, output
+        print(output)  # rows of the table
+        return output
 
 
 def opened(said: str) -> list[str]:
@@ -85,28 +85,28 @@ def opened(said: str) -> list[str]:
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def delivered(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliveredModel:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    made = DeliveredModel(tmp_path, backend(request.param))
-    monkeypatch.setenv("HOME", str(made.home))
-    return made
+    model = DeliveredModel(tmp_path, backend(request.param))
+    monkeypatch.setenv("HOME", str(model.home))
+    return model
 
 
 def test_a_model_in_use_reads_nothing_of_the_user(delivered: DeliveredModel) -> None:
-    said = delivered.use(f"""
+    output = delivered.use(f"""
 attempt("the private key", lambda: open({str(delivered.secret)!r}).read())
 attempt("a file beside the image", lambda: open({str(delivered.data / "notes.txt")!r}).read())
 attempt("by the parent's root", lambda: open("/proc/%d/root{delivered.secret}" % os.getppid()).read())
 attempt("by m3b's root", lambda: open("/proc/{os.getpid()}/root{delivered.secret}").read())
 attempt("a hard link", lambda: os.link({str(delivered.secret)!r}, "/tmp/stolen"))
 """)
-    assert opened(said) == []
-    assert "the-secret-key" not in said
+    assert opened(output) == []
+    assert "the-secret-key" not in output
 
 
 def test_a_model_in_use_reads_nothing_beside_an_image_in_the_home(delivered: DeliveredModel) -> None:
     image = delivered.home / "scan.png"
     image.write_bytes(delivered.image.read_bytes())
-    said = delivered.use(f'attempt("the private key", lambda: open({str(delivered.secret)!r}).read())', image)
-    assert opened(said) == []
+    output = delivered.use(f'attempt("the private key", lambda: open({str(delivered.secret)!r}).read())', image)
+    assert opened(output) == []
 
 
 USER = """
@@ -137,16 +137,16 @@ def others():
 attempt("anybody's", others)
 """)
     call = [sys.executable, "-c", USER, str(delivered.model), delivered.sandbox.name, str(delivered.image)]
-    said = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert "status 3" in said
-    print(said)
-    assert opened(said) == []
-    assert KEY not in said
+    output = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert "status 3" in output
+    print(output)
+    assert opened(output) == []
+    assert KEY not in output
 
 
 def test_a_model_in_use_changes_nothing(delivered: DeliveredModel) -> None:
     before = delivered.image.read_bytes()
-    said = delivered.use(f"""
+    output = delivered.use(f"""
 shown = json.loads(open(sys.argv[sys.argv.index("--list") + 1]).read())[0]
 attempt("the user's file", lambda: open({str(delivered.secret)!r}, "w"))
 attempt("a new file", lambda: open({str(delivered.home / ".bashrc")!r}, "w"))
@@ -157,7 +157,7 @@ attempt("a file beside the shown image", lambda: open(shown + ".x", "w"))
 attempt("its own code", lambda: open({str(delivered.model / "predict.py")!r}, "a").write("x"))
 attempt("its own cache", lambda: os.mkdir({str(delivered.model / "__pycache__")!r}))
 """)
-    assert opened(said) == []
+    assert opened(output) == []
     assert delivered.image.read_bytes() == before
     assert delivered.image.stat().st_mode & 0o777 != 0o777
     assert delivered.secret.read_text() == "the-secret-key"
@@ -171,13 +171,13 @@ def listener() -> Iterator[socket.socket]:
 
 
 def test_a_model_in_use_has_no_network(delivered: DeliveredModel, listener: socket.socket) -> None:
-    said = delivered.use(f"""
+    output = delivered.use(f"""
 import socket
 attempt("by TCP", lambda: socket.create_connection(("127.0.0.1", {listener.getsockname()[1]}), 2).send(b"secret"))
 attempt("by UDP", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", ("127.0.0.1", 9)))
 attempt("by name", lambda: socket.create_connection(("localhost", {listener.getsockname()[1]}), 2))
 """)
-    assert opened(said) == []
+    assert opened(output) == []
     with pytest.raises(TimeoutError):
         listener.accept()
 
@@ -198,12 +198,12 @@ import time; time.sleep(0.5)
 
 
 def test_a_model_in_use_kills_nothing(delivered: DeliveredModel) -> None:
-    said = delivered.use(f"""
+    output = delivered.use(f"""
 import signal
 attempt("m3b", lambda: os.kill({os.getpid()}, signal.SIGWINCH))
 attempt("m3b's memory", lambda: open("/proc/{os.getpid()}/mem", "r+b"))
 """)
-    assert opened(said) == []
+    assert opened(output) == []
 
 
 def test_an_export_is_confined_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,9 +229,9 @@ def test_an_export_is_confined_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def processes_with(mark: str) -> list[str]:
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if folder.name.isdigit() and mark in (folder / "cmdline").read_text(errors="replace"):
-                found.append(folder.name)
-    return found
+                pids.append(folder.name)
+    return pids

@@ -70,10 +70,10 @@ def test_monai_reads_a_class_name_as_a_text(tmp_path: Path, name: str, monkeypat
         },
     }
     state = {"inputs": [[1, 1, 8, 8]], "outputs": [[1, 2]]}
-    written = make_metadata(facts, state, name)
-    assert written["classes"][0].replace(" ", "") == name.replace(" ", "")
-    read = parse(json.loads(json.dumps(written)))
-    colons = [json.dumps(content).replace("#", "::") for content in (read, written)]  # MONAI writes :: for #
+    metadata = make_metadata(facts, state, name)
+    assert metadata["classes"][0].replace(" ", "") == name.replace(" ", "")
+    read = parse(json.loads(json.dumps(metadata)))
+    colons = [json.dumps(content).replace("#", "::") for content in (read, metadata)]  # MONAI writes :: for #
     assert colons[0] == colons[1]
     assert read["network_data_format"]["outputs"]["pred"]["channel_def"]["0"] == read["classes"][0]
     assert list(tmp_path.iterdir()) == []
@@ -89,8 +89,8 @@ def test_the_signs_do_something_in_monai(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_plain_facts_stay_as_they_are() -> None:
-    plain = {"divide": 255, "mean": [0.5], "name": "fat-suppressed T2, 1.5 T", "none": None, "flag": True}
-    assert as_data(plain) == plain
+    facts = {"divide": 255, "mean": [0.5], "name": "fat-suppressed T2, 1.5 T", "none": None, "flag": True}
+    assert as_data(facts) == facts
 
 
 def test_a_bundle_of_a_hostile_class_name_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_long_texts_in_a_deliverable_are_read_in_linear_time(tmp_path: Path, uni
 def test_a_text_of_gigabytes_is_refused_by_its_size(tmp_path: Path) -> None:
     with (tmp_path / "words.json").open("wb") as file:
         file.truncate(2**40)
-    assert any("words.json" in one and "more than" in one for one in check_deliverable(tmp_path))
+    assert any("words.json" in message and "more than" in message for message in check_deliverable(tmp_path))
 
 
 def test_a_deep_configuration_is_a_model_error(tmp_path: Path) -> None:

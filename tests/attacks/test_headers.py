@@ -85,10 +85,10 @@ class Place:
 
     def refused(self, name: str) -> None:
         path = f"images/{name}"
-        said = self.preview(name)
-        values = [str(one) for one in SECRET]
-        assert not all(value in said for value in values[:3]), said
-        assert "uint8" not in said, said
+        preview = self.preview(name)
+        values = [str(byte) for byte in SECRET]
+        assert not all(value in preview for value in values[:3]), preview
+        assert "uint8" not in preview, preview
         for reader in (read_image, read_mask, geometry):
             with pytest.raises(DataError):
                 reader(path, str(self.work))
@@ -120,8 +120,8 @@ def test_hdf5_with_values_elsewhere(place: Place, kind: str) -> None:
         if kind == "external":
             out.create_dataset("image", (4, 4), "u1", external=[(str(place.secret), 0, 16)])
         else:
-            with h5py.File(place.secret.parent / "other.h5", "w") as other:
-                other["image"] = np.frombuffer(SECRET, "u1").reshape(4, 4)
+            with h5py.File(place.secret.parent / "other.h5", "w") as source_file:
+                source_file["image"] = np.frombuffer(SECRET, "u1").reshape(4, 4)
             layout = h5py.VirtualLayout((4, 4), "u1")
             layout[:] = h5py.VirtualSource(str(place.secret.parent / "other.h5"), "image", (4, 4))
             out.create_virtual_dataset("image", layout)
@@ -133,8 +133,8 @@ def test_hdf5_with_values_elsewhere(place: Place, kind: str) -> None:
 
 
 def test_an_external_link_of_hdf5_is_not_followed(place: Place) -> None:
-    with h5py.File(place.secret.parent / "other.h5", "w") as other:
-        other["image"] = np.frombuffer(SECRET, "u1").reshape(4, 4)
+    with h5py.File(place.secret.parent / "other.h5", "w") as source_file:
+        source_file["image"] = np.frombuffer(SECRET, "u1").reshape(4, 4)
     with h5py.File(place.images / "a.h5", "w") as out:
         out["image"] = h5py.ExternalLink(str(place.secret.parent / "other.h5"), "image")
     assert "115" not in place.preview("a.h5")
@@ -148,9 +148,9 @@ def test_an_analyze_pair_with_linked_voxels(place: Place) -> None:
     nibabel.save(nibabel.Spm99AnalyzeImage(np.zeros((4, 2, 2), np.uint8), np.eye(4)), place.images / "a.img")
     (place.images / "a.img").unlink()
     (place.images / "a.img").symlink_to(place.secret)
-    said = place.preview("a.hdr")
-    assert "link" in said
-    assert "uint8" not in said
+    preview = place.preview("a.hdr")
+    assert "link" in preview
+    assert "uint8" not in preview
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ class Place:
         return stage_cases(images, self.locked.parent / "staged", True, base=self.locked).folder
 
     def preview(self, *paths: str, more: bool = False) -> str:
-        given = {"data/x": self.raw, **({"data/store": self.store} if more else {})}
-        with Toolbox(Roots(self.locked, given), sandbox=choose_sandbox("off")) as box:
-            looked = box.call(ToolCall("1", "preview_files", {"paths": list(paths)}), tuple(TOOLS)).text
-            return looked + "\n" + box.call(ToolCall("1", "preview_dirs", {"path": "data/x"}), tuple(TOOLS)).text
+        data_folders = {"data/x": self.raw, **({"data/store": self.store} if more else {})}
+        with Toolbox(Roots(self.locked, data_folders), sandbox=choose_sandbox("off")) as box:
+            file_preview = box.call(ToolCall("1", "preview_files", {"paths": list(paths)}), tuple(TOOLS)).text
+            return file_preview + "\n" + box.call(ToolCall("1", "preview_dirs", {"path": "data/x"}), tuple(TOOLS)).text
 
 
 def test_links_out_are_refused_and_the_user_hears_where_they_lead(tmp_path: Path) -> None:
@@ -78,17 +78,17 @@ def test_links_out_are_refused_and_the_user_hears_where_they_lead(tmp_path: Path
     assert "3 files of 3 of 24 cases are links that lead out of the data, such as data/x/2.png" in fault
     assert "Leave these cases out" in fault
     assert "store" not in fault, "where they lead is no agent's affair"
-    (told,) = verdict.user_messages
-    assert str(place.store) in told
-    assert "one more --data" in told
+    (user_message,) = verdict.user_messages
+    assert str(place.store) in user_message
+    assert "one more --data" in user_message
     with pytest.raises(DataError, match=r"data/x/\d+\.png is a link that leads out of the data"):
         place.view()
     with pytest.raises(ModelError, match="one more --data"):
         place.stage("data/x/0.png")
-    said = place.preview("data/x/0.png")
-    assert "leads outside" in said
-    assert "one more --data" in said
-    assert "data/x: 21 files" in said
+    preview = place.preview("data/x/0.png")
+    assert "leads outside" in preview
+    assert "one more --data" in preview
+    assert "data/x: 21 files" in preview
 
 
 def test_data_of_nothing_but_links_out_ends_the_run(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_a_store_that_is_given_as_data_too_is_followed(tmp_path: Path) -> None:
     check_data_folders([Card("x", "", path=place.raw), Card("store", "", path=place.store)])
     assert len(list((place.view() / "data/x").iterdir())) == 18
     assert len(list(place.stage("data/x/0.png", "data/x/1.png").iterdir())) == 2
-    said = place.preview("data/x/0.png", more=True)
-    assert "width 20 x height 20" in said
-    assert "data/x: 24 files" in said
-    assert "counted as files: 24" in said
+    preview = place.preview("data/x/0.png", more=True)
+    assert "width 20 x height 20" in preview
+    assert "data/x: 24 files" in preview
+    assert "counted as files: 24" in preview
 
 
 def test_a_folder_that_holds_both_needs_nothing_more(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_members_of_folders_and_names_with_a_mark_count_too(tmp_path: Path) -> N
         ("data/x/folder/passwd", "data/x/folder/passwd"),
         ("data/x/archive.npz#key[3]", "data/x/archive.npz"),
     ):
-        found = leading_out([Record(path, patient="p")], place.locked)
-        assert found
-        assert (found.files, found.cases, found.first) == (1, 1, first)
+        links = leading_out([Record(path, patient="p")], place.locked)
+        assert links
+        assert (links.files, links.cases, links.first) == (1, 1, first)
         with pytest.raises(ModelError, match="leads out of the data"):
             stage_cases([path], tmp_path / f"staged-{len(path)}", True, base=place.locked)

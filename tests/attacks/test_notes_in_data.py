@@ -71,9 +71,9 @@ def test_of_a_huge_note_the_beginning_is_read(tmp_path: Path) -> None:
     with (tmp_path / "README.md").open("wb") as file:
         file.write(b"Bright spots. ")
         file.truncate(2**40)
-    told = own_notes(tmp_path)
-    assert told.startswith("From README.md:\nBright spots.")
-    assert len(told) < NOTE_LIMIT + 100
+    notes = own_notes(tmp_path)
+    assert notes.startswith("From README.md:\nBright spots.")
+    assert len(notes) < NOTE_LIMIT + 100
 
 
 @pytest.mark.parametrize("place", ["{sub}/README.md", "{sub}/notes.txt", "spot/labels.csv", "labels.csv", "cases.json"])
@@ -86,8 +86,8 @@ def test_links_elsewhere_in_the_folder_are_not_shown(tmp_path: Path, secret: Pat
     name.symlink_to(secret)
     (data / "outside").symlink_to(tmp_path)
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(data, "Tell spots from plain tissue", tmp_path / "place")
-    assert SECRET not in json.dumps(seen.to_json())
+    preview = preview_dataset(data, "Tell spots from plain tissue", tmp_path / "place")
+    assert SECRET not in json.dumps(preview.to_json())
     assert SECRET not in own_notes(data)
 
 
@@ -109,10 +109,10 @@ def test_files_that_a_user_names_are_bounded(tmp_path: Path, kind: str) -> None:
         file.symlink_to("/dev/zero")
     else:
         file.write_text("[" * 100_000)
-    wanted: list[tuple[type[Exception], Any]] = [
+    readers: list[tuple[type[Exception], Any]] = [
         (DataError, lambda: load_cards(file)),
         (UsageError, lambda: parse_overrides(file, None)),
     ]
-    for error, read in wanted:
+    for error, read in readers:
         with pytest.raises(error, match=str(file)):
             read()

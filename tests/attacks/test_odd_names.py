@@ -80,12 +80,12 @@ def test_a_look_reads_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Pa
     data = make_spots(tmp_path / "spots", patients=PATIENTS)
     spoil(data)
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(data, REQUEST, tmp_path / "place", with_examples=True)
-    assert not seen.insufficient
-    assert seen.counts["train"] + seen.counts["test"] == PATIENTS - ODD[spoil]
+    preview = preview_dataset(data, REQUEST, tmp_path / "place", with_examples=True)
+    assert not preview.insufficient
+    assert preview.counts["train"] + preview.counts["test"] == PATIENTS - ODD[spoil]
     every = sum(len(files) for _, _, files in os.walk(data)) - (spoil is add_link)
-    assert seen.counts["accounting"]["files"] == every, "every file is accounted for"
-    json.dumps(seen.to_json(), ensure_ascii=False).encode()
+    assert preview.counts["accounting"]["files"] == every, "every file is accounted for"
+    json.dumps(preview.to_json(), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("spoil", ODD, ids=lambda spoil: spoil.__name__)
@@ -94,11 +94,11 @@ def test_tools_show_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Path
     spoil(data)
     (tmp_path / "work").mkdir()
     names = [file.relative_to(data).as_posix() for file in data.rglob("*") if file.is_file()]
-    odd = sorted(names, key=lambda name: (name.isascii() and name.isprintable(), not name.startswith("meta")))[0]
+    unusual_name = sorted(names, key=lambda name: (name.isascii() and name.isprintable(), not name.startswith("meta")))[0]
     with Toolbox(Roots(tmp_path / "work", {"data/x": data}), sandbox=choose_sandbox("off")) as box:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("preview_dirs", {"path": "data/x"}), ("list_files", {"path": "data/x"}), ("list_files", {"path": "data/x/spot"}),
-            ("preview_files", {"paths": ["data/x/spot/p003.png", f"data/x/{odd}"]}), ("read_files", {"paths": [f"data/x/{odd}"]}),
+            ("preview_files", {"paths": ["data/x/spot/p003.png", f"data/x/{unusual_name}"]}), ("read_files", {"paths": [f"data/x/{unusual_name}"]}),
         ]  # fmt: skip
         for tool, arguments in calls:
             result = box.call(ToolCall("1", tool, arguments), tuple(TOOLS))
@@ -132,12 +132,12 @@ def test_a_run_and_a_prediction_go_on(tmp_path: Path, capsys: pytest.CaptureFixt
     assert result.status == "completed", result.reason
     (tmp_path / "run/report.html").read_text(encoding="utf-8")
     images = sorted((data / "spot").glob("*.png"))
-    found = load_model(tmp_path / "run/model").predict(images[:30])
-    assert [item.image for item in found] == [str(image) for image in images[:30]]
+    predictions = load_model(tmp_path / "run/model").predict(images[:30])
+    assert [item.image for item in predictions] == [str(image) for image in images[:30]]
     for out in ("x.csv", "x.json", "folder"):
-        told = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), *map(str, images), "-o", str(tmp_path / out)])
-        assert told.exit_code == 0, told.output
-        assert escape_control_codes(told.output) == told.output
+        cli_result = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), *map(str, images), "-o", str(tmp_path / out)])
+        assert cli_result.exit_code == 0, cli_result.output
+        assert escape_control_codes(cli_result.output) == cli_result.output
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         assert [row["image"] for row in csv.DictReader(file)] == [escape_control_codes(str(image)) for image in images]
     for file in ("x.json", "folder/predictions.json"):

@@ -21,7 +21,7 @@ def test_whole_runs_and_commands_open_files_by_one_module(tmp_path: Path, scenar
         capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["noticed"], "the watch itself does not work"
-    assert told["foreign"] == {}
-    assert not [step for step in told["steps"] if step["code"]]
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["noticed"], "the watch itself does not work"
+    assert report["foreign"] == {}
+    assert not [step for step in report["steps"] if step["code"]]

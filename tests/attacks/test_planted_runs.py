@@ -57,10 +57,10 @@ def test_a_planted_run_is_not_the_last_one(here: Path, place: str) -> None:
     plant(here / place, here / "STOLEN")
     with pytest.raises(UsageError):
         RunFolder.open("last")
-    own = own_run(here / "runs" / "20250101-000000-abcd")
-    assert RunFolder.open("last").path == own
-    assert find_model_folder("last") == own / "model"
-    assert [run.path for run in list_runs()] == [own]
+    user_run = own_run(here / "runs" / "20250101-000000-abcd")
+    assert RunFolder.open("last").path == user_run
+    assert find_model_folder("last") == user_run / "model"
+    assert [run.path for run in list_runs()] == [user_run]
     with pytest.raises(UsageError):
         RunFolder.open("20990101-000000-abcd")
 
@@ -153,9 +153,9 @@ def test_a_record_that_says_off_is_not_obeyed(halfway: Path, tmp_path: Path, reg
         resume(run, actor(play(model=[script(f"cat {secret}; echo ran"), llm_error(Authentication, "Enough.")])))
     except SandboxError:  # no bubblewrap here: then nothing is run at all
         return
-    shown = "\n".join(event["text"] for event in of_kind(run, "result"))
-    assert "ran" in shown
-    assert "hunter2-CANARY" not in shown
+    results_text = "\n".join(event["text"] for event in of_kind(run, "result"))
+    assert "ran" in results_text
+    assert "hunter2-CANARY" not in results_text
     record = json.loads((run / "run.json").read_text())
     sessions = [event["data"]["sandbox"]["name"] for event in journal(run) if event["kind"] == "run_started"]
     assert "off" not in [*sessions, record["sandbox"]["name"], *record["sandboxes"]]

@@ -13,14 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_test_becomes_its_row_and_those_of_the_ways_it_tried() -> None:
-    said = "stopped memory OSError denied\ntried\tits memory\tstopped\nOPEN nice None\ntried\tnice\topen\n"
+    output = "stopped memory OSError denied\ntried\tits memory\tstopped\nOPEN nice None\ntried\tnice\topen\n"
     node = "tests/attacks/test_x.py::test_others_stay[bubblewrap]"
-    assert rows_of(node, "passed", said, "") == [
+    assert rows_of(node, "passed", output, "") == [
         ("others stay", "bubblewrap", "", "stopped"),
         ("others stay: its memory", "bubblewrap", "", "stopped"),
         ("others stay: nice", "bubblewrap", "", "without effect"),
     ]
-    assert rows_of(node, "failed", said, "")[2][3] == "NOT STOPPED"
+    assert rows_of(node, "failed", output, "")[2][3] == "NOT STOPPED"
 
 
 def test_users_and_reasons_are_told_apart() -> None:
@@ -34,13 +34,13 @@ def test_users_and_reasons_are_told_apart() -> None:
 
 
 def test_attacks_are_counted_by_collecting_them() -> None:
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.attacks", "count"], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    found = {name: int(number) for number, name in (line.strip().split("  ", 1) for line in told.stdout.splitlines())}
-    everything = found.pop("all")
-    assert everything == sum(found.values())
-    assert min(found[backend] for backend in BACKENDS) >= 80
+    counts = {name: int(number) for number, name in (line.strip().split("  ", 1) for line in completed.stdout.splitlines())}
+    everything = counts.pop("all")
+    assert everything == sum(counts.values())
+    assert min(counts[backend] for backend in BACKENDS) >= 80
 
 
 def test_the_page_shows_the_twelve_cheats_and_their_tests_exist() -> None:
@@ -54,7 +54,7 @@ def test_the_page_shows_the_twelve_cheats_and_their_tests_exist() -> None:
 def test_outcomes_of_cheats_are_told_by_their_tests() -> None:
     first, last = cheats.CHEATS[0], cheats.CHEATS[-1]
     ends = {first.tests[0]: "passed", f"{last.tests[0]}[by hash]": "passed", f"{last.tests[0]}[by look]": "failed"}
-    told = cheats.table(ends).splitlines()[2:]
-    assert told[0].endswith("| 1 passed |")
-    assert told[-1].endswith("| 1 passed, 1 FAILED |")
-    assert told[3].endswith("| not run |")
+    lines = cheats.table(ends).splitlines()[2:]
+    assert lines[0].endswith("| 1 passed |")
+    assert lines[-1].endswith("| 1 passed, 1 FAILED |")
+    assert lines[3].endswith("| not run |")

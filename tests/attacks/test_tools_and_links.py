@@ -51,11 +51,11 @@ class Place:
         """`name` is exchanged with a link to the outside all the time."""
         (self.work / "swap").symlink_to(self.outside)
         stop, libc = threading.Event(), ctypes.CDLL(None)
-        one, other = bytes(self.work / name), bytes(self.work / "swap")
+        folder_path, link_path = bytes(self.work / name), bytes(self.work / "swap")
 
         def swap() -> None:
             while not stop.is_set():
-                libc.renameat2(-100, one, -100, other, 2)  # AT_FDCWD, RENAME_EXCHANGE
+                libc.renameat2(-100, folder_path, -100, link_path, 2)  # AT_FDCWD, RENAME_EXCHANGE
 
         thread = threading.Thread(target=swap)
         thread.start()
@@ -87,9 +87,9 @@ ASKED: dict[str, Callable[[Place], ToolResult]] = {
 def test_a_folder_that_is_swapped_while_a_tool_looks(place: Place, tool: str) -> None:
     with place.swapping("inner"):
         for _ in range(ROUNDS):
-            said = ASKED[tool](place).text
-            assert "secret-name" not in said.replace("inner/secret-nam.txt", ""), said
-            assert "outside-secret" not in said
+            output = ASKED[tool](place).text
+            assert "secret-name" not in output.replace("inner/secret-nam.txt", ""), output
+            assert "outside-secret" not in output
     copied = [file.name for file in (place.work / "copied").rglob("*")]
     assert "secret-name.txt" not in copied
 
@@ -105,10 +105,10 @@ def test_a_folder_that_is_swapped_while_a_tool_copies_into_it(place: Place) -> N
 @pytest.mark.parametrize("tool", [*ASKED, "copy"])
 def test_trees_deeper_than_a_path_may_be(place: Place, tool: str) -> None:
     deep_tree(place.work / "inner")
-    said = ASKED[tool](place) if tool in ASKED else place.use("copy_files", source="inner", destination="out")
-    assert said.text
+    result = ASKED[tool](place) if tool in ASKED else place.use("copy_files", source="inner", destination="out")
+    assert result.text
     if "copy" in tool:
-        assert "nested deeper" in said.text
+        assert "nested deeper" in result.text
 
 
 def test_folders_that_may_only_be_passed_through(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_folders_that_may_only_be_passed_through(tmp_path: Path) -> None:
             os.setegid(65534)
             os.seteuid(65534)
         assert untrusted.read_bytes(Path("/"), (top / "inner/file.txt").relative_to("/")) == b"honest"
-        assert [found.name for found in untrusted.walk(Path("/"), (top / "inner").relative_to("/"))] == ["file.txt"]
+        assert [entry.name for entry in untrusted.walk(Path("/"), (top / "inner").relative_to("/"))] == ["file.txt"]
     finally:
         if root:
             os.seteuid(0)
@@ -134,8 +134,8 @@ def test_folders_that_may_only_be_passed_through(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["folder", "link", "file", "pipe", "deep"])
 def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: Path, left: str) -> None:
-    run, raw, outside = RunFolder(tmp_path / "run"), tmp_path / "chest", tmp_path / "outside"
-    for folder in (run.work, raw, outside):
+    run, raw, outside_folder = RunFolder(tmp_path / "run"), tmp_path / "chest", tmp_path / "outside"
+    for folder in (run.work, raw, outside_folder):
         folder.mkdir(parents=True)
     card = Card("chest", "", path=raw)
     lay_out_run_folder(run, [card], get_resources_folder())
@@ -147,7 +147,7 @@ def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: 
         if left == "deep":
             deep_tree(run.work / name / "chest")
         if left == "link":
-            (run.work / name).symlink_to(outside)
+            (run.work / name).symlink_to(outside_folder)
         if left == "file":
             (run.work / name).touch()
         if left == "pipe":
@@ -157,7 +157,7 @@ def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: 
     assert untrusted.is_folder(run.work, "data")
     assert untrusted.is_folder(run.work, "Logout")
     assert roots.resolve("data/chest") == raw
-    assert list(outside.iterdir()) == []
+    assert list(outside_folder.iterdir()) == []
 
 
 DEEP = """

@@ -60,8 +60,8 @@ def test_plain_files_are_read_and_sockets_are_not(work: Path, monkeypatch: pytes
     assert untrusted.is_folder(work, "sub")
     assert not untrusted.is_folder(work, "folder")
     monkeypatch.chdir(work)
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind("socket")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
         with pytest.raises(UnsafePathError):
             untrusted.read_bytes(work, "socket")
     with pytest.raises(FileNotFoundError):
@@ -103,7 +103,7 @@ def test_trees_are_copied_without_what_is_not_plain(work: Path) -> None:
     with pytest.raises(UnsafePathError):
         untrusted.copy_tree(work, "", work.parent / "strict")
     copied = untrusted.copy_tree(work, "", work.parent / "copy", strict=False)
-    assert [found.name for found in copied] == ["sub/plain.txt"]
+    assert [entry.name for entry in copied] == ["sub/plain.txt"]
     assert (work.parent / "copy/sub/plain.txt").read_text() == "plain"
     assert untrusted.hash_tree(work, "sub") == untrusted.hash_tree(work.parent / "copy", "sub")
 
@@ -130,11 +130,11 @@ def test_removing_opens_what_was_closed(tmp_path: Path) -> None:
 
 def test_a_folder_swapped_for_a_link_is_never_written_through(tmp_path: Path) -> None:
     """A thread exchanges `work/logs` with a link to the outside as fast as it can, while m3b writes and reads."""
-    outside = tmp_path / "outside"
+    outside_folder = tmp_path / "outside"
     (tmp_path / "work/logs").mkdir(parents=True)
-    outside.mkdir()
-    (outside / "secret.txt").write_text("secret")
-    (tmp_path / "work/link").symlink_to(outside)
+    outside_folder.mkdir()
+    (outside_folder / "secret.txt").write_text("secret")
+    (tmp_path / "work/link").symlink_to(outside_folder)
     stop, logs, link = threading.Event(), bytes(tmp_path / "work/logs"), bytes(tmp_path / "work/link")
     libc = ctypes.CDLL(None)
 
@@ -144,21 +144,21 @@ def test_a_folder_swapped_for_a_link_is_never_written_through(tmp_path: Path) ->
 
     thread = threading.Thread(target=swap)
     thread.start()
-    written = refused = 0
+    writes = refusals = 0
     try:
-        while (written < 20 or refused < 20) and written + refused < 20_000:
+        while (writes < 20 or refusals < 20) and writes + refusals < 20_000:
             try:
-                untrusted.write_atomic(tmp_path / "work", f"logs/{written:03d}.log", b"x")
-                written += 1
+                untrusted.write_atomic(tmp_path / "work", f"logs/{writes:03d}.log", b"x")
+                writes += 1
                 assert b"secret" not in untrusted.read_bytes(tmp_path / "work", "logs/secret.txt")
             except OSError:
-                refused += 1
+                refusals += 1
     finally:
         stop.set()
         thread.join()
-    assert sorted(path.name for path in outside.iterdir()) == ["secret.txt"]
-    assert written
-    assert refused
+    assert sorted(path.name for path in outside_folder.iterdir()) == ["secret.txt"]
+    assert writes
+    assert refusals
 
 
 NAMES = st.lists(

@@ -130,7 +130,7 @@ def play(**changes: Sequence[Any]) -> dict[str, Sequence[Any]]:
 
 def actor(acts: Mapping[str, Sequence[Any]] | None = None) -> ScriptedModel:
     """A model that plays `acts`; it finds its place by the stage's message and its own replies since."""
-    chosen = acts or play()
+    stage_acts = acts or play()
 
     def step(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
         stage, replies = "", 0
@@ -139,6 +139,6 @@ def actor(acts: Mapping[str, Sequence[Any]] | None = None) -> ScriptedModel:
                 stage, replies = message.text.splitlines()[0].removeprefix("Stage: "), 0
             elif message.role == "assistant":
                 replies += 1
-        return chosen[stage][min(replies, len(chosen[stage]) - 1)]
+        return stage_acts[stage][min(replies, len(stage_acts[stage]) - 1)]
 
     return ScriptedModel([step], repeat=True)

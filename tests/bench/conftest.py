@@ -28,8 +28,8 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     def make(name: str, layout: str) -> tuple[DatasetSpec, GeneratedSet, RawDataset]:
         spec = get_dataset(name)
         folder = root / f"{name}-{layout}"
-        made = spec.make(folder, patients=SMALL[name], seed=1, layout=layout)
-        return spec, made, spec.read(folder)
+        generated = spec.make(folder, patients=SMALL[name], seed=1, layout=layout)
+        return spec, generated, spec.read(folder)
 
     def get(name: str, layout: str = "card") -> tuple[DatasetSpec, GeneratedSet, RawDataset]:
         return make(name, layout)

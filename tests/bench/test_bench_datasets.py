@@ -60,16 +60,16 @@ def test_an_unknown_name_lists_the_known() -> None:
 
 @each
 def test_the_reader_finds_what_the_generator_made(name: str, layout: str, stand_in) -> None:
-    spec, made, reading = stand_in(name, layout)
+    spec, generated, reading = stand_in(name, layout)
     assert reading.layout == layout
-    assert len(reading.cases) == made.cases
-    assert len({case.name for case in reading.cases}) == made.cases
-    if made.patients:
-        assert len(reading.patients) == made.patients
+    assert len(reading.cases) == generated.cases
+    assert len({case.name for case in reading.cases}) == generated.cases
+    if generated.patients:
+        assert len(reading.patients) == generated.patients
     for case in reading.cases:
         assert case.images
         assert case.patient
-        assert all((made.folder / path).is_file() for path in (*case.images, *([case.mask] if case.mask else [])))
+        assert all((generated.folder / path).is_file() for path in (*case.images, *([case.mask] if case.mask else [])))
         if spec.task == "diagnosis":
             assert len(case.labels) == 1
             assert case.labels[0] in spec.classes
@@ -81,38 +81,38 @@ def test_the_reader_finds_what_the_generator_made(name: str, layout: str, stand_
 
 @each
 def test_strays_and_the_licence_are_there_and_no_case(name: str, layout: str, stand_in) -> None:
-    _, made, reading = stand_in(name, layout)
-    assert [file for file in made.folder.rglob(".DS_Store")]
-    assert "synthetic" in (made.folder / "README.md").read_text(encoding="utf-8")
+    _, generated, reading = stand_in(name, layout)
+    assert [file for file in generated.folder.rglob(".DS_Store")]
+    assert "synthetic" in (generated.folder / "README.md").read_text(encoding="utf-8")
     assert not [path for case in reading.cases for path in case.images if is_junk(Path(path).name)]
 
 
 @each
 def test_images_open_as_m3b_opens_them(name: str, layout: str, stand_in) -> None:
-    spec, made, reading = stand_in(name, layout)
+    spec, generated, reading = stand_in(name, layout)
     for case in reading.cases[:: max(1, len(reading.cases) // 4)]:
         slices = spec.dimension == 3 and len(case.images) > 1
-        found = read_image(list(case.images) if slices else case.images[0], str(made.folder))
-        assert found.dims == spec.dimension, case.name
-        assert np.isfinite(found.array).all()
-        assert found.array.std() > 0
+        image = read_image(list(case.images) if slices else case.images[0], str(generated.folder))
+        assert image.dims == spec.dimension, case.name
+        assert np.isfinite(image.array).all()
+        assert image.array.std() > 0
 
 
 @pytest.mark.parametrize(("name", "layout"), MASKED)
 def test_masks_hold_known_values_and_fit_their_images(name: str, layout: str, stand_in) -> None:
-    spec, made, reading = stand_in(name, layout)
+    spec, generated, reading = stand_in(name, layout)
     masked = [case for case in reading.cases if case.mask]
     assert masked or all(case.boxes or not case.labels for case in reading.cases)
-    seen: set[int] = set()
+    mask_values: set[int] = set()
     for case in masked:
-        mask = read_mask(made.folder / case.mask, spec.values)
-        seen |= set(np.unique(mask).tolist())
+        mask = read_mask(generated.folder / case.mask, spec.values)
+        mask_values |= set(np.unique(mask).tolist())
         if case.mask.endswith(".nii.gz"):
-            image = nib.load(made.folder / case.images[0])
+            image = nib.load(generated.folder / case.images[0])
             assert image.shape == mask.shape
-            assert np.allclose(image.affine, nib.load(made.folder / case.mask).affine)
+            assert np.allclose(image.affine, nib.load(generated.folder / case.mask).affine)
     if name != "VerSe" and masked:
-        assert seen == {0, *spec.values}
+        assert mask_values == {0, *spec.values}
 
 
 @pytest.mark.parametrize("name", ["ADNI", "KneeMRI", "CT-Kidney", "INSTANCE22"])
@@ -120,12 +120,12 @@ def test_the_same_seed_makes_the_same_files(name: str, tmp_path: Path) -> None:
     spec = get_dataset(name)
 
     def contents(folder: str, seed: int) -> dict[str, bytes]:
-        made = spec.make(tmp_path / folder, patients=spec.stand_in.min_patients, seed=seed)
-        return {str(f.relative_to(made.folder)): f.read_bytes() for f in made.folder.rglob("*") if f.is_file()}
+        generated = spec.make(tmp_path / folder, patients=spec.stand_in.min_patients, seed=seed)
+        return {str(f.relative_to(generated.folder)): f.read_bytes() for f in generated.folder.rglob("*") if f.is_file()}
 
-    one, two, other = contents("a", 3), contents("b", 3), contents("c", 4)
-    assert one == two
-    assert one != other
+    first, second, third = contents("a", 3), contents("b", 3), contents("c", 4)
+    assert first == second
+    assert first != third
 
 
 def test_a_wrong_order_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_wrong_order_is_refused_before_anything_is_written(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["ADNI", "CT-Kidney", "INSTANCE22"])
 def test_an_image_that_does_not_open_can_be_asked_for(name: str, tmp_path: Path) -> None:
     spec = get_dataset(name)
-    made = spec.make(tmp_path / "x", patients=spec.stand_in.min_patients, with_broken_image=True)
-    case = spec.read(made.folder).cases[-1]
+    generated = spec.make(tmp_path / "x", patients=spec.stand_in.min_patients, with_broken_image=True)
+    case = spec.read(generated.folder).cases[-1]
     with pytest.raises(DataError):
-        read_image(case.images[-1], str(made.folder))
-    assert "does not open" in made.planted_faults[-1]
+        read_image(case.images[-1], str(generated.folder))
+    assert "does not open" in generated.planted_faults[-1]
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, unique=True))
@@ -157,8 +157,8 @@ def test_numbers_in_names_are_counted(numbers: list[int]) -> None:
 @each
 def test_the_default_size_is_small_and_as_hard_as_said(name: str, layout: str, tmp_path: Path) -> None:
     spec = get_dataset(name)
-    made = spec.make(tmp_path / "x", layout=layout)
-    assert sum(file.stat().st_size for file in made.folder.rglob("*") if file.is_file()) < 100e6
-    assert abs(made.ceiling - spec.stand_in.ceiling) < 0.05
-    assert len(spec.read(made.folder).cases) == made.cases
-    shutil.rmtree(made.folder)
+    generated = spec.make(tmp_path / "x", layout=layout)
+    assert sum(file.stat().st_size for file in generated.folder.rglob("*") if file.is_file()) < 100e6
+    assert abs(generated.ceiling - spec.stand_in.ceiling) < 0.05
+    assert len(spec.read(generated.folder).cases) == generated.cases
+    shutil.rmtree(generated.folder)

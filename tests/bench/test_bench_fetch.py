@@ -59,8 +59,8 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
             """Keep quiet."""
 
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range", "")
-            server.asked.append((self.path, wanted))
+            range_header = self.headers.get("Range", "")
+            server.asked.append((self.path, range_header))
             if server.status:
                 self.send_error(server.status.pop(0))
                 return
@@ -69,8 +69,8 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 self.send_error(404)
                 return
             start = 0
-            if server.ranges and wanted and self.headers.get("If-Range") == server.tag:
-                start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
+            if server.ranges and range_header and self.headers.get("If-Range") == server.tag:
+                start = int(re.fullmatch(r"bytes=(\d+)-", range_header)[1])
             if start >= len(body) > 0 and start:
                 self.send_response(416)
                 self.send_header("Content-Range", f"bytes */{len(body)}")
@@ -109,7 +109,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @pytest.fixture
 def get(server: Server, tmp_path: Path) -> Callable[..., list[str]]:
     """Fetch from the server into `tmp_path / "set"`, without waiting between tries."""
-    return lambda *sources, **more: fetch("VerSe", tmp_path / "set", sources=sources, pause_s=0.0, **more)
+    return lambda *sources, **options: fetch("VerSe", tmp_path / "set", sources=sources, pause_s=0.0, **options)
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -131,17 +131,17 @@ def tarred(files: dict[str, bytes], kind: str = "w:gz") -> bytes:
 
 
 def test_archives_are_unpacked_into_their_folders_and_removed(server: Server, get, tmp_path: Path) -> None:
-    said = get(
+    messages = get(
         server.source("a.zip", zipped({"same.txt": b"1"}), into="images"),
         server.source("b.tgz", tarred({"same.txt": b"2"}), into="masks"),
         server.source("c.tar", tarred({"d/e.txt": b"3"}, "w")),
         server.source("list.json", b"[]", into="lists"),
     )
-    found = {str(f.relative_to(tmp_path / "set")): f.read_bytes() for f in (tmp_path / "set").rglob("*") if f.is_file()}
-    record = json.loads(found.pop(RECORD_FILE))
-    assert found == {"images/same.txt": b"1", "masks/same.txt": b"2", "d/e.txt": b"3", "lists/list.json": b"[]"}
-    assert len(record) == len(said) == 4
-    assert all("no published checksum; sha256" in line for line in said)
+    contents = {str(f.relative_to(tmp_path / "set")): f.read_bytes() for f in (tmp_path / "set").rglob("*") if f.is_file()}
+    record = json.loads(contents.pop(RECORD_FILE))
+    assert contents == {"images/same.txt": b"1", "masks/same.txt": b"2", "d/e.txt": b"3", "lists/list.json": b"[]"}
+    assert len(record) == len(messages) == 4
+    assert all("no published checksum; sha256" in line for line in messages)
 
 
 def test_what_is_there_is_not_fetched_again(server: Server, get) -> None:
@@ -155,14 +155,14 @@ def test_what_is_there_is_not_fetched_again(server: Server, get) -> None:
 def test_a_lost_connection_is_taken_up_where_it_broke(server: Server, get, tmp_path: Path) -> None:
     digest = hashlib.sha256(BODY).hexdigest()
     server.cut = [300_000, 200_000]
-    seen: list[tuple[str, int, int | None]] = []
-    (line,) = get(server.source("big.bin", BODY, checksum=f"sha256:{digest}"), progress=lambda *now: seen.append(now))
+    progress_calls: list[tuple[str, int, int | None]] = []
+    (line,) = get(server.source("big.bin", BODY, checksum=f"sha256:{digest}"), progress=lambda *now: progress_calls.append(now))
     assert (tmp_path / "set" / "big.bin").read_bytes() == BODY
-    assert [wanted for _, wanted in server.asked] == ["", "bytes=300000-", "bytes=500000-"]
+    assert [range_header for _, range_header in server.asked] == ["", "bytes=300000-", "bytes=500000-"]
     assert server.sent == len(BODY), "no byte twice"
     assert "checksum right" in line
-    assert seen[-1] == ("big.bin", len(BODY), len(BODY))
-    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+    assert progress_calls[-1] == ("big.bin", len(BODY), len(BODY))
+    assert [done for _, done, _ in progress_calls] == sorted(done for _, done, _ in progress_calls)
     assert sorted(file.name for file in (tmp_path / "set").iterdir()) == [RECORD_FILE, "big.bin"]
 
 
@@ -236,8 +236,8 @@ def test_nothing_is_written_outside(server: Server, get, tmp_path: Path) -> None
     with pytest.raises(DataError, match="does not unpack"):
         get(server.source("a.tgz", tarred({"../../evil": b"1"})))
     get(server.source("b.zip", zipped({"../../evil": b"1"})))
-    outside = [file for file in tmp_path.rglob("*evil*") if not file.is_relative_to(tmp_path / "set")]
-    assert not outside
+    escaped_files = [file for file in tmp_path.rglob("*evil*") if not file.is_relative_to(tmp_path / "set")]
+    assert not escaped_files
     assert not (tmp_path.parent / "evil").exists()
 
 
@@ -270,13 +270,13 @@ def test_the_known_sources_are_well_formed() -> None:
 
 def test_the_command_line_makes_and_refuses(tmp_path: Path) -> None:
     run = CliRunner()
-    made = run.invoke(
+    result = run.invoke(
         app, ["data", "make", "ct-kidney", str(tmp_path / "k"), "--cases", "40", "--layout", "official", "--json"]
     )
-    assert made.exit_code == 0
-    told = json.loads(made.stdout)
-    assert told["cases"] == len(get_dataset("CT-Kidney").read(tmp_path / "k").cases)
-    assert told["name"] == "CT-Kidney"
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
+    assert printed["cases"] == len(get_dataset("CT-Kidney").read(tmp_path / "k").cases)
+    assert printed["name"] == "CT-Kidney"
     refused = run.invoke(app, ["data", "fetch", "ADNI", str(tmp_path / "a")])
     assert isinstance(refused.exception, UsageError)
     unknown = run.invoke(app, ["data", "make", "mnist", str(tmp_path / "m")])

@@ -23,10 +23,10 @@ MARK = "M3B_TEST_DOOMED"
 
 @pytest.fixture
 def cluster() -> Any:
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    yield made
+    ray_cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield ray_cluster
     ray.shutdown()
-    made.shutdown()
+    ray_cluster.shutdown()
 
 
 def count(folder: Path, event: str) -> Counter[str]:
@@ -81,7 +81,7 @@ def test_a_sweep_on_ray_is_taken_up_by_the_local_engine(cluster: Any, tmp_path: 
     from m3b.bench.local_engine import LocalEngine
 
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
-    some = choose_tasks(["ct-kidney", "btcv"])
-    assert run_sweep(SweepPlan(some, simulate=0.0), tmp_path, RayEngine(cpus=1.0)) == 2
-    assert run_sweep(SweepPlan(some, runs=2, simulate=0.0), tmp_path, LocalEngine()) == 2
+    tasks = choose_tasks(["ct-kidney", "btcv"])
+    assert run_sweep(SweepPlan(tasks, simulate=0.0), tmp_path, RayEngine(cpus=1.0)) == 2
+    assert run_sweep(SweepPlan(tasks, runs=2, simulate=0.0), tmp_path, LocalEngine()) == 2
     assert len(read_rows(tmp_path)) == 4

@@ -20,8 +20,8 @@ def copy(stand_in, tmp_path: Path):
     """`copy(name, layout)`: a stand-in that a test may break."""
 
     def get(name: str, layout: str = "card") -> Path:
-        made = stand_in(name, layout)[1]
-        shutil.copytree(made.folder, tmp_path / "copy")
+        generated = stand_in(name, layout)[1]
+        shutil.copytree(generated.folder, tmp_path / "copy")
         return tmp_path / "copy"
 
     return get
@@ -135,7 +135,7 @@ def test_a_damaged_box_record(change: dict[str, object], copy) -> None:
     folder = copy("ChestX-Det10", "official")
     file = folder / "train.json"
     records = json.loads(file.read_text(encoding="utf-8"))
-    record = next(one for one in records if one["syms"])
+    record = next(entry for entry in records if entry["syms"])
     for key, value in change.items():
         record[key] = value[: len(record["boxes"])] if value else value
     file.write_text(json.dumps(records), encoding="utf-8")

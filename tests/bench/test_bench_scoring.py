@@ -89,75 +89,75 @@ def model(folder: Path, task: str, code: str, classes: list[str], labels: dict[s
 
 
 def test_detection_with_another_name_for_the_class(stand_in, tmp_path: Path) -> None:
-    spec, made, _ = stand_in("INSTANCE22")
-    hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
+    spec, generated, _ = stand_in("INSTANCE22")
+    hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
     by_hand = model(tmp_path / "model", "detection", BLEED, ["bleed"], {"bleed": 1})
-    found = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
-    assert found.error == "", found.error
-    assert found.names == {"bleed": next(iter(spec.values.values()))}
-    assert found.primary is not None
-    assert found.primary["name"] == "dice"
-    assert found.primary["value"] > 0.3, "the spots are bright"
-    assert found.primary["n"] == len(hidden.cases)
-    assert found.control["value"] < found.primary["value"] / 2, "somebody else's masks do not fit"
-    assert not found.constant
-    assert Score.from_json(json.loads(json.dumps(found.to_json()))) == found
+    score = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
+    assert score.error == "", score.error
+    assert score.names == {"bleed": next(iter(spec.values.values()))}
+    assert score.primary is not None
+    assert score.primary["name"] == "dice"
+    assert score.primary["value"] > 0.3, "the spots are bright"
+    assert score.primary["n"] == len(hidden.cases)
+    assert score.control["value"] < score.primary["value"] / 2, "somebody else's masks do not fit"
+    assert not score.constant
+    assert Score.from_json(json.loads(json.dumps(score.to_json()))) == score
 
 
 def test_carving_and_scoring_load_no_parser(stand_in, tmp_path: Path) -> None:
-    _, made, _ = stand_in("INSTANCE22")
+    _, generated, _ = stand_in("INSTANCE22")
     by_hand = model(tmp_path / "model", "detection", BLEED, ["bleed"], {"bleed": 1})
     script = Path(__file__).with_name("watched_score.py")
     ran = subprocess.run(
-        [sys.executable, str(script), "INSTANCE22", str(made.folder), str(tmp_path / "carved"), str(by_hand)],
+        [sys.executable, str(script), "INSTANCE22", str(generated.folder), str(tmp_path / "carved"), str(by_hand)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
-    assert found["error"] == ""
-    assert found["primary"]["value"] > 0.3
-    assert found["imported"] == {}
-    assert {by.partition(" <- ")[0] for by in found["opened"].values()} <= {"m3b/writing.py:replace_text"}
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["noticed"] == ["PIL", "opened"], "the watch itself does not work"
+    assert report["error"] == ""
+    assert report["primary"]["value"] > 0.3
+    assert report["imported"] == {}
+    assert {by.partition(" <- ")[0] for by in report["opened"].values()} <= {"m3b/writing.py:replace_text"}
 
 
 def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_path: Path) -> None:
-    spec, made, _ = stand_in("BTCV")
-    hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
+    spec, generated, _ = stand_in("BTCV")
+    hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
     by_hand = model(tmp_path / "model", "segmentation", ORGANS, ["Liver"], {"Liver": 1})
-    found = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
-    assert found.error == "", found.error
-    assert found.names == {"Liver": "liver"}, "by its name, not by its number, which means the spleen here"
-    assert found.primary is not None
-    assert not found.ok, "one organ of thirteen"
-    assert 0.03 < found.primary["value"] < 0.2
-    assert found.primary["baseline"] > 0.1, "the mean shape of the agent's cases"
+    score = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
+    assert score.error == "", score.error
+    assert score.names == {"Liver": "liver"}, "by its name, not by its number, which means the spleen here"
+    assert score.primary is not None
+    assert not score.ok, "one organ of thirteen"
+    assert 0.03 < score.primary["value"] < 0.2
+    assert score.primary["baseline"] > 0.1, "the mean shape of the agent's cases"
 
 
 @pytest.mark.slow
 def test_reports_that_are_always_the_same(stand_in, tmp_path: Path) -> None:
-    spec, made, _ = stand_in("IU-Xray")
-    hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
-    found = score_hidden_cases(hidden, spec, model(tmp_path / "model", "report", NORMAL, []), sandbox=choose_sandbox())
-    assert found.error == "", found.error
-    assert found.constant
-    assert not found.ok
-    assert found.control["value"] == pytest.approx(found.primary["value"])
+    spec, generated, _ = stand_in("IU-Xray")
+    hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
+    score = score_hidden_cases(hidden, spec, model(tmp_path / "model", "report", NORMAL, []), sandbox=choose_sandbox())
+    assert score.error == "", score.error
+    assert score.constant
+    assert not score.ok
+    assert score.control["value"] == pytest.approx(score.primary["value"])
 
 
 def test_a_model_for_another_task_and_a_broken_one(stand_in, tmp_path: Path) -> None:
-    spec, made, _ = stand_in("CT-Kidney")
-    hidden = carve(spec, made.folder, tmp_path / "carved", stand_in=True)
-    found = score_hidden_cases(hidden, spec, model(tmp_path / "one", "report", NORMAL, []), sandbox=choose_sandbox())
-    assert "is a model for report" in found.error
+    spec, generated, _ = stand_in("CT-Kidney")
+    hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
+    score = score_hidden_cases(hidden, spec, model(tmp_path / "one", "report", NORMAL, []), sandbox=choose_sandbox())
+    assert "is a model for report" in score.error
     broken = model(
         tmp_path / "two", "diagnosis", "\ndef answer(number, path):\n    raise SystemExit(3)\n", list(spec.classes)
     )
-    found = score_hidden_cases(hidden, spec, broken, sandbox=choose_sandbox())
-    assert "status 3" in found.error
-    assert not found.ok
+    score = score_hidden_cases(hidden, spec, broken, sandbox=choose_sandbox())
+    assert "status 3" in score.error
+    assert not score.ok
 
 
 def test_everybody_gets_somebody_elses_answer() -> None:
@@ -166,4 +166,4 @@ def test_everybody_gets_somebody_elses_answer() -> None:
         for _ in range(20):
             order = derange(patients, random)
             assert sorted(order) == list(range(len(patients)))
-            assert all(patients[place] != patients[other] for place, other in enumerate(order))
+            assert all(patients[place] != patients[donor] for place, donor in enumerate(order))

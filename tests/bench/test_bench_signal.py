@@ -25,8 +25,8 @@ Look = Callable[[RawCase, Path], list[float]]
 def picture(case: RawCase, folder: Path) -> np.ndarray:
     """The first channel, slices last."""
     several = len(case.images) > 2
-    found = read_image(list(case.images) if several else case.images[0], str(folder)).array[0]
-    return np.asarray(found, dtype=np.float32)
+    array = read_image(list(case.images) if several else case.images[0], str(folder)).array[0]
+    return np.asarray(array, dtype=np.float32)
 
 
 def pool(image: np.ndarray, cells: int = 12) -> np.ndarray:
@@ -54,8 +54,8 @@ def fluid(case: RawCase, folder: Path) -> list[float]:
 
 def lungs(case: RawCase, folder: Path) -> list[float]:
     image = picture(case, folder).mean(axis=2)
-    left, right = image[35:90, 20:58].mean(), image[35:90, 70:108].mean()
-    return [float(max(left, right)), float(min(left, right))]
+    left_lung, right_lung = image[35:90, 20:58].mean(), image[35:90, 70:108].mean()
+    return [float(max(left_lung, right_lung)), float(min(left_lung, right_lung))]
 
 
 def spots(case: RawCase, folder: Path) -> list[float]:
@@ -69,22 +69,22 @@ def spots(case: RawCase, folder: Path) -> list[float]:
 )
 def test_one_look_separates_the_classes_but_not_fully(name: str, look: Look, stand_in) -> None:
     """Nearest class mean, learnt on three quarters of the patients."""
-    spec, made, reading = stand_in(name)
-    held = set(reading.patients[::4]) | set(reading.patients[1::7])
-    seen = np.array([look(case, made.folder) for case in reading.cases])
-    test = np.array([case.patient in held for case in reading.cases])
+    spec, generated, reading = stand_in(name)
+    test_patients = set(reading.patients[::4]) | set(reading.patients[1::7])
+    features = np.array([look(case, generated.folder) for case in reading.cases])
+    test = np.array([case.patient in test_patients for case in reading.cases])
     labels = np.array([spec.classes.index(case.labels[0]) for case in reading.cases])
-    means = np.array([seen[~test & (labels == rung)].mean(axis=0) for rung in range(len(spec.classes))])
-    spread = seen[~test].std(axis=0)
-    away = (((seen[:, None] - means[None]) / spread) ** 2).sum(axis=2)
+    means = np.array([features[~test & (labels == rung)].mean(axis=0) for rung in range(len(spec.classes))])
+    spread = features[~test].std(axis=0)
+    away = (((features[:, None] - means[None]) / spread) ** 2).sum(axis=2)
     score = macro_auroc(labels[test], -away[test])
     assert 0.7 < score < 1.0
     assert (away[test].argmin(axis=1) == labels[test]).mean() < 1
     shuffled = np.random.default_rng(0).permutation(labels[test])
     assert macro_auroc(shuffled, -away[test]) < score - 0.1
-    assert score < made.ceiling + 0.08, "nothing may beat the observer of the planted signal by more than luck"
+    assert score < generated.ceiling + 0.08, "nothing may beat the observer of the planted signal by more than luck"
     low, _ = spec.stand_in.acceptable
-    assert low < made.ceiling
+    assert low < generated.ceiling
 
 
 # --- masks -------------------------------------------------------------------------------------------------------
@@ -109,31 +109,31 @@ def volumes(case: RawCase, folder: Path, values: dict[int, str]) -> tuple[np.nda
 )  # fmt: skip
 def test_structures_differ_from_their_surroundings(name: str, inside, beside, stand_in) -> None:
     """By brightness alone, in the volume around the structure; with another case's mask it is less so."""
-    spec, made, reading = stand_in(name)
-    own, swapped = [], []
-    pairs = [volumes(case, made.folder, spec.values) for case in reading.cases[:5]]
+    spec, generated, reading = stand_in(name)
+    matched_contrasts, swapped = [], []
+    pairs = [volumes(case, generated.folder, spec.values) for case in reading.cases[:5]]
     for number, (image, mask) in enumerate(pairs):
-        own.append(contrast(image, mask, inside, beside))
-        other = pairs[(number + 1) % len(pairs)][1]
-        if other.shape == image.shape:
-            swapped.append(contrast(image, other, inside, beside))
-    assert 0.75 < np.mean(own) < 1.0
-    assert np.mean(swapped) < np.mean(own) - 0.005
+        matched_contrasts.append(contrast(image, mask, inside, beside))
+        other_mask = pairs[(number + 1) % len(pairs)][1]
+        if other_mask.shape == image.shape:
+            swapped.append(contrast(image, other_mask, inside, beside))
+    assert 0.75 < np.mean(matched_contrasts) < 1.0
+    assert np.mean(swapped) < np.mean(matched_contrasts) - 0.005
 
 
 def contrast(image: np.ndarray, mask: np.ndarray, inside, beside) -> float:
     """AUROC of brightness for voxels of the structure against others within its bounding box, whichever way round."""
     target = mask > 0 if inside is None else np.isin(mask, inside)
     box = tuple(slice(max(0, at.min() - 4), at.max() + 5) for at in np.nonzero(target))
-    target, image, rest = target[box], image[box], np.isin(mask[box], beside)
-    keep = (target | rest) & (image > -300 if beside == (0,) else True)
+    target, image, surroundings = target[box], image[box], np.isin(mask[box], beside)
+    keep = (target | surroundings) & (image > -300 if beside == (0,) else True)
     area = roc_auc_score(target[keep], image[keep])
     return max(area, 1 - area)
 
 
 def test_chest_findings_stand_out_from_an_average_chest(stand_in) -> None:
-    spec, made, reading = stand_in("ChestX-Det10")
-    pairs = [volumes(case, made.folder, spec.values) for case in reading.cases]
+    spec, generated, reading = stand_in("ChestX-Det10")
+    pairs = [volumes(case, generated.folder, spec.values) for case in reading.cases]
     usual = np.median([image for image, _ in pairs], axis=0)
     areas = [roc_auc_score(mask.ravel() > 0, np.abs(image - usual).ravel()) for image, mask in pairs if mask.any()]
     assert 0.65 < np.mean(areas) < 0.999
@@ -141,26 +141,26 @@ def test_chest_findings_stand_out_from_an_average_chest(stand_in) -> None:
 
 @pytest.mark.parametrize("name", ["BTCV", "VerSe", "OASIS", "COVID19", "INSTANCE22", "MSD-Pancreas", "ChestX-Det10"])
 def test_no_outline_can_be_met_exactly(name: str, stand_in) -> None:
-    spec, made, _ = stand_in(name)
-    assert spec.stand_in.acceptable[0] + 0.3 < made.ceiling < 0.98
+    spec, generated, _ = stand_in(name)
+    assert spec.stand_in.acceptable[0] + 0.3 < generated.ceiling < 0.98
 
 
 @pytest.mark.parametrize("name", ["BTCV", "VerSe", "OASIS", "COVID19", "INSTANCE22", "MSD-Pancreas", "ChestX-Det10"])
 def test_an_atlas_without_a_look_at_the_image_does_not_pass(name: str, stand_in) -> None:
     """How often each voxel is labelled in the other cases, cut where it serves best: the most that a blind model gets."""
-    spec, made, reading = stand_in(name)
-    masks = [upright(made.folder / case.mask) for case in reading.cases]
+    spec, generated, reading = stand_in(name)
+    masks = [upright(generated.folder / case.mask) for case in reading.cases]
     shape = max((mask.shape for mask in masks), key=[mask.shape for mask in masks].count)
     masks = [(mask > 0) * 1 if name == "ChestX-Det10" else mask for mask in masks if mask.shape == shape]
     assert len(masks) > 4
     best = []
     for value in [3] if name == "COVID19" else sorted({int(v) for mask in masks for v in np.unique(mask)} - {0}):
         total = np.sum([mask == value for mask in masks], axis=0)
-        own = [mask == value for mask in masks if (mask == value).any()]
-        share = [(total - one) / (len(masks) - 1) for one in own]
+        present_masks = [mask == value for mask in masks if (mask == value).any()]
+        share = [(total - truth) / (len(masks) - 1) for truth in present_masks]
         cuts = (0.15, 0.25, 0.35, 0.5)
         best.append(
-            max(np.mean([dice(often >= cut, one) for often, one in zip(share, own, strict=True)]) for cut in cuts)
+            max(np.mean([dice(often >= cut, truth) for often, truth in zip(share, present_masks, strict=True)]) for cut in cuts)
         )
     assert np.mean(best) < spec.stand_in.baseline + 0.08
     assert np.mean(best) < spec.stand_in.acceptable[0] - 0.03
@@ -178,11 +178,11 @@ def upright(file: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["CT-RATE", "RadGenome-BrainMRI", "IU-Xray"])
 def test_the_report_of_the_likest_image_beats_a_report_by_chance(name: str, stand_in) -> None:
-    _, made, reading = stand_in(name)
+    _, generated, reading = stand_in(name)
     cases = [case for case in reading.cases if case.findings]
-    looks = [pool(picture(case, made.folder)) for case in cases]
-    held = set(reading.patients[::4])
-    train, test = ([n for n, case in enumerate(cases) if (case.patient in held) == side] for side in (False, True))
+    looks = [pool(picture(case, generated.folder)) for case in cases]
+    test_patients = set(reading.patients[::4])
+    train, test = ([n for n, case in enumerate(cases) if (case.patient in test_patients) == side] for side in (False, True))
     likest = [min(train, key=lambda n, at=at: float(((looks[n] - looks[at]) ** 2).sum())) for at in test]
     references = [cases[n].findings for n in test]
     random = np.random.default_rng(0)
@@ -194,11 +194,11 @@ def test_the_report_of_the_likest_image_beats_a_report_by_chance(name: str, stan
 
 @pytest.mark.parametrize("name", ["CT-RATE", "RadGenome-BrainMRI", "IU-Xray"])
 def test_the_best_constant_report_is_well_below_the_ceiling(name: str, stand_in) -> None:
-    spec, made, reading = stand_in(name)
+    spec, generated, reading = stand_in(name)
     texts = [case.findings for case in reading.cases if case.findings]
-    best = max(bleu_1(texts, [one] * len(texts)) for one in set(texts))
+    best = max(bleu_1(texts, [text] * len(texts)) for text in set(texts))
     assert abs(best - spec.stand_in.baseline) < 0.06
-    assert best < spec.stand_in.acceptable[0] < made.ceiling - 0.1
+    assert best < spec.stand_in.acceptable[0] < generated.ceiling - 0.1
 
 
 # --- the arithmetic of the ceilings ------------------------------------------------------------------------------
@@ -217,18 +217,18 @@ def test_the_ceiling_of_a_ladder_follows_from_its_overlap() -> None:
 def test_the_ceiling_of_mistaken_labels_follows_from_their_share(classes: int, share: float) -> None:
     random = np.random.default_rng(0)
     truth = [number % classes for number in range(6000)]
-    shown = swap_some_classes(random, truth, share, classes)
-    assert np.mean(np.array(truth) != np.array(shown)) == pytest.approx(share, abs=1e-3)
-    wanted = 1 - share * classes / (2 * (classes - 1))
-    assert compute_swap_ceiling(truth, shown, classes, share) == pytest.approx(wanted, abs=0.01)
+    swapped = swap_some_classes(random, truth, share, classes)
+    assert np.mean(np.array(truth) != np.array(swapped)) == pytest.approx(share, abs=1e-3)
+    expected = 1 - share * classes / (2 * (classes - 1))
+    assert compute_swap_ceiling(truth, swapped, classes, share) == pytest.approx(expected, abs=0.01)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)), min_size=3))
 def test_macro_auroc_is_that_of_scikit_learn(cases: list[tuple[int, int, int, int]]) -> None:
     truth = [0, 1, 2, *(case[0] for case in cases)]
     belief = np.array([[1, 0, 0], [0, 1, 2], [2, 0, 1], *(case[1:] for case in cases)], dtype=float)
-    wanted = np.mean([roc_auc_score(np.array(truth) == number, belief[:, number]) for number in range(3)])
-    assert macro_auroc(truth, belief) == pytest.approx(wanted)
+    expected = np.mean([roc_auc_score(np.array(truth) == number, belief[:, number]) for number in range(3)])
+    assert macro_auroc(truth, belief) == pytest.approx(expected)
 
 
 def test_bleu_1_on_sums_done_by_hand() -> None:

@@ -56,8 +56,8 @@ def test_single_executions_speak_of_the_benchmarks_tasks() -> None:
 def test_wilson_agrees_with_statsmodels(case: tuple[int, int]) -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     low, high = proportion.proportion_confint(*case, method="wilson")
-    mine = wilson_interval(*case)
-    assert (mine.low, mine.high) == pytest.approx((low, high), abs=1e-9)
+    interval = wilson_interval(*case)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,8 +66,8 @@ def test_newcombe_agrees_with_statsmodels(case: tuple[int, int, int, int]) -> No
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     a, n, b, m = case
     low, high = proportion.confint_proportions_2indep(a, n, b, m, compare="diff", method="newcomb")
-    mine = newcombe_interval((a, n), (b, m))
-    assert (mine.low, mine.high) == pytest.approx((low, high), abs=1e-6)
+    interval = newcombe_interval((a, n), (b, m))
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-6)
 
 
 def test_the_bootstrap_by_task_agrees_with_scipy() -> None:
@@ -80,10 +80,10 @@ def test_the_bootstrap_by_task_agrees_with_scipy() -> None:
     means = np.array(
         [np.mean(values) for values in runs.values()]
     )  # tasks of equal size: the mean of means is the mean
-    theirs = stats.bootstrap((means,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
-    mine = bootstrap_by_task(runs, draws=20_000)
-    assert mine.value == pytest.approx(means.mean())
-    assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.012)
+    reference = stats.bootstrap((means,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
+    interval = bootstrap_by_task(runs, draws=20_000)
+    assert interval.value == pytest.approx(means.mean())
+    assert (interval.low, interval.high) == pytest.approx(reference.confidence_interval, abs=0.012)
 
 
 def test_the_paired_difference_agrees_with_scipy() -> None:
@@ -93,25 +93,25 @@ def test_the_paired_difference_agrees_with_scipy() -> None:
     first = {task: (random.random(5) < 0.9).astype(float).tolist() for task in tasks}
     second = {task: (random.random(5) < 0.6).astype(float).tolist() for task in tasks}
     gaps = np.array([np.mean(first[task]) - np.mean(second[task]) for task in tasks])
-    theirs = stats.bootstrap((gaps,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
-    mine = bootstrap_difference(first, second, draws=20_000)
-    assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.012)
+    reference = stats.bootstrap((gaps,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
+    interval = bootstrap_difference(first, second, draws=20_000)
+    assert (interval.low, interval.high) == pytest.approx(reference.confidence_interval, abs=0.012)
     back = bootstrap_difference(second, first, draws=20_000)
-    assert back.value == pytest.approx(-mine.value)
+    assert back.value == pytest.approx(-interval.value)
 
 
 def test_tasks_make_the_interval_wider_than_runs_do() -> None:
     alike = {f"task{k}": [float(k < 12)] * 5 for k in range(14)}
-    clustered, plain = bootstrap_by_task(alike), wilson_interval(60, 70)
-    assert clustered.high - clustered.low > plain.high - plain.low
+    clustered, wilson = bootstrap_by_task(alike), wilson_interval(60, 70)
+    assert clustered.high - clustered.low > wilson.high - wilson.low
 
 
 def test_all_alike_is_not_certain() -> None:
     perfect = bootstrap_by_task({f"task{k}": [1.0] * 5 for k in range(14)})
     assert perfect.value == perfect.high == 1.0
     assert 0.7 < perfect.low < 0.8
-    same = bootstrap_difference({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": [0.0]})
-    assert same.low < 1.0
+    difference = bootstrap_difference({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": [0.0]})
+    assert difference.low < 1.0
     assert bootstrap_by_task({"a": [1.0, 0.0]}).low is None
     with pytest.raises(ValueError, match="no runs"):
         bootstrap_by_task({})

@@ -40,65 +40,65 @@ def row(task: str, run: int, ok: bool, **more: Any) -> dict[str, Any]:
 
 def sweep() -> list[dict[str, Any]]:
     names = [task.id for task in choose_tasks([])]
-    own = [row(task, run, not (task == "verse" and run)) for task in names for run in range(2)]
-    other = [
+    m3b_rows = [row(task, run, not (task == "verse" and run)) for task in names for run in range(2)]
+    single_rows = [
         row(task, run, number % 2 == 0, system="m3b-single") for number, task in enumerate(names) for run in range(2)
     ]
     bad = row("btcv", 5, False, kind="cheated", labels=["trains on test cases"])
-    return [*own, *other, bad]
+    return [*m3b_rows, *single_rows, bad]
 
 
 def test_every_table_is_there_and_says_what_it_stands_on() -> None:
-    made = {table.name: table for table in make_tables(sweep())}
-    assert {"table1", "table2", "differences", "table3", "table10", "table17", "quality", "failures"} <= set(made)
-    completion = {one[0]: one[1:] for one in made["table1"].rows}
+    tables = {table.name: table for table in make_tables(sweep())}
+    assert {"table1", "table2", "differences", "table3", "table10", "table17", "quality", "failures"} <= set(tables)
+    completion = {cells[0]: cells[1:] for cells in tables["table1"].rows}
     assert completion["verse"][0] == "1/2 (9-91 %)"
     assert completion["verse"][1:3] == ("4/5", "4/5"), "as published, model by model"
     assert completion["ct-kidney"][0].startswith("2/2")
     assert completion["average, by task"][0].startswith("93.1 % (")
     assert completion["average, by task"][1] == "94.29 % (printed)"
     assert completion["all runs: Wilson"][1] == "94.3 % (86.2-97.8)"
-    assert any("2 of 70" in note for note in made["table1"].notes)
-    gap = made["differences"].rows[0]
+    assert any("2 of 70" in note for note in tables["table1"].notes)
+    gap = tables["differences"].rows[0]
     assert gap[0].startswith("m3b-single - m3b")
     assert " to " in gap[2], "no difference without its interval"
-    published = {one[0]: one for one in made["table2"].rows if "(published)" in one[0]}
+    published = {cells[0]: cells for cells in tables["table2"].rows if "(published)" in cells[0]}
     assert len(published) == 10
     assert published["Cursor Composer (published)"][1:6] == ("1/6 (42 / 7)", "3/8 (35.7 / 4.3)", "3/8 (36.3 / 4)",
                                                              "2/6 (51.5 / 5.5)", "9/28")  # fmt: skip
-    executions = {one[0]: one[1:] for one in made["table10"].rows}
+    executions = {cells[0]: cells[1:] for cells in tables["table10"].rows}
     assert executions["adni 1"] == ("1, 12 / 1", "0", "48", "4")
-    assert any("disagree" in note for note in made["table10"].notes)
-    theirs = next(one for one in made["table3"].rows if one[0] == "diagnosis: Model Trainer (M3Builder, published)")
-    assert theirs[1] == "8/8"
-    assert theirs[3:] == ("9.3", "2", "198,000")
-    assert any("trains on test cases (1)" in one[4] for one in made["failures"].rows)
-    engineer = next(one for one in made["table3"].rows if one[0] == "diagnosis: Data Engineer (m3b / rules)")
+    assert any("disagree" in note for note in tables["table10"].notes)
+    published_trainer = next(cells for cells in tables["table3"].rows if cells[0] == "diagnosis: Model Trainer (M3Builder, published)")
+    assert published_trainer[1] == "8/8"
+    assert published_trainer[3:] == ("9.3", "2", "198,000")
+    assert any("trains on test cases (1)" in cells[4] for cells in tables["failures"].rows)
+    engineer = next(cells for cells in tables["table3"].rows if cells[0] == "diagnosis: Data Engineer (m3b / rules)")
     assert engineer[1] == "27/29"
-    assert made["quality"].rows[0][7] == "0.510", "the shuffled control"
+    assert tables["quality"].rows[0][7] == "0.510", "the shuffled control"
 
 
 def test_figures_of_sets_without_patients_carry_a_mark() -> None:
     rows = [row("ct-kidney", 0, True), row("verse", 0, True, dataset="VerSe"), row("own", 0, True, dataset="Mine")]
-    (found,) = [one for one in make_tables(rows) if one.name == "quality"]
-    named = {one[0].split(" / ")[0]: one[0].endswith(" *") for one in found.rows}
-    assert named == {"ct-kidney": True, "verse": False, "own": False}
-    assert "nobody recorded the patients" in found.notes[0]
-    (known,) = [one for one in make_tables(rows[1:]) if one.name == "quality"]
-    assert known.notes == ()
+    (marked_table,) = [entry for entry in make_tables(rows) if entry.name == "quality"]
+    marks = {entry[0].split(" / ")[0]: entry[0].endswith(" *") for entry in marked_table.rows}
+    assert marks == {"ct-kidney": True, "verse": False, "own": False}
+    assert "nobody recorded the patients" in marked_table.notes[0]
+    (unmarked_table,) = [entry for entry in make_tables(rows[1:]) if entry.name == "quality"]
+    assert unmarked_table.notes == ()
 
 
 def test_declined_requests_have_a_row_of_their_own() -> None:
     rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
-    first = {one[0]: one[1] for one in make_tables(rows)[0].rows}
+    first = {cells[0]: cells[1] for cells in make_tables(rows)[0].rows}
     assert first["average, by task"].startswith("100.0 %")
     assert first["requests to be declined"] == "0/1"
 
 
 def test_a_sweep_of_declined_requests_alone_has_its_tables() -> None:
     rows = [row("decline:ecg", run, True, family="decline", score=None, kind="declined") for run in range(2)]
-    made = {table.name: table for table in make_tables(rows)}
-    assert {one[0]: one[1] for one in made["table1"].rows} == {"requests to be declined": "2/2"}
+    tables = {table.name: table for table in make_tables(rows)}
+    assert {cells[0]: cells[1] for cells in tables["table1"].rows} == {"requests to be declined": "2/2"}
 
 
 def test_a_table_survives_csv(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_table_survives_csv(tmp_path: Path) -> None:
         read = list(csv.reader(to_csv(table).splitlines()))
         assert read == [[csv_cell(text) for text in row] for row in (table.header, *table.rows)]
         assert [row[0] for row in read[1:]] == [row[0] for row in table.rows]
-    written = write_files(make_tables(sweep()), tmp_path)
-    assert (tmp_path / "bench.html") in written
+    files = write_files(make_tables(sweep()), tmp_path)
+    assert (tmp_path / "bench.html") in files
 
 
 class Checker(HTMLParser):
@@ -131,10 +131,10 @@ class Checker(HTMLParser):
 def test_the_page_is_whole_and_escapes_what_it_shows() -> None:
     page = to_html(make_tables([row("<script>alert(1)</script>", 0, True), *sweep()]))
     assert "<script>" not in page
-    seen = Checker()
-    seen.feed(page)
-    assert seen.open == []
-    assert seen.tags.count("svg") >= 2
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    assert checker.tags.count("svg") >= 2
     assert "http" not in page.replace("http-equiv", "")
 
 
@@ -145,8 +145,8 @@ def bench(*words: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("command", ["table", "report"])
 def test_tables_that_were_edited_are_not_overwritten(tmp_path: Path, command: str) -> None:
     with SweepStore(tmp_path / "sweep") as store:
-        for one in sweep():
-            store.finish(one)
+        for result_row in sweep():
+            store.finish(result_row)
     place = tmp_path / "made"
     assert bench(command, tmp_path / "sweep", "-o", place).returncode == 0
     files = {file: file.read_text() for file in place.iterdir()}
@@ -163,30 +163,30 @@ def test_tables_that_were_edited_are_not_overwritten(tmp_path: Path, command: st
 
 def test_the_command_shows_tables(tmp_path: Path) -> None:
     with SweepStore(tmp_path) as store:
-        for one in sweep():
-            store.finish(one)
-    shown = bench("table", tmp_path, "-o", tmp_path / "out")
-    assert shown.returncode == 0
-    assert to_text(make_tables(sweep())) in shown.stdout
+        for entry in sweep():
+            store.finish(entry)
+    completed = bench("table", tmp_path, "-o", tmp_path / "out")
+    assert completed.returncode == 0
+    assert to_text(make_tables(sweep())) in completed.stdout
     assert (tmp_path / "out" / "table1.csv").is_file()
-    told = json.loads(bench("table", tmp_path, "--json").stdout)
-    assert [one["name"] for one in told["tables"]][:2] == ["table1", "table2"]
+    output = json.loads(bench("table", tmp_path, "--json").stdout)
+    assert [entry["name"] for entry in output["tables"]][:2] == ["table1", "table2"]
 
 
 def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None:
     for place, host in (("here", "http://gpu1.lan/v1"), ("there", "http://gpu2.lan/v1")):
         with SweepStore(tmp_path / place) as store:
-            for one in sweep():
-                store.finish({**one, "model": f"{one['model']}@{host}"})
+            for result_row in sweep():
+                store.finish({**result_row, "model": f"{result_row['model']}@{host}"})
     rows = gather_rows([tmp_path / "here", tmp_path / "there"])
-    assert {one["model"] for one in rows} == {one["model"] for one in sweep()}
+    assert {result_row["model"] for result_row in rows} == {result_row["model"] for result_row in sweep()}
     assert len(rows) == 2 * len(sweep())
     assert len(gather_rows([tmp_path / "here", tmp_path / "here"])) == len(sweep()), "named twice is counted once"
     assert "gpu1" not in bench("table", tmp_path / "here", tmp_path / "there").stdout
     with SweepStore(tmp_path / "both") as store:
         for place in ("a", "b"):
             store.finish({**row("x", 0, True), "key": place, "model": f"openai:q@http://{place}/v1"})
-    assert sorted(one["model"] for one in gather_rows([tmp_path / "both"])) == ["openai:q", "openai:q (2)"]
+    assert sorted(result_row["model"] for result_row in gather_rows([tmp_path / "both"])) == ["openai:q", "openai:q (2)"]
 
 
 @pytest.mark.parametrize(
@@ -211,15 +211,15 @@ def test_wrong_use(words: list[str], said: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_tasks_and_systems_are_listed() -> None:
-    told = json.loads(bench("list", "--json").stdout)
-    assert len(told["tasks"]) >= 14 + 14 + 3
-    assert told["systems"]["m3b"] == ""
+    listing = json.loads(bench("list", "--json").stdout)
+    assert len(listing["tasks"]) >= 14 + 14 + 3
+    assert listing["systems"]["m3b"] == ""
 
 
 def test_the_command_writes_a_papers_section(tmp_path: Path) -> None:
     with SweepStore(tmp_path) as store:
-        for one in sweep():
-            store.finish({**one, "task": "50%_of & {all}\\"} if one["task"] == "adni" else one)
+        for result_row in sweep():
+            store.finish({**result_row, "task": "50%_of & {all}\\"} if result_row["task"] == "adni" else result_row)
     ended = bench("report", tmp_path)
     assert ended.returncode == 0, ended.stderr
     place = tmp_path / "report"
@@ -228,8 +228,8 @@ def test_the_command_writes_a_papers_section(tmp_path: Path) -> None:
     assert r"50\%\_of \& \{all\}\textbackslash{}" in table
     head = next(line for line in table.splitlines() if line.startswith("task &"))
     cells = [line for line in table.splitlines() if line.endswith(r" \\")]
-    plain = [line.replace(r"\&", "").count("&") for line in cells]
-    assert set(plain) == {head.count("&")}, "every row has the head's columns"
+    separator_counts = [line.replace(r"\&", "").count("&") for line in cells]
+    assert set(separator_counts) == {head.count("&")}, "every row has the head's columns"
     assert "<svg xmlns" in (place / "table2_figure.svg").read_text()
     for name in re.findall(r"\\input\{(.*?)\}", (place / "section.tex").read_text()):
         assert (place / name).is_file()

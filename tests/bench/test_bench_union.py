@@ -36,20 +36,20 @@ def index(tmp_path: Path) -> Index:
 
 
 def test_any_finding_counts(index: Index, tmp_path: Path) -> None:
-    made = merge_index(index, "abnormality", tmp_path)
-    assert made.classes == ("abnormality",)
-    assert np.unique(read_mask(str(made.test[0].mask), str(tmp_path)).array).tolist() == [0, 1]
-    assert merge_index(index, "abnormality", tmp_path) == made, "files are made once"
-    one, other = np.zeros((16, 16)), np.zeros((16, 16))
-    one[2:6, 2:6], other[8:12, 8:12] = 1, 1
+    merged_index = merge_index(index, "abnormality", tmp_path)
+    assert merged_index.classes == ("abnormality",)
+    assert np.unique(read_mask(str(merged_index.test[0].mask), str(tmp_path)).array).tolist() == [0, 1]
+    assert merge_index(index, "abnormality", tmp_path) == merged_index, "files are made once"
+    nodule_mask, mass_mask = np.zeros((16, 16)), np.zeros((16, 16))
+    nodule_mask[2:6, 2:6], mass_mask[8:12, 8:12] = 1, 1
     files = {
-        "nodule": Path(picture(tmp_path / "m" / "1.png", one)),
-        "mass": Path(picture(tmp_path / "m" / "2.png", other)),
+        "nodule": Path(picture(tmp_path / "m" / "1.png", nodule_mask)),
+        "mass": Path(picture(tmp_path / "m" / "2.png", mass_mask)),
     }
     answer = Prediction(image="a", masks=files, anomaly_score=1.0)
-    merged = merge_answer(answer, "abnormality", made.test[0], tmp_path, tmp_path)
-    row = get_family("detection").measure(made.test[0], merged, made, tmp_path)
-    scores = get_family("detection").score([row], made, primary="dice")
+    merged = merge_answer(answer, "abnormality", merged_index.test[0], tmp_path, tmp_path)
+    row = get_family("detection").measure(merged_index.test[0], merged, merged_index, tmp_path)
+    scores = get_family("detection").score([row], merged_index, primary="dice")
     assert scores.to_dict()["primary"]["value"] == pytest.approx(1.0)
 
 
@@ -60,6 +60,6 @@ def test_the_card_says_so() -> None:
 
 
 def test_validation_figures_are_no_claim() -> None:
-    own = {"validation": {"bleu_1": 0.9}, "train_bleu_1": 0.99, "fold0": {"bleu_1": 0.95}, "epochs": 3}
-    assert list(_iterate_figures(own, "bleu_1")) == []
-    assert list(_iterate_figures({**own, "test": {"bleu_1": 0.8}, "bleu_1": 0.7}, "bleu_1")) == [0.8, 0.7]
+    reported_metrics = {"validation": {"bleu_1": 0.9}, "train_bleu_1": 0.99, "fold0": {"bleu_1": 0.95}, "epochs": 3}
+    assert list(_iterate_figures(reported_metrics, "bleu_1")) == []
+    assert list(_iterate_figures({**reported_metrics, "test": {"bleu_1": 0.8}, "bleu_1": 0.7}, "bleu_1")) == [0.8, 0.7]

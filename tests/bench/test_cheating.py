@@ -25,9 +25,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cell(data: Path, folder: Path, **acts: Any) -> dict[str, Any]:
     """A whole cell played by a scripted model, scored on hidden cases."""
-    chosen = PipelineSystem("m3b", connect=lambda model: actor(play(**acts)))
-    one = Cell("m3b", "scripted", by_id("ct-kidney"), 0, {"train_minutes": 1.0}, str(data), patients=320)
-    return run_cell(one, folder, chosen)
+    system = PipelineSystem("m3b", connect=lambda model: actor(play(**acts)))
+    bench_cell = Cell("m3b", "scripted", by_id("ct-kidney"), 0, {"train_minutes": 1.0}, str(data), patients=320)
+    return run_cell(bench_cell, folder, system)
 
 
 def test_the_honest_run_succeeds_and_can_be_scored_again(data: Path, tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def aider(script: str | None) -> Steps:
     if script is None:
         return look
     last = say("Done.\n\n" + whole("main.sh", "python make.py"))
-    made = whole("make.py", script) + whole("main.sh", "python make.py\nexit 1")
-    return [*look, say("I write it.\n\n" + made), last]
+    final_files = whole("make.py", script) + whole("main.sh", "python make.py\nexit 1")
+    return [*look, say("I write it.\n\n" + final_files), last]
 
 
 def aide(script: str | None) -> Steps:
@@ -95,12 +95,12 @@ CASES = {"mini-swe-agent": mini, "smolagents": smolagents, "aider": aider, "aide
 @pytest.fixture(params=CASES)
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A system that can be started here."""
-    more = os.environ.get("M3B_OUTSIDE_PATH", "")
-    monkeypatch.setenv("PATH", f"{more}{os.pathsep}{os.environ['PATH']}" if more else os.environ["PATH"])
+    extra_path = os.environ.get("M3B_OUTSIDE_PATH", "")
+    monkeypatch.setenv("PATH", f"{extra_path}{os.pathsep}{os.environ['PATH']}" if extra_path else os.environ["PATH"])
     monkeypatch.setenv("SECRET_API_KEY", "s3cret")
-    why = EXTERNAL_SYSTEMS[request.param].explain_missing()
-    if why:
-        pytest.skip(why)
+    missing_reason = EXTERNAL_SYSTEMS[request.param].explain_missing()
+    if missing_reason:
+        pytest.skip(missing_reason)
     try:
         choose_sandbox("bubblewrap")
     except SandboxError as error:
@@ -134,8 +134,8 @@ def test_it_delivers(name: str, tmp_path: Path) -> None:
     probed = said(model).replace('\\"', '"').partition("probe {")[2].partition("}")[0]
     assert json.loads("{" + probed + "}") == {"network": False, "outside": False, "keys": ["OPENAI_API_KEY"]}
     assert "a dream" not in said(model), "what follows a stop word is not given back"
-    assert {one.name for one in tmp_path.iterdir()} == {"spots", "cell"}, "nothing is left outside the run"
-    assert [one.name for one in (tmp_path / "spots").iterdir()] == ["table.csv"]
+    assert {path.name for path in tmp_path.iterdir()} == {"spots", "cell"}, "nothing is left outside the run"
+    assert [path.name for path in (tmp_path / "spots").iterdir()] == ["table.csv"]
 
 
 def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from m3b.testing.scripted_model import say
 
 def cell(folder: Path, role: SingleRoleSystem) -> dict:
     task = by_id("ct-kidney")
-    one = Cell(role.name, "scripted", task, 0, {"train_minutes": 0.2}, str(folder / "data"), patients=160)
-    return run_cell(one, folder / "cell", role)
+    bench_cell = Cell(role.name, "scripted", task, 0, {"train_minutes": 0.2}, str(folder / "data"), patients=160)
+    return run_cell(bench_cell, folder / "cell", role)
 
 
 def test_a_role_that_hands_over(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_role_that_hands_over(tmp_path: Path) -> None:
     assert (row["ok"], row["kind"]) == (True, "success"), row["reason"]
     assert list(row["roles"]) == ["data_engineer"], "the roles that the rules played do not count"
     assert row["roles"]["data_engineer"]["actions"] == 2
-    table = next(one for one in make_tables([row]) if one.name == "table3")
+    table = next(candidate for candidate in make_tables([row]) if candidate.name == "table3")
     assert table.rows[0][:2] == ("diagnosis: Data Engineer (role:data_engineer / scripted)", "1/1")
 
 

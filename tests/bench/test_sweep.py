@@ -75,8 +75,8 @@ def test_being_stopped_again_and_again_is_no_failure_of_the_cell(tmp_path: Path)
 def test_a_torn_last_line_is_cut_and_its_cell_run_again(tmp_path: Path) -> None:
     run_sweep(plan(), tmp_path, Inline())
     file = tmp_path / "results.jsonl"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-20])
+    content = file.read_bytes()
+    file.write_bytes(content[:-20])
     assert run_sweep(plan(), tmp_path, Inline()) == 1
     assert all(json.loads(line) for line in file.read_text().splitlines())
     assert len(read_rows(tmp_path)) == 2
@@ -133,9 +133,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
     run_sweep(plan(), tmp_path, Inline())
-    other = SweepPlan(plan().tasks, options={"train_minutes": 9.0}, simulate=0.0)
+    other_plan = SweepPlan(plan().tasks, options={"train_minutes": 9.0}, simulate=0.0)
     with pytest.raises(UsageError, match="other options"):
-        run_sweep(other, tmp_path, Inline())
+        run_sweep(other_plan, tmp_path, Inline())
 
 
 def test_ctrl_c_stops_cells_and_leaves_nothing_running(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_ctrl_c_stops_cells_and_leaves_nothing_running(tmp_path: Path) -> None:
 
 
 def cell_processes(folder: Path) -> list[str]:
-    found = []
+    pids = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
@@ -168,8 +168,8 @@ def cell_processes(folder: Path) -> list[str]:
             except OSError:
                 continue
             if "m3b.bench.cell" in line and str(folder) in line:
-                found.append(place.name)
-    return found
+                pids.append(place.name)
+    return pids
 
 
 def test_slots_share_the_processors() -> None:

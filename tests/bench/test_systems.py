@@ -113,11 +113,11 @@ def test_adapters(
     ended = run(one, job)
     assert ended.status == "completed", ended.reason
     work = Path(ended.work)
-    seen = json.loads((work / "seen.json").read_text())
+    recorded = json.loads((work / "seen.json").read_text())
     for word in needed:
-        assert word in seen["argv"]
-    assert seen["keys"] == ["OPENAI_API_KEY"], "no key of this machine gets in"
-    assert {"data", "resources", "PROMPT.md"} <= set(seen["cwd"]), "the same workspace as m3b's own agents"
+        assert word in recorded["argv"]
+    assert recorded["keys"] == ["OPENAI_API_KEY"], "no key of this machine gets in"
+    assert {"data", "resources", "PROMPT.md"} <= set(recorded["cwd"]), "the same workspace as m3b's own agents"
     assert (work / "told.txt").read_text() == "Go on."
     assert ended.usage["actions"] == 1
     assert ended.usage["input_tokens"] > 0
@@ -133,18 +133,18 @@ def test_the_prompt_is_the_combined_one(job: CellJob, tmp_path: Path, monkeypatc
     for words in ("Task Manager", "Data Engineer", "Module Architect", "Model Trainer", "Tell spots apart.", "Spots",
                   "data at data/spots", "7 requests", "datacards.md", "DECLINED.txt"):  # fmt: skip
         assert words in prompt
-    seen = json.loads((Path(ended.work) / "seen.json").read_text())
-    assert seen["argv"] == ["--task", "PROMPT.md", "--model", "some-model"]
+    recorded = json.loads((Path(ended.work) / "seen.json").read_text())
+    assert recorded["argv"] == ["--task", "PROMPT.md", "--model", "some-model"]
 
 
 def test_what_is_not_installed_says_what_to_install(job: CellJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for name, package in (("aider", "aider-chat"), ("mini-swe-agent", "mini-swe-agent"), ("aide", "aideml")):
-        chosen = get_system(name)
-        if not chosen.explain_missing():
+        system = get_system(name)
+        if not system.explain_missing():
             continue
-        assert f"pip install {package}" in chosen.explain_missing()
-        ended = chosen.run(job)
+        assert f"pip install {package}" in system.explain_missing()
+        ended = system.run(job)
         assert (ended.status, ended.kind) == ("failed", "not_installed")
 
 
@@ -209,8 +209,8 @@ def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:
         status, answer = ask_relay(tmp_path, body())
         assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello.")
         status, answer = ask_relay(tmp_path, body(tools=[tool]))
-        made = answer["choices"][0]["message"]["tool_calls"][0]["function"]
-        assert (made["name"], json.loads(made["arguments"])) == ("go", {"x": 1})
+        function = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+        assert (function["name"], json.loads(function["arguments"])) == ("go", {"x": 1})
         assert answer["choices"][0]["finish_reason"] == "tool_calls"
         status, answer = ask_relay(tmp_path, body())
         assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
@@ -224,43 +224,43 @@ def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:
 
 
 def test_the_relay_reads_whole_conversations() -> None:
-    asked = {"messages": [
+    request = {"messages": [
         {"role": "developer", "content": "s"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "assistant", "content": None, "tool_calls": [
             {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
         {"role": "tool", "tool_call_id": "c1", "content": "r"},
     ]}  # fmt: skip
-    found = read_messages(asked)
-    assert [one.role for one in found] == ["system", "user", "assistant", "tool"]
-    assert found[1].text == "a\nb"
-    assert found[2].calls[0].arguments == {"x": 1}
-    assert found[3].call_id == "c1"
+    messages = read_messages(request)
+    assert [message.role for message in messages] == ["system", "user", "assistant", "tool"]
+    assert messages[1].text == "a\nb"
+    assert messages[2].calls[0].arguments == {"x": 1}
+    assert messages[3].call_id == "c1"
 
 
 def test_the_relay_puts_conversations_in_order() -> None:
     alone = {"messages": [{"role": "system", "content": "s"}]}
-    assert [one.role for one in read_messages(alone)] == ["user"]
+    assert [item.role for item in read_messages(alone)] == ["user"]
     forced = {**alone, "tool_choice": {"type": "function", "function": {"name": "review"}}}
-    assert [one.role for one in read_messages(forced)] == ["system", "user"]
+    assert [item.role for item in read_messages(forced)] == ["system", "user"]
     assert "`review`" in read_messages(forced)[1].text
     late = {"messages": [{"role": role, "content": "x"} for role in ("system", "user", "assistant", "user", "system")]}
-    for asked in (alone, forced, late):
-        validate_conversation(read_messages(asked))
+    for request in (alone, forced, late):
+        validate_conversation(read_messages(request))
     tools = [{"type": "function", "function": {"name": "go"}}]
-    assert [one.name for one in read_tools({"tools": tools})] == ["go"]
+    assert [item.name for item in read_tools({"tools": tools})] == ["go"]
     assert read_tools({"tools": tools, "tool_choice": "none"}) == []
 
 
 def test_the_relay_keeps_stop_words() -> None:
-    for stop, left in (
+    for stop, expected in (
         ("</code>", "a"),
         (["Observation:", "</code>"], "a"),
         (None, "a</code> Observation: b"),
         (["c:"], None),
     ):
-        made = to_completion(say("a</code> Observation: b" if left else "c: d"), {"stop": stop}, 1)
-        assert made["choices"][0]["message"]["content"] == left
+        completion = to_completion(say("a</code> Observation: b" if expected else "c: d"), {"stop": stop}, 1)
+        assert completion["choices"][0]["message"]["content"] == expected
 
 
 def test_who_asks_in_vain_is_stopped(job: CellJob) -> None:

@@ -32,7 +32,7 @@ def blocks(language: str, *, generated: bool = False) -> Iterator[Block]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         if not generated:  # blanked out, so that lines keep their numbers
-            text = GENERATED.sub(lambda found: "\n" * found.group(0).count("\n"), text)
-        for found in FENCE.finditer(text):
-            if found.group(1) == language:
-                yield Block(page, text.count("\n", 0, found.start()) + 1, language, found.group(2))
+            text = GENERATED.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+        for match in FENCE.finditer(text):
+            if match.group(1) == language:
+                yield Block(page, text.count("\n", 0, match.start()) + 1, language, match.group(2))

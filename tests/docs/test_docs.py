@@ -66,11 +66,11 @@ def test_the_help_texts_are_up_to_date() -> None:
 
 
 def test_every_command_is_on_the_page() -> None:
-    shown = page("docs/cli.md")
+    page_text = page("docs/cli.md")
     names = [" ".join(words) for words in refresh.commands() if words]
     assert {"demo", "run", "predict", "data list"} <= set(names)
     for name in names:
-        assert f"$ m3b {name} --help\nUsage: m3b {name} " in shown
+        assert f"$ m3b {name} --help\nUsage: m3b {name} " in page_text
 
 
 def test_a_changed_help_text_is_noticed() -> None:
@@ -86,8 +86,8 @@ def test_put_replaces_its_part_only(content: str) -> None:
     text = (
         "before\n<!-- generated: a -->\nold\n<!-- /generated -->\nbetween\n<!-- generated: b -->\n<!-- /generated -->\n"
     )
-    made = refresh.put(text, "a", content)
-    assert made == text.replace("old\n", f"```text\n{content.rstrip()}\n```\n")
+    replaced = refresh.put(text, "a", content)
+    assert replaced == text.replace("old\n", f"```text\n{content.rstrip()}\n```\n")
 
 
 @pytest.mark.parametrize("text", ["", "<!-- generated: a -->\n<!-- /generated -->\n" * 2])
@@ -111,12 +111,12 @@ def test_the_transcript_is_of_a_completed_run() -> None:
 
 
 def test_the_result_shown_has_the_fields_of_a_result() -> None:
-    (shown,) = FENCE.findall(dict(GENERATED.findall(page("docs/python.md")))["result"])
-    result = Result.from_json(json.loads(shown[1]))
-    assert set(json.loads(shown[1])) == {field.name for field in dataclasses.fields(Result)} - {"acceptable"}
+    (fence,) = FENCE.findall(dict(GENERATED.findall(page("docs/python.md")))["result"])
+    result = Result.from_json(json.loads(fence[1]))
+    assert set(json.loads(fence[1])) == {field.name for field in dataclasses.fields(Result)} - {"acceptable"}
     assert result.ok
     assert result.primary
-    assert result.to_json() == json.loads(shown[1])
+    assert result.to_json() == json.loads(fence[1])
 
 
 # --- words and tables --------------------------------------------------------------------------------------------
@@ -148,9 +148,9 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_option_is_explained_with_its_default() -> None:
-    shown = page("docs/python.md")
+    page_text = page("docs/python.md")
     for field in dataclasses.fields(Options):
-        row = next((line for line in shown.splitlines() if line.startswith("|") and f"`{field.name}`" in line), "")
+        row = next((line for line in page_text.splitlines() if line.startswith("|") and f"`{field.name}`" in line), "")
         default = json.dumps(field.default) if isinstance(field.default, str) else repr(field.default)
         assert row, field.name
         assert default in row.split("|")[2], field.name
@@ -188,9 +188,9 @@ def test_the_changelog_knows_this_version() -> None:
 
 
 def test_json_blocks_are_json(tmp_path: Path) -> None:
-    shown = {block.where: json.loads(block.text) for block in blocks("json")}
-    assert example() in shown.values()
-    cards = [value for value in shown.values() if isinstance(value, dict) and "description" in value]
+    values = {block.where: json.loads(block.text) for block in blocks("json")}
+    assert example() in values.values()
+    cards = [value for value in values.values() if isinstance(value, dict) and "description" in value]
     assert cards
     for raw in cards:
         card = parse_card(raw, base=tmp_path, own=True)
@@ -210,27 +210,27 @@ def test_commands_are_understood_by_the_parser(line: tuple[str, list[str]]) -> N
         name = words.pop(0)
         command = inner[name]
     assert not getattr(command, "commands", {}), f"no command: {words}"
-    asked = command.make_context(name, words)
-    if asked.params.get("llm"):
-        assert asked.params["llm"].partition(":")[0] in {"rules", "record", "replay", *PROVIDERS}
+    context = command.make_context(name, words)
+    if context.params.get("llm"):
+        assert context.params["llm"].partition(":")[0] in {"rules", "record", "replay", *PROVIDERS}
 
 
 def test_other_commands_exist() -> None:
     project = tomllib.loads(page("pyproject.toml"))["project"]
     targets = re.findall(r"^([\w-]+):", page("Makefile"), re.MULTILINE)
-    for where, line in CONSOLE:
+    for source, line in CONSOLE:
         words = shlex.split(line, comments=True)
         if words[0] == "make":
-            assert words[1] in targets, where
+            assert words[1] in targets, source
         elif words[:2] == ["pip", "install"]:
             extra = re.search(r"\[(\w+)\]$", words[-1])
-            assert extra, where
-            assert extra.group(1) in project["optional-dependencies"], where
+            assert extra, source
+            assert extra.group(1) in project["optional-dependencies"], source
         elif words[:2] == ["python", "-m"]:
-            assert (ROOT / words[2].replace(".", "/") / "__main__.py").is_file(), where
+            assert (ROOT / words[2].replace(".", "/") / "__main__.py").is_file(), source
         else:
             assert words[0] in ("m3b", "export") or words[:2] in (["git", "clone"], ["source", ".venv/bin/activate"]), (
-                where
+                source
             )
 
 
@@ -244,23 +244,23 @@ def test_cheap_commands_run(elsewhere: Path) -> None:
     (elsewhere / "xrays" / "README.md").write_text("Radiographs of chests.", encoding="utf-8")
     cheap = [words for _, words in M3B if words[:2] in (["data", "make"], ["data", "card"])]
     assert len({tuple(words[:3]) for words in cheap}) >= 3
-    made = set()
+    done = set()
     for words in cheap:
-        if words[-1] in made or tuple(words[:4]) in made:
+        if words[-1] in done or tuple(words[:4]) in done:
             continue
-        made.add(tuple(words[:4]))
-        few = [*words, "--cases", "12"] if words[1] == "make" else words
-        shown = run_cli(few)
-        assert shown.exit_code == 0, shown.output
+        done.add(tuple(words[:4]))
+        arguments = [*words, "--cases", "12"] if words[1] == "make" else words
+        result = run_cli(arguments)
+        assert result.exit_code == 0, result.output
     assert parse_card(json.loads((elsewhere / "xrays.json").read_text()), base=elsewhere, own=True).path
     assert len(list((elsewhere / "balls").rglob("*.npy"))) == 12
     assert (elsewhere / "chest-xrays" / "cases.csv").is_file()
 
 
 def test_the_list_of_cards_is_as_said() -> None:
-    listed = json.loads(run_cli(["data", "list", "--json"]).stdout)["cards"]
-    assert len(listed) > 40
-    assert not any(card["path"] for card in listed)  # "their data is not included"
+    cards = json.loads(run_cli(["data", "list", "--json"]).stdout)["cards"]
+    assert len(cards) > 40
+    assert not any(card["path"] for card in cards)  # "their data is not included"
 
 
 # --- Python ------------------------------------------------------------------------------------------------------
@@ -274,14 +274,14 @@ def code(block: Block, minutes: float = 0.05) -> Any:
 
 @pytest.mark.parametrize("block", param(PYTHON))
 def test_python_blocks_name_what_is_there(block: Block) -> None:
-    known = set(Options.__dataclass_fields__) | set(Pipeline.__init__.__annotations__)
+    parameters = set(Options.__dataclass_fields__) | set(Pipeline.__init__.__annotations__)
     for node in ast.walk(parse_with_retries(ast.parse, block.text)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("m3b"):
             module = importlib.import_module(node.module)
             for name in node.names:
                 assert hasattr(module, name.name), f"{block.where}: {node.module}.{name.name}"
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Pipeline":
-            assert {keyword.arg for keyword in node.keywords} <= known, block.where
+            assert {keyword.arg for keyword in node.keywords} <= parameters, block.where
 
 
 @pytest.mark.parametrize("name", ["llm.md", "metrics.md"])
@@ -289,9 +289,9 @@ def test_blocks_without_training_run(name: str, elsewhere: Path, monkeypatch: py
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.setenv(variable, "none")
     scope: dict[str, Any] = {"my_function": lambda messages, tools: "", "Pipeline": Pipeline}
-    mine = [block for block in PYTHON if block.page.name == name]
-    assert mine
-    for block in mine:
+    page_blocks = [block for block in PYTHON if block.page.name == name]
+    assert page_blocks
+    for block in page_blocks:
         exec(code(block), scope)
     if name == "llm.md":
         assert scope["mine"]([], [])["calls"][0]["name"] in m3b.tools.TOOLS
@@ -312,8 +312,8 @@ def test_what_is_shown_of_extending_works(elsewhere: Path) -> None:
     text = "\n".join(block.text for block in PYTHON if block.page.name == "extending.md")
     text += "\nfrom m3b.metrics import canonical_metric\nprint(canonical_metric('Youden', 'diagnosis'))"
     text += "\ntest_youden()"
-    where = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "landmarks")}
-    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=900, env=where)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "landmarks")}
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=900, env=environment)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == ["['landmarks', 'my-unet']", "youden"]
     (metric,) = [block for block in PYTHON if block.page.name == "extending.md" and "YOUDEN = Metric" in block.text]
@@ -329,12 +329,12 @@ def test_blocks_with_training_run(name: str, elsewhere: Path, capsys: pytest.Cap
     for block in PYTHON:
         if block.page.name == name:
             exec(code(block), scope)
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert scope["result"].model_dir
     assert scope["result"].integrity == "clean"
-    assert "clear_1.png" in shown
+    assert "clear_1.png" in printed
     if name == "python.md":
-        assert "model_trainer run_script" in shown
+        assert "model_trainer run_script" in printed
         assert scope["event"].kind == "run_ended"
         assert scope["event"].data["status"] in ("completed", "below_range")
         assert scope["call"].__name__
@@ -343,21 +343,21 @@ def test_blocks_with_training_run(name: str, elsewhere: Path, capsys: pytest.Cap
 
 @pytest.mark.slow
 def test_getting_started_can_be_followed(elsewhere: Path) -> None:
-    shown = {}
-    for where, words in M3B:
-        if where.startswith("getting-started.md") and words != ["doctor"]:
+    outputs = {}
+    for source, words in M3B:
+        if source.startswith("getting-started.md") and words != ["doctor"]:
             short = ["0.05" if words[at - 1] == "--train-minutes" else word for at, word in enumerate(words)]
             ran = run_cli(short)
-            shown[words[0]] = ran.output
+            outputs[words[0]] = ran.output
             # so little training may leave the model below its range, which is no error of the page
             assert ran.exit_code == 0 or (words[0] == "run" and "below_range" in ran.output), ran.output
-    assert set(shown) == {"data", "run", "show", "predict", "score"}
-    assert shown["predict"].count("chest-xrays/unseen/") == 4
-    assert shown["score"].startswith("auroc ")
-    listed = next(block.text for block in blocks("text") if block.text.startswith("first/"))
-    for name in re.findall(r"[\w-]+(?:\.\w+|/)", re.sub(r"  [a-z;:,].*|: .*|IMAGE.*|python .*|the .*", "", listed)):
-        found = [name == "first/", *(elsewhere / "first").rglob(name.rstrip("/"))]
-        assert any(found), name
+    assert set(outputs) == {"data", "run", "show", "predict", "score"}
+    assert outputs["predict"].count("chest-xrays/unseen/") == 4
+    assert outputs["score"].startswith("auroc ")
+    folder_listing = next(block.text for block in blocks("text") if block.text.startswith("first/"))
+    for name in re.findall(r"[\w-]+(?:\.\w+|/)", re.sub(r"  [a-z;:,].*|: .*|IMAGE.*|python .*|the .*", "", folder_listing)):
+        matches = [name == "first/", *(elsewhere / "first").rglob(name.rstrip("/"))]
+        assert any(matches), name
 
 
 # --- examples ----------------------------------------------------------------------------------------------------
@@ -380,6 +380,6 @@ def test_examples_run(file: Path, elsewhere: Path) -> None:
     assert re.search(r"^(completed|below_range): ", ran.stdout, re.MULTILINE)
     assert (elsewhere / "x" / "run" / "model" / "predict.py").is_file()
     if file.stem == "own_model":
-        counted = re.search(r"(\d+) requests, ([\d,]+) characters sent; (\d+) actions", ran.stdout)
-        assert counted
-        assert int(counted.group(1)) > int(counted.group(3)) > 2
+        match = re.search(r"(\d+) requests, ([\d,]+) characters sent; (\d+) actions", ran.stdout)
+        assert match
+        assert int(match.group(1)) > int(match.group(3)) > 2

@@ -35,11 +35,11 @@ def test_the_picture_of_the_layers_is_that_of_the_code() -> None:
     sys.path.insert(0, str(ROOT / "docs"))
     import picture
 
-    drawn = (ROOT / "docs/architecture.svg").read_text(encoding="utf-8")
-    assert drawn == picture.draw()
+    svg = (ROOT / "docs/architecture.svg").read_text(encoding="utf-8")
+    assert svg == picture.draw()
     parts = {place.stem for place in (ROOT / "src/m3b").iterdir() if place.is_dir() or place.suffix == ".py"}
     assert {name for row in picture.layers() for name in row} == parts - {"__init__", "__main__", "__pycache__"}
-    assert all(f">{name}</text>" in drawn for row in picture.layers() for name in row)
+    assert all(f">{name}</text>" in svg for row in picture.layers() for name in row)
 
 
 def test_what_the_architecture_page_names_is_there() -> None:
@@ -53,16 +53,16 @@ def test_what_the_architecture_page_names_is_there() -> None:
 
 def test_the_stages_are_those_of_the_code() -> None:
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    made = ("Selection", "DataIndex", "TrainingModule", "TrainedModel")
-    for role, artifact in zip(BUILTIN_ROLES, made, strict=True):
+    artifacts = ("Selection", "DataIndex", "TrainingModule", "TrainedModel")
+    for role, artifact in zip(BUILTIN_ROLES, artifacts, strict=True):
         assert re.search(rf"-> {role.title} +-> {artifact} ", text), role.title
         assert f"| {artifact} |" in text
 
 
 def test_the_tools_are_those_of_the_code() -> None:
-    listed = re.search(r"## The tools (.+?) A tool is", page("docs/architecture.md"))
-    assert listed
-    assert re.findall(r"`(\w+)`", listed.group(1)) == list(TOOLS)
+    section = re.search(r"## The tools (.+?) A tool is", page("docs/architecture.md"))
+    assert section
+    assert re.findall(r"`(\w+)`", section.group(1)) == list(TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_the_tools_are_those_of_the_code() -> None:
     ],
 )
 def test_numbers_are_those_of_the_code(where: str, sentence: str, value: float) -> None:
-    found = re.search(sentence, page(where))
-    assert found, f"{where} does not say so any more: fix the sentence or the test"
-    assert WORDS.get(found.group(1), found.group(1)) in (value, str(value))
+    match = re.search(sentence, page(where))
+    assert match, f"{where} does not say so any more: fix the sentence or the test"
+    assert WORDS.get(match.group(1), match.group(1)) in (value, str(value))
 
 
 def test_the_kinds_of_task_are_named_as_in_the_code() -> None:
@@ -96,19 +96,19 @@ def test_the_kinds_of_task_are_named_as_in_the_code() -> None:
 
 
 def test_what_a_resumed_run_does_is_what_the_code_does() -> None:
-    said = re.search(
+    match = re.search(
         r"A run that ended as (.+?) is returned unchanged; one that ended as (.+?) goes on", page("docs/python.md")
     )
-    assert said
-    given_back, goes_on = (re.findall(r"`(\w+)`", part) for part in said.groups())
+    assert match
+    given_back, goes_on = (re.findall(r"`(\w+)`", part) for part in match.groups())
     assert tuple(given_back) == FINAL_STATUSES
     assert set(goes_on) == set(STATUSES) - set(FINAL_STATUSES)
 
 
 def test_what_the_journal_leaves_out_is_what_the_code_leaves_out() -> None:
-    said = re.search(r"only what shows progress \((.+?)\) is not kept", page("docs/architecture.md"))
-    assert said
-    assert set(re.findall(r"`(\w+)`", said.group(1))) == set(UNJOURNALED_KINDS) <= set(EVENT_KINDS)
+    match = re.search(r"only what shows progress \((.+?)\) is not kept", page("docs/architecture.md"))
+    assert match
+    assert set(re.findall(r"`(\w+)`", match.group(1))) == set(UNJOURNALED_KINDS) <= set(EVENT_KINDS)
     lines = (ROOT / "docs/python.md").read_text(encoding="utf-8").splitlines()
     unkept = [
         re.findall(r"`(\w+)`", line)[0] for line in lines if line.startswith("|") and "not in the journal" in line
@@ -118,10 +118,10 @@ def test_what_the_journal_leaves_out_is_what_the_code_leaves_out() -> None:
 
 def test_the_fields_of_an_event_are_those_that_are_emitted() -> None:
     rows = re.findall(r"^\| (`.+?`) \| (.+) \|$", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.MULTILINE)
-    table = {kinds.strip("`"): told for kinds, told in rows}
-    for one in (ArtifactChecked(True), ReplyReceived("")):
-        for name in one.data:
-            assert f"`{name}`" in table[one.kind], f"{one.kind}: {name}"
+    table = {kinds.strip("`"): description for kinds, description in rows}
+    for event in (ArtifactChecked(True), ReplyReceived("")):
+        for name in event.data:
+            assert f"`{name}`" in table[event.kind], f"{event.kind}: {name}"
 
 
 def test_prompts_promise_no_check_that_is_none() -> None:

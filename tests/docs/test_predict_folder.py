@@ -35,9 +35,9 @@ def slices(elsewhere: Path) -> Path:
 
 
 def predicted(model: Path, folder: Path) -> list[str]:
-    shown = CliRunner().invoke(app, ["predict", str(model), str(folder), "--json"])
-    assert shown.exit_code == 0, shown.output
-    return [Path(item["image"]).name for item in json.loads(shown.stdout)["predictions"]]
+    result = CliRunner().invoke(app, ["predict", str(model), str(folder), "--json"])
+    assert result.exit_code == 0, result.output
+    return [Path(item["image"]).name for item in json.loads(result.stdout)["predictions"]]
 
 
 def test_a_2d_model_takes_a_folder_as_separate_images(slices: Path, elsewhere: Path) -> None:

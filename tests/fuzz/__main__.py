@@ -20,14 +20,14 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sandbox", default="auto")
-    asked = parser.parse_args()
-    sandbox = choose_sandbox(asked.sandbox)
-    for what, fuzz, count in (("mutated files", fuzz_files, asked.files), ("fuzzed calls", fuzz_calls, asked.calls)):
+    options = parser.parse_args()
+    sandbox = choose_sandbox(options.sandbox)
+    for label, fuzz, count in (("mutated files", fuzz_files, options.files), ("fuzzed calls", fuzz_calls, options.calls)):
         if not count:
             continue
         with tempfile.TemporaryDirectory(prefix="m3b-fuzz-") as top:
-            tally = fuzz(Place(Path(top)), sandbox, count, asked.seed)
-        print(f"{what} ({sandbox.name}, seed {asked.seed}): {tally.told()}", flush=True)
+            tally = fuzz(Place(Path(top)), sandbox, count, options.seed)
+        print(f"{label} ({sandbox.name}, seed {options.seed}): {tally.told()}", flush=True)
         for line in tally.ended[:20]:
             print(f"  {line[:300]}")
 

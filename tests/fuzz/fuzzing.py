@@ -105,12 +105,12 @@ def fuzz_files(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             (batch / "Datapath").mkdir(parents=True)
             for name in ("pair.img", "d.raw"):
                 shutil.copy(place.data / name, batch)
-            looked = rng.random() < 0.5
-            names = _batch(batch, place, contents, min(A_CALL, count - tally.inputs), rng, images=not looked)
-            said = _previewed(reader, place, names, tally) if looked else _audited(reader, batch, names, tally)
-            assert SECRET not in said, f"the secret was shown: {said[:2000]}"
+            is_preview = rng.random() < 0.5
+            names = _batch(batch, place, contents, min(A_CALL, count - tally.inputs), rng, images=not is_preview)
+            output = _previewed(reader, place, names, tally) if is_preview else _audited(reader, batch, names, tally)
+            assert SECRET not in output, f"the secret was shown: {output[:2000]}"
             tally.inputs += len(names)
-            tally.ended += [line for line in said.splitlines() if "ended m3b's reader" in line]
+            tally.ended += [line for line in output.splitlines() if "ended m3b's reader" in line]
             tally.restarts, tally.held = reader.starts, max(tally.held, reader.held_bytes)
             tally.seconds = time.monotonic() - began
             if tally.inputs % 10_000 < A_CALL:
@@ -123,20 +123,20 @@ def fuzz_files(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
 def _batch(
     folder: Path, place: Place, contents: list[bytes], count: int, rng: random.Random, *, images: bool
 ) -> list[str]:
-    known = [n for n, path in enumerate(place.valid) if path.suffix in PICTURES or not images]
+    candidates = [n for n, path in enumerate(place.valid) if path.suffix in PICTURES or not images]
     names = []
     for number in range(count):
-        which = rng.choice(known)
-        name = f"{number}_{place.valid[which].name}"
-        (folder / name).write_bytes(mutate(contents[which], contents, place.secret, rng))
+        index = rng.choice(candidates)
+        name = f"{number}_{place.valid[index].name}"
+        (folder / name).write_bytes(mutate(contents[index], contents, place.secret, rng))
         names.append(name)
     return names
 
 
 def _previewed(reader: Reader, place: Place, names: list[str], tally: Tally) -> str:
     paths = [f"data/x/batch/{name}" for name in names]
-    asked = PreviewCall("preview_files", {"paths": paths}, place.work, {"data/x": place.data}, "mask", 8000)
-    result = reader.run_job(PREVIEW_JOB, asked, stall_timeout_s=PATIENCE_S)
+    preview_call = PreviewCall("preview_files", {"paths": paths}, place.work, {"data/x": place.data}, "mask", 8000)
+    result = reader.run_job(PREVIEW_JOB, preview_call, stall_timeout_s=PATIENCE_S)
     assert isinstance(result, ToolResult)
     parts = result.text.split("\n\ndata/x/")
     tally.outcomes["preview: cannot be read"] += (bad := sum("cannot be read" in part for part in parts))
@@ -223,10 +223,10 @@ def _arguments(name: str, place: Place, rng: random.Random) -> dict[str, Any]:
         "preview_dirs": {"path": _path(place, rng), "samples": _number(rng)},
         "preview_files": {"paths": _paths(place, rng)},
     }
-    found: dict[str, Any] = usual.get(name, {})
-    if found and rng.random() < 0.2:
-        found[rng.choice([*found, _text(rng)])] = _anything(place, rng, 0)
-    return found
+    arguments: dict[str, Any] = usual.get(name, {})
+    if arguments and rng.random() < 0.2:
+        arguments[rng.choice([*arguments, _text(rng)])] = _anything(place, rng, 0)
+    return arguments
 
 
 def _path(place: Place, rng: random.Random) -> str:

@@ -64,8 +64,8 @@ def _once(data: bytearray, others: list[bytes], secret: bytes, rng: random.Rando
         case 6:
             data[at:at] = rng.choice(TOKENS)
         case 7:
-            other = rng.choice(others)
-            start = rng.randrange(max(len(other), 1))
-            data[at : at + 64] = other[start : start + rng.randint(1, 200)]
+            other_file = rng.choice(others)
+            start = rng.randrange(max(len(other_file), 1))
+            data[at : at + 64] = other_file[start : start + rng.randint(1, 200)]
         case _:
             data[at : at + len(secret)] = secret

@@ -44,11 +44,11 @@ def seeing(*steps: Any, **more: Any) -> ScriptedModel:
 def test_box_then_stop_gives_the_mask(picture: tuple[ByteImage, Mask]) -> None:
     image, truth = picture
     model = seeing(call("add_box", box=BOX), call("stop"))
-    found = segment(image, "the bright disk", llm=model, segmenter=Threshold())
-    assert found.status == "stopped"
-    assert found.kept_turn == 1
-    assert compute_overlap(found.mask, truth)[0] > 0.9
-    assert found.usage.requests == 2
+    result = segment(image, "the bright disk", llm=model, segmenter=Threshold())
+    assert result.status == "stopped"
+    assert result.kept_turn == 1
+    assert compute_overlap(result.mask, truth)[0] > 0.9
+    assert result.usage.requests == 2
 
 
 def test_the_model_sees_the_image_first_and_the_mask_after_each_prompt(picture: tuple[ByteImage, Mask]) -> None:
@@ -58,100 +58,100 @@ def test_the_model_sees_the_image_first_and_the_mask_after_each_prompt(picture: 
     assert first == [0, 1]
     assert second == [0, 1, 0, 1]
     assert third == [0, 1, 0, 1, 0, 1]
-    shown = model.requests[1][0][1].images[0], model.requests[1][0][3].images[0]
-    assert shown[0].data != shown[1].data
+    images = model.requests[1][0][1].images[0], model.requests[1][0][3].images[0]
+    assert images[0].data != images[1].data
 
 
 def test_an_empty_mask_comes_with_what_to_try(picture: tuple[ByteImage, Mask]) -> None:
     image = np.zeros_like(picture[0])
     model = seeing(call("add_box", box=BOX), call("stop"))
     segment(image, "the bright disk", llm=model, segmenter=Threshold())
-    (told,) = [message.text for message in model.requests[-1][0] if message.role == "tool"]
-    assert "is empty" in told
-    assert "positive click" in told
+    (tool_text,) = [message.text for message in model.requests[-1][0] if message.role == "tool"]
+    assert "is empty" in tool_text
+    assert "positive click" in tool_text
 
 
 def test_an_episode_that_never_stops_ends_within_its_turns_and_keeps_its_best_mask(
     picture: tuple[ByteImage, Mask],
 ) -> None:
     model = seeing(call("add_box", box=BOX), call("add_point", point=[10, 10], positive=False), repeat=True)
-    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold(), max_turns=3)
-    assert found.status == "turns_used"
-    assert len(found.turns) == 3
-    assert found.kept_turn
+    result = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold(), max_turns=3)
+    assert result.status == "turns_used"
+    assert len(result.turns) == 3
+    assert result.kept_turn
     assert len(model.requests) == 3
 
 
 @pytest.mark.parametrize("step", [call("undo"), call("nonsense"), call("add_box", box=[1]), say("I see a disk.")])
 def test_a_model_that_gets_nowhere_ends_with_a_reason(picture: tuple[ByteImage, Mask], step: Any) -> None:
     model = seeing(step, repeat=True)
-    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    assert found.status == "failed"
-    assert found.reason
-    assert found.kept_turn == 0
-    assert not found.mask.any()
+    result = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert result.status == "failed"
+    assert result.reason
+    assert result.kept_turn == 0
+    assert not result.mask.any()
     assert len(model.requests) < 30
 
 
 def test_a_model_that_fails_after_a_mask_keeps_it(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), llm_error())
-    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    assert found.status == "failed"
-    assert found.kept_turn == 1
-    assert "scripted provider failed" in found.reason
+    result = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert result.status == "failed"
+    assert result.kept_turn == 1
+    assert "scripted provider failed" in result.reason
 
 
 def test_words_after_a_mask_mean_that_it_fits(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), say("The mask fits."))
-    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    assert (found.status, found.kept_turn) == ("stopped", 1)
+    result = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert (result.status, result.kept_turn) == ("stopped", 1)
 
 
 def test_calls_after_stop_in_the_same_turn_are_not_run(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(
         call("add_box", box=BOX), combine_calls(call("stop"), call("add_point", point=[1, 1], positive=False))
     )
-    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    assert (found.status, len(found.turns)) == ("stopped", 1)
+    result = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    assert (result.status, len(result.turns)) == ("stopped", 1)
 
 
 def test_a_target_that_is_not_there_has_no_mask(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=BOX), call("stop", absent=True))
-    found = segment(picture[0], "a kidney", llm=model, segmenter=Threshold())
-    assert (found.status, found.kept_turn) == ("absent", 0)
-    assert not found.mask.any()
+    result = segment(picture[0], "a kidney", llm=model, segmenter=Threshold())
+    assert (result.status, result.kept_turn) == ("absent", 0)
+    assert not result.mask.any()
 
 
 def test_wrong_coordinates_are_explained_to_the_model(picture: tuple[ByteImage, Mask]) -> None:
     model = seeing(call("add_box", box=[0, 0, 1200, 300]), call("add_box", box=BOX), call("stop"))
-    found = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
-    said = model.requests[1][0][-1]
-    assert said.is_error
-    assert "0 to 999" in said.text
-    assert len(found.turns) == 1
+    result = segment(picture[0], "the bright disk", llm=model, segmenter=Threshold())
+    tool_message = model.requests[1][0][-1]
+    assert tool_message.is_error
+    assert "0 to 999" in tool_message.text
+    assert len(result.turns) == 1
 
 
 def test_no_mask_is_written_where_none_was_made(picture: tuple[ByteImage, Mask], tmp_path: Path) -> None:
     """An empty mask.png says that the target is not there."""
     file = tmp_path / "image.png"
     Image.fromarray(picture[0]).save(file)
-    for name, model, written in (
+    for name, model, has_mask_file in (
         ("failed", seeing(llm_error()), False),
         ("absent", seeing(call("stop", absent=True)), True),
     ):
-        found = segment(file, "the bright disk", llm=model, segmenter=Threshold(), out=tmp_path / name)
-        assert found.status == name
-        assert (found.mask_file is not None) == (tmp_path / name / "mask.png").is_file() == written
+        result = segment(file, "the bright disk", llm=model, segmenter=Threshold(), out=tmp_path / name)
+        assert result.status == name
+        assert (result.mask_file is not None) == (tmp_path / name / "mask.png").is_file() == has_mask_file
 
 
 def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[ByteImage, Mask], tmp_path: Path) -> None:
     file, out = tmp_path / "image.png", tmp_path / "out"
     Image.fromarray(picture[0]).save(file)
-    found = segment(
+    result = segment(
         file, "the bright disk", llm=seeing(call("add_box", box=BOX), call("stop")), segmenter=Threshold(), out=out
     )
-    assert found.mask_file is not None
-    assert np.array_equal(read_mask(str(found.mask_file)).array > 0, found.mask)
+    assert result.mask_file is not None
+    assert np.array_equal(read_mask(str(result.mask_file)).array > 0, result.mask)
     assert {item.name for item in out.iterdir()} == {
         "mask.png",
         "turn_0.png",
@@ -159,8 +159,8 @@ def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[ByteIm
         "result.json",
         "journal.jsonl",
     }
-    told = json.loads((out / "result.json").read_text())
-    assert told["turns"] == [{"number": 1, "prompt": "box", "box": [34.2, 15.0, 65.79, 45.06], "score": told["score"]}]
+    result_json = json.loads((out / "result.json").read_text())
+    assert result_json["turns"] == [{"number": 1, "prompt": "box", "box": [34.2, 15.0, 65.79, 45.06], "score": result_json["score"]}]
     kinds = [json.loads(line)["kind"] for line in (out / "journal.jsonl").read_text().splitlines()]
     assert kinds[0] == "prompt"
     assert kinds[-1] == "run_ended"
@@ -195,18 +195,18 @@ def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: 
     array = read_image(str(file)).array[0]
     truth = array > 130
     place = np.argwhere(truth[:, :, 9])
-    (top, left), (bottom, right) = place.min(axis=0), place.max(axis=0)
+    (y_min, x_min), (y_max, x_max) = place.min(axis=0), place.max(axis=0)
     scale = 1000 / 48
-    box = [int(left * scale), int(top * scale), int((right + 1) * scale) - 1, int((bottom + 1) * scale) - 1]
+    box = [int(x_min * scale), int(y_min * scale), int((x_max + 1) * scale) - 1, int((y_max + 1) * scale) - 1]
     model = seeing(call("add_box", box=box), call("stop"))
-    with opens_below(tmp_path / "raw") as opened:
-        found = segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=9, out=tmp_path / "out")
-    assert opened == {}, "the reader opens images"
-    assert found.mask.shape == truth.shape
-    assert compute_overlap(found.mask, truth)[0] > 0.9
-    assert found.mask_file is not None
-    written = nib.load(found.mask_file)
-    assert np.allclose(written.affine, affine)
+    with opens_below(tmp_path / "raw") as opened_files:
+        result = segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=9, out=tmp_path / "out")
+    assert opened_files == {}, "the reader opens images"
+    assert result.mask.shape == truth.shape
+    assert compute_overlap(result.mask, truth)[0] > 0.9
+    assert result.mask_file is not None
+    saved_mask = nib.load(result.mask_file)
+    assert np.allclose(saved_mask.affine, affine)
     with pytest.raises(UsageError, match="slices 0 to 19"):
         segment(file, "the ball", llm=model, segmenter=Threshold(), slice_index=20)
 
@@ -222,6 +222,6 @@ def test_a_delivered_model_makes_the_first_mask(picture: tuple[ByteImage, Mask],
     with pytest.raises(UsageError, match="Which class"):
         segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered)
     (delivered / "config.json").write_text(json.dumps({**config, "classes": ["disk"], "labels": {"disk": 3}}))
-    found = segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered, out=tmp_path / "out")
-    assert (found.kept_turn, int(found.mask.sum())) == (1, 50)
-    assert found.mask[5:10, :10].all()
+    result = segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered, out=tmp_path / "out")
+    assert (result.kept_turn, int(result.mask.sum())) == (1, 50)
+    assert result.mask[5:10, :10].all()

@@ -32,17 +32,17 @@ def test_the_figures_of_a_curve() -> None:
 def test_oracles_and_agent_stand_side_by_side(index: Path) -> None:
     source = TargetSet.from_folder(index, "test")
     model = ScriptedModel([call("add_box", box=[200, 200, 800, 800]), call("stop")] * 4, facts=ModelFacts(vision=True))
-    found = run_benchmark(list(source), Threshold(), llm=model, exclusions=source.exclusions)
-    told = found.to_json()["systems"]
-    assert set(told) == {
+    benchmark = run_benchmark(list(source), Threshold(), llm=model, exclusions=source.exclusions)
+    systems = benchmark.to_json()["systems"]
+    assert set(systems) == {
         "no agent", "box oracle", "click oracle", "box and click oracle", "simulated person", "agent (scripted)",
     }  # fmt: skip
-    assert told["box oracle"]["dice_by_turn"][0]["mean"] > 0.9
-    assert told["agent (scripted)"]["requests"] == 8
-    assert told["box oracle"]["patients"] == 4
-    oracle = [figure["mean"] for figure in told["click oracle"]["dice_by_turn"]]
+    assert systems["box oracle"]["dice_by_turn"][0]["mean"] > 0.9
+    assert systems["agent (scripted)"]["requests"] == 8
+    assert systems["box oracle"]["patients"] == 4
+    oracle = [figure["mean"] for figure in systems["click oracle"]["dice_by_turn"]]
     assert oracle == sorted(oracle)
-    assert "DSC-AUC" in found.format_table()
+    assert "DSC-AUC" in benchmark.format_table()
 
 
 def test_an_empty_mask_is_left_out_and_said(index: Path) -> None:
@@ -84,10 +84,10 @@ def test_a_network_learns_to_heed_prompts(index: Path, tmp_path: Path) -> None:
     folder = train_segmenter(
         targets, tmp_path / "net", SegmenterRecipe(steps=100, size=32, widths=(8, 16, 16), lr=5e-3)
     )
-    found = run_benchmark(list(TargetSet.from_folder(index, "test")), open_segmenter(folder, "cpu")).to_json()[
+    systems = run_benchmark(list(TargetSet.from_folder(index, "test")), open_segmenter(folder, "cpu")).to_json()[
         "systems"
     ]
-    assert found["box and click oracle"]["dice_kept"]["mean"] > 0.8
+    assert systems["box and click oracle"]["dice_kept"]["mean"] > 0.8
     with pytest.raises(UsageError, match="not empty"):
         train_segmenter(targets, folder, SegmenterRecipe(steps=1))
 
@@ -103,10 +103,10 @@ def test_the_commands_run_whole(index: Path, tmp_path: Path, capsys: pytest.Capt
             main()
         return int(end.value.code or 0)
 
-    with opens_below(index) as opened:
+    with opens_below(index) as opened_files:
         assert m3b("interactive", "train", str(index), str(net), "--minutes", "0.02", "--size", "32") == 0
         assert m3b("interactive", "bench", str(index), "--segmenter", str(net), "--limit", "2", "-o", str(figures)) == 0
-    assert set(opened) <= {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}, (
+    assert set(opened_files) <= {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}, (
         "the reader opens images"
     )
     printed = capsys.readouterr().out

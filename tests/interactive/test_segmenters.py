@@ -122,8 +122,8 @@ def test_the_same_prompt_gives_the_same_mask_and_another_image_another(folder: P
     assert np.array_equal(first.mask, again.mask)
     assert first.score == again.score
     segmenter.set_image(255 - image)
-    other = segmenter.predict([prompt], [])
-    assert not np.allclose(other.state, first.state)
+    inverted = segmenter.predict([prompt], [])
+    assert not np.allclose(inverted.state, first.state)
 
 
 def test_without_image_or_prompt_the_segmenter_says_so(folder: Path) -> None:

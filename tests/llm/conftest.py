@@ -17,12 +17,12 @@ from llm_server import Clock, Provider
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "M3B_API_KEY", "M3B_MODELS", "ANTHROPIC_CUSTOM_HEADERS"):
         monkeypatch.delenv(name, raising=False)
-    made = Provider()
-    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    fake_provider = Provider()
+    thread = threading.Thread(target=fake_provider.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    yield fake_provider
+    fake_provider.server.shutdown()
+    fake_provider.server.server_close()
     thread.join()
 
 
@@ -34,9 +34,9 @@ def clock() -> Clock:
 @pytest.fixture
 def closed_port() -> Iterator[int]:
     """A port of this machine that is taken, and at which nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        yield bound_socket.getsockname()[1]
 
 
 @pytest.fixture

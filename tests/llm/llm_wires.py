@@ -41,8 +41,8 @@ class OpenAIWire:
     @staticmethod
     def calls(*calls: tuple[str, str, str], finish: str = "tool_calls", **extra: Any) -> dict[str, Any]:
         body = OpenAIWire.text("")
-        made = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
-        message = {"role": "assistant", "content": None, "tool_calls": made, **extra}
+        tool_calls = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
+        message = {"role": "assistant", "content": None, "tool_calls": tool_calls, **extra}
         body["choices"] = [{"index": 0, "finish_reason": finish, "message": message}]
         return body
 
@@ -70,8 +70,8 @@ class AnthropicWire:
     @staticmethod
     def calls(*calls: tuple[str, str, str], finish: str = "tool_use", **extra: Any) -> dict[str, Any]:
         body = AnthropicWire.text("")
-        made = [{"type": "tool_use", "id": i, "name": n, "input": json.loads(a)} for i, n, a in calls]
-        body["content"] = [*extra.get("before", []), *made]
+        tool_uses = [{"type": "tool_use", "id": i, "name": n, "input": json.loads(a)} for i, n, a in calls]
+        body["content"] = [*extra.get("before", []), *tool_uses]
         body["stop_reason"] = finish
         return body
 

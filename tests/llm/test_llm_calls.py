@@ -37,9 +37,9 @@ def test_python_literals(value: dict[str, Any]) -> None:
 
 @given(objects.filter(bool), st.data())
 def test_cut_json_is_never_completed(value: dict[str, Any], data: st.DataObject) -> None:
-    whole = json.dumps(value)
-    place = data.draw(st.integers(1, len(whole) - 1))
-    arguments, error = parse_arguments(whole[:place])
+    text = json.dumps(value)
+    place = data.draw(st.integers(1, len(text) - 1))
+    arguments, error = parse_arguments(text[:place])
     assert arguments == {}
     assert error
 

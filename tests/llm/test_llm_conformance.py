@@ -104,8 +104,8 @@ def test_a_third_party_runs_the_suite(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_broken_promises_are_found_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = run_conformance([CARELESS])
-    kept = {str(outcome.behaviour) for outcome in outcomes if outcome.mark == "yes"}
-    assert kept == {"text"}
+    passed = {str(outcome.behaviour) for outcome in outcomes if outcome.mark == "yes"}
+    assert passed == {"text"}
     assert "- careless, 401 ends at once" in format_table(outcomes)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     file = tmp_path / "table.md"

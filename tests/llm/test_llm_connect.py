@@ -240,13 +240,13 @@ def test_every_shipped_entry_makes_sense() -> None:
     data = json.loads(Path(model_catalog.__file__).with_name("models.json").read_text())
     for name in data["models"]:
         provider, model = name.split(":", 1)
-        found = model_catalog.look_up(provider, model)
-        assert found.known
-        assert 0 < found.max_output <= min(found.window / 4, model_catalog.MAX_REPLY_TOKENS)
-        if found.price_in is not None:
-            assert found.price_cached is not None
-            assert found.price_out is not None
-            assert found.price_cached <= found.price_in <= found.price_out
+        facts = model_catalog.look_up(provider, model)
+        assert facts.known
+        assert 0 < facts.max_output <= min(facts.window / 4, model_catalog.MAX_REPLY_TOKENS)
+        if facts.price_in is not None:
+            assert facts.price_cached is not None
+            assert facts.price_out is not None
+            assert facts.price_cached <= facts.price_in <= facts.price_out
     for provider in PROVIDERS:
         if PROVIDERS[provider].default:
             assert model_catalog.look_up(provider, PROVIDERS[provider].default).price_in
@@ -255,8 +255,8 @@ def test_every_shipped_entry_makes_sense() -> None:
 def test_unknown_models_work_and_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            found = model_catalog.look_up("vllm", "never-heard-of")
-    assert (found.window, found.max_output, found.known) == (128_000, 8_192, False)
+            facts = model_catalog.look_up("vllm", "never-heard-of")
+    assert (facts.window, facts.max_output, facts.known) == (128_000, 8_192, False)
     assert len(caplog.records) == 1
 
 

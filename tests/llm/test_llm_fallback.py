@@ -33,10 +33,10 @@ START = [Message("user", "Go.")]
 )
 def test_the_next_model_takes_over(trouble: Any) -> None:
     first, second = ScriptedModel([trouble], name="a"), ScriptedModel(["from b"], name="b")
-    told: list[str] = []
+    reasons: list[str] = []
     llm = FallbackLLM([first, second])
-    assert llm.ask(START, [], on_wait=lambda reason, seconds: told.append(reason)).text == "from b"
-    assert "b takes over" in told[-1]
+    assert llm.ask(START, [], on_wait=lambda reason, seconds: reasons.append(reason)).text == "from b"
+    assert "b takes over" in reasons[-1]
     assert llm.name == "a|b"
 
 
@@ -78,11 +78,11 @@ def test_facts_are_those_at_work_within_the_smallest_window() -> None:
 
 
 def test_specs() -> None:
-    here, there = "openai:m@http://127.0.0.1:1/v1", "anthropic:n@http://localhost:2"
-    llm = connect(f"{here}|{there}")
+    openai_spec, anthropic_spec = "openai:m@http://127.0.0.1:1/v1", "anthropic:n@http://localhost:2"
+    llm = connect(f"{openai_spec}|{anthropic_spec}")
     assert isinstance(llm, FallbackLLM)
-    assert spec_of(llm) == f"{here}|{there}"
-    assert spec_of(connect(here, fallback=there)) == f"{here}|{there}"
+    assert spec_of(llm) == f"{openai_spec}|{anthropic_spec}"
+    assert spec_of(connect(openai_spec, fallback=anthropic_spec)) == f"{openai_spec}|{anthropic_spec}"
     assert spec_of(connect(ScriptedModel(name="s"), fallback=lambda messages, tools: "x")).startswith("s|callable:")
     with pytest.raises(UsageError):
         FallbackLLM([ScriptedModel([])])
@@ -123,9 +123,9 @@ class Said(Exception):
     ],
 )
 def test_kinds(error: Exception, kind: str) -> None:
-    found = map_error(error, "m", "K")
-    assert isinstance(found, Transient)
-    assert found.kind == kind
+    mapped_error = map_error(error, "m", "K")
+    assert isinstance(mapped_error, Transient)
+    assert mapped_error.kind == kind
     assert kind in RETRY_LIMITS
 
 

@@ -102,16 +102,16 @@ def test_images_go_before_the_next_turn_of_the_assistant() -> None:
 
 
 def test_the_responses_wire() -> None:
-    shown = json.dumps(wire_responses.to_request(TALK, TOOLS, 100, vision=True))
-    assert ENCODED in shown
+    with_vision = json.dumps(wire_responses.to_request(TALK, TOOLS, 100, vision=True))
+    assert ENCODED in with_vision
     hidden = json.dumps(wire_responses.to_request(TALK, TOOLS, 100))
     assert ENCODED not in hidden
     assert "One image is left out here" in hidden
 
 
 def test_images_count_in_the_estimate() -> None:
-    bare = Message("user", "Look.")
+    text_message = Message("user", "Look.")
     assert (
-        tokens.estimate_message_tokens(replace(bare, images=(ImageContent(PNG),)))
-        == tokens.estimate_message_tokens(bare) + tokens.MAX_TOKENS_PER_IMAGE
+        tokens.estimate_message_tokens(replace(text_message, images=(ImageContent(PNG),)))
+        == tokens.estimate_message_tokens(text_message) + tokens.MAX_TOKENS_PER_IMAGE
     )

@@ -37,18 +37,18 @@ def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool
         )
         cancelled = (lambda: False) if watched else None
         reply = book.meter(made(subject, server), "tester").ask(START, [], cancelled=cancelled)
-        heard, host = server.requests, server.url.removeprefix("http://")
+        requests, host = server.requests, server.url.removeprefix("http://")
     lines = ledger.read_ledger(book.file)
     assert [line["what"] for line in lines] == ["sent", "sent", "sent", "answered"]
-    for line, request in zip(lines, heard, strict=False):
+    for line, request in zip(lines, requests, strict=False):
         assert (line["host"], line["path"], line["role"]) == (host, request.path, "tester")
         assert line["bytes"] == len(request.raw)
         assert line["sha256"] == hashlib.sha256(request.raw).hexdigest()
     end = lines[-1]
     assert (end["requests"], end["input_tokens"], end["cached_tokens"], end["reasoning_tokens"]) == (3, 100, 60, 3)
     assert end["cost_usd"] == pytest.approx(reply.usage.cost_usd, abs=1e-8)
-    written = book.file.read_bytes()
-    assert not any(secret in written for secret in (CANARY.encode(), b"xyzzy", b"plain answer"))
+    content = book.file.read_bytes()
+    assert not any(secret in content for secret in (CANARY.encode(), b"xyzzy", b"plain answer"))
 
 
 def test_functions_and_failures(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
         for _ in range(3):
             server.queue_answers(ServerAnswer(subject.dialect.text("ok")))
             llm.ask(START, [])
-        sizes = [len(heard.raw) for heard in server.requests]
-    (found,) = ledger.summarize_by_model(book.file).values()
-    assert (found["requests"], found["bytes"], found["input_tokens"]) == (3, sum(sizes), 300)
-    assert found["cached_share"] == 0.6
+        sizes = [len(request.raw) for request in server.requests]
+    (totals,) = ledger.summarize_by_model(book.file).values()
+    assert (totals["requests"], totals["bytes"], totals["input_tokens"]) == (3, sum(sizes), 300)
+    assert totals["cached_share"] == 0.6
     assert ledger.summarize_by_model(tmp_path / "missing") == {}
 
 
@@ -110,12 +110,12 @@ def test_what_went_where(tmp_path: Path) -> None:
         llm.ask(START, [])
         llm.ask(START, [])
         book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(START, [])
-        sizes = [sum(len(heard.raw) for heard in each.requests) for each in (refusing, server)]
-        hosts = [each.url.removeprefix("http://") for each in (refusing, server)]
-    first, second, own = ledger.summarize_by_host(book.file)
+        sizes = [sum(len(request.raw) for request in host_server.requests) for host_server in (refusing, server)]
+        hosts = [host_server.url.removeprefix("http://") for host_server in (refusing, server)]
+    first, second, callable_row = ledger.summarize_by_host(book.file)
     assert [(row["host"], row["bytes"]) for row in (first, second)] == list(zip(hosts, sizes, strict=True))
     assert [(row["requests"], row["input_tokens"]) for row in (first, second)] == [(1, 0), (2, 200)]
-    assert (own["host"], own["model"], own["requests"]) == ("", "mine", 1)
-    assert all(row["local"] for row in (first, second, own))
+    assert (callable_row["host"], callable_row["model"], callable_row["requests"]) == ("", "mine", 1)
+    assert all(row["local"] for row in (first, second, callable_row))
     book.write("sent", "c", {"model": "m", "host": "models.example.org:443", "path": "/", "bytes": 3, "sha256": ""})
     assert not ledger.summarize_by_host(book.file)[-1]["local"]

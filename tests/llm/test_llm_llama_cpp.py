@@ -28,8 +28,8 @@ START_S = 60.0
 
 
 def _found(variable: str, package: str, pattern: str) -> Path | None:
-    if named := os.environ.get(variable):
-        return Path(named)
+    if configured := os.environ.get(variable):
+        return Path(configured)
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or []) if spec else []
     return next((file for place in places for file in sorted(Path(place).rglob(pattern))), None)
@@ -37,8 +37,8 @@ def _found(variable: str, package: str, pattern: str) -> Path | None:
 
 def _libraries(program: Path, place: Path) -> str:
     """Where the loader finds the server's libraries: a wheel cannot hold links, so the package lists them in a file."""
-    listed = program.parent / "_symlinks.json"
-    links = json.loads(listed.read_text()) if listed.is_file() else {}
+    links_file = program.parent / "_symlinks.json"
+    links = json.loads(links_file.read_text()) if links_file.is_file() else {}
     for name, target in links.items():
         while target in links:
             target = links[target]
@@ -151,11 +151,11 @@ def test_a_tool_call_by_the_text_protocol(server: str) -> None:
         ]
     read: list[tuple[str, object]] = []
     for folder in ("reports", "models", "notes"):
-        asked = [*talk, Message("user", f"List the folder {folder}.")]
-        reply = llm.ask(asked, [TOOL])
+        messages = [*talk, Message("user", f"List the folder {folder}.")]
+        reply = llm.ask(messages, [TOOL])
         read += [(folder, call.arguments.get("path")) for call in reply.calls if not call.parse_error]
         assert reply.stop == "tools"
         results = [Message("tool", f"{folder}/b.png", call_id=call.id) for call in reply.calls]
-        closing = llm.ask([*asked, reply.to_message(), *results], [TOOL])
+        closing = llm.ask([*messages, reply.to_message(), *results], [TOOL])
         assert closing.text.strip() or closing.calls
     assert any(folder == path for folder, path in read), read

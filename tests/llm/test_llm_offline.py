@@ -38,7 +38,7 @@ LOCAL = ["rules", f"openai:m@{HOME}", "ollama:m", "vllm:m", f"openai:m@{HOME}|ru
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every key there is, so that only the address can be the reason; and an address that the SDK would take."""
-    for name in {*(each for provider in PROVIDERS.values() for each in provider.variables), "M3B_API_KEY"}:
+    for name in {*(variable for provider in PROVIDERS.values() for variable in provider.variables), "M3B_API_KEY"}:
         monkeypatch.setenv(name, "sk-test-000000000000")
     monkeypatch.setenv("OPENAI_BASE_URL", HOME)
     monkeypatch.delenv(OFFLINE_VARIABLE, raising=False)
@@ -82,9 +82,9 @@ def test_functions_and_nothing_are_allowed_and_objects_are_looked_at(monkeypatch
 def test_a_pipeline_refuses_before_it_looks_at_the_data(tmp_path: Path) -> None:
     """The data does not even exist: had it been looked at, that would be the error."""
     missing = [tmp_path / "nowhere"]
-    for given in ("anthropic", {"default": "rules", "model_trainer": "anthropic"}):
+    for llm_spec in ("anthropic", {"default": "rules", "model_trainer": "anthropic"}):
         with pytest.raises(UsageError, match="anthropic's own address"):
-            Pipeline(given, data=missing, out=tmp_path / "run", offline=True)
+            Pipeline(llm_spec, data=missing, out=tmp_path / "run", offline=True)
     with pytest.raises(UsageError, match="anthropic's own address"):
         Pipeline("rules", fallback="anthropic", data=missing, out=tmp_path / "run", offline=True)
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_resumed_run_stays_offline(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "notes.txt").write_text("no images here")
     chat = DIALECTS["openai"]
-    with Server(lambda heard: ServerAnswer(chat.error("no such model"), status=404)) as server:
+    with Server(lambda request: ServerAnswer(chat.error("no such model"), status=404)) as server:
         pipeline = Pipeline(f"openai:m@{server.url}/v1", data=[tmp_path / "data"], out=tmp_path / "run", offline=True)
         assert pipeline.run("Classify chest X-rays by pneumonia").status == "failed"
     with pytest.raises(UsageError, match="only this machine"):

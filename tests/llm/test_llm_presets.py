@@ -37,10 +37,10 @@ def ask(name: str, model: str, answer: Any, changes: dict[str, Any] | None = Non
     """The request's body that a preset makes, and the reply."""
     with Server() as server:
         server.queue_answers(*(answer if isinstance(answer, list) else [answer]))
-        here = replace(PROVIDERS[name], base_url=server.url + "/v1", **(changes or {}))
-        llm = registry.open_provider(name, model, provider=here, key=Key("sk-x12345", "K"))
+        preset = replace(PROVIDERS[name], base_url=server.url + "/v1", **(changes or {}))
+        llm = registry.open_provider(name, model, provider=preset, key=Key("sk-x12345", "K"))
         reply = llm.ask(START, [])
-        return [heard.body for heard in server.requests], reply
+        return [request.body for request in server.requests], reply
 
 
 def test_all_that_the_documentation_promises_is_there() -> None:
@@ -107,8 +107,8 @@ def test_the_shipped_list_is_dated() -> None:
 
 
 def test_another_server_has_neither_prices_nor_peculiarities() -> None:
-    own, other = connect("openrouter:gpt-4o"), connect("openrouter:gpt-4o@http://127.0.0.1:1/v1")
-    assert own.facts.window == other.facts.window
+    hosted, local = connect("openrouter:gpt-4o"), connect("openrouter:gpt-4o@http://127.0.0.1:1/v1")
+    assert hosted.facts.window == local.facts.window
     assert connect("openai:gpt-5-pro").facts.wire == "responses"
     assert connect("openai:gpt-5-pro@http://127.0.0.1:1/v1").facts.wire == ""
     assert connect("openai:gpt-4o@http://127.0.0.1:1/v1").facts.price_in is None
@@ -134,8 +134,8 @@ def test_what_a_relay_bills_is_the_cost_where_no_price_is_known() -> None:
 
 
 def test_thinking_is_switched_off_where_a_model_demands_it() -> None:
-    said = "parameter.enable_thinking must be set to false for non-streaming calls"
-    refusal = ServerAnswer(CHAT.error(said, "invalid_request_error"), status=400)
+    message = "parameter.enable_thinking must be set to false for non-streaming calls"
+    refusal = ServerAnswer(CHAT.error(message, "invalid_request_error"), status=400)
     bodies, reply = ask("qwen", "qwen3-32b", [refusal, ServerAnswer(CHAT.text("ok"))])
     assert reply.text == "ok"
     assert [body.get("enable_thinking") for body in bodies] == [None, False]

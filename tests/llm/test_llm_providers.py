@@ -52,11 +52,11 @@ def test_parallel_calls_there_and_back(wire: Any, provider: Any, clock: Any) -> 
     assert llm.ask(talk, TOOLS).text == "done"
     sent = provider.requests[1]["messages"]
     if wire is OpenAIWire:
-        assert [each["role"] for each in sent] == ["system", "user", "assistant", "tool", "tool", "user"]
+        assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "tool", "user"]
         assert json.loads(sent[2]["tool_calls"][0]["function"]["arguments"]) == {"path": "data"}
         assert sent[4] == {"role": "tool", "tool_call_id": "a2", "content": "Error: no such file"}
     else:
-        assert [each["role"] for each in sent] == ["user", "assistant", "user"]
+        assert [message["role"] for message in sent] == ["user", "assistant", "user"]
         assert [block["type"] for block in sent[2]["content"]] == ["tool_result", "tool_result", "text"]
         assert sent[2]["content"][1]["is_error"] is True
 
@@ -122,35 +122,35 @@ def test_final_trouble_is_not_retried(
 @both
 @pytest.mark.parametrize("status", [400, 401, 429])
 def test_the_key_is_nowhere(wire: Any, provider: Any, clock: Any, status: int) -> None:
-    said = wire.error(f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}")
-    provider.will(answer(said, status=status))
+    error_body = wire.error(f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}")
+    provider.will(answer(error_body, status=status))
     llm = wire.llm(provider.url, clock.retry(total_s=0.0))
     with pytest.raises(LLMError) as caught:
         llm.ask(START, TOOLS)
     assert any(CANARY in value for value in provider.headers[0].values())
     error: BaseException | None = caught.value
-    shown = "".join(traceback.format_exception(caught.value)) + repr(llm) + str(vars(llm)) + repr(caught.value)
-    shown += str(vars(llm._sdk))
+    exposed_text = "".join(traceback.format_exception(caught.value)) + repr(llm) + str(vars(llm)) + repr(caught.value)
+    exposed_text += str(vars(llm._sdk))
     while error is not None:
-        shown += repr(error) + str(vars(error))
+        exposed_text += repr(error) + str(vars(error))
         error = error.__cause__ or error.__context__
-    assert CANARY not in shown
-    assert "SOME_KEY" in shown
+    assert CANARY not in exposed_text
+    assert "SOME_KEY" in exposed_text
 
 
 @both
 def test_a_slow_provider_can_be_left(wire: Any, provider: Any, clock: Any) -> None:
     """The provider answers after ten minutes: nobody waits for it who has asked to stop."""
     provider.will(answer(wire.text("late"), delay=600.0))
-    asked: list[bool] = []
+    polls: list[bool] = []
 
     def cancelled() -> bool:
-        asked.append(len(asked) > 2)
-        return asked[-1]
+        polls.append(len(polls) > 2)
+        return polls[-1]
 
     with pytest.raises(RunCancelled):
         wire.llm(provider.url, clock.retry()).ask(START, [], cancelled=cancelled)
-    assert len(asked) > 2, "it is asked again and again while the provider is slow"
+    assert len(polls) > 2, "it is asked again and again while the provider is slow"
 
 
 @both
@@ -167,8 +167,8 @@ def test_the_prefix_is_stable(wire: Any, provider: Any, clock: Any) -> None:
 
     def bare(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: bare(each) for key, each in value.items() if key != "cache_control"}
-        return [bare(each) for each in value] if isinstance(value, list) else value
+            return {key: bare(item) for key, item in value.items() if key != "cache_control"}
+        return [bare(item) for item in value] if isinstance(value, list) else value
 
     talk = list(START)
     llm = wire.llm(provider.url, clock.retry())
@@ -201,7 +201,7 @@ def test_broken_turns_are_replayed_validly(wire: Any, provider: Any, clock: Any)
         call = sent[2]["tool_calls"][0]
         assert call["function"] == {"name": "functions_list_files", "arguments": "{}"}
         assert call["id"] == sent[3]["tool_call_id"] == "id_with_spaces_1"
-        assert all(each["content"] for each in sent[3:])
+        assert all(message["content"] for message in sent[3:])
     else:
         call = sent[1]["content"][0]
         assert (call["name"], call["input"]) == ("functions_list_files", {})

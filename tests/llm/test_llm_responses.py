@@ -32,9 +32,9 @@ def test_the_facts_decide() -> None:
     with Server() as server:
         server.queue_answers(ServerAnswer(RESPONSES.text("ok")))
         assert model(server, "responses").ask(START, TOOLS).text == "ok"
-        (heard,) = server.requests
-    body = heard.body
-    assert heard.path == "/v1/responses"
+        (request,) = server.requests
+    body = request.body
+    assert request.path == "/v1/responses"
     assert (body["instructions"], body["max_output_tokens"], body["store"]) == ("s", 100, False)
     assert body["tools"][0]["name"] == "list_files"
     assert body["tools"][0]["strict"] is False
@@ -57,21 +57,21 @@ def test_a_model_that_is_served_nowhere_else_is_found_out(said: str, status: int
         )
         llm = model(server)
         assert [llm.ask(START, TOOLS).text for _ in range(2)] == ["a", "b"]
-        paths = [heard.path for heard in server.requests]
+        paths = [request.path for request in server.requests]
     assert paths == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
 
 
 def test_encrypted_reasoning_goes_back_with_its_calls_and_only_with_them() -> None:
     body = RESPONSES.calls(("a1", "list_files", "{}"))
-    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
-    body["output"] = [thought, {"type": "reasoning", "id": "rs_2", "summary": []}, *body["output"]]
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+    body["output"] = [reasoning, {"type": "reasoning", "id": "rs_2", "summary": []}, *body["output"]]
     with Server() as server:
         server.queue_answers(ServerAnswer(body), ServerAnswer(RESPONSES.text("done")))
         llm = model(server, "responses")
         reply = llm.ask(START, TOOLS)
         llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a1")], TOOLS)
         items = server.requests[1].body["input"]
-    assert items[1] == thought
+    assert items[1] == reasoning
     assert [item.get("type") for item in items] == [None, "reasoning", "function_call", "function_call_output"]
 
 

@@ -22,11 +22,11 @@ from m3b.testing.conformance import Server, ServerAnswer, Subject, builtin_subje
 
 
 def failing(times: int, after: float | None = None) -> Callable[[], str]:
-    left = [times]
+    failures_left = [times]
 
     def request() -> str:
-        left[0] -= 1
-        if left[0] >= 0:
+        failures_left[0] -= 1
+        if failures_left[0] >= 0:
             raise Transient("busy.", after)
         return "ok"
 
@@ -87,16 +87,16 @@ def test_other_errors_go_through_at_once(clock: Clock, error: Exception) -> None
 
 
 def test_cancelled_is_asked_twice_a_second_at_least(clock: Clock) -> None:
-    asked: list[float] = []
+    poll_times: list[float] = []
 
     def cancelled() -> bool:
-        asked.append(clock.now)
+        poll_times.append(clock.now)
         return clock.now > 30
 
     with pytest.raises(RunCancelled):
         clock.retry().run(failing(10, after=300.0), cancelled=cancelled)
     assert clock.now < 31
-    assert all(b - a <= 0.5 for a, b in pairwise(asked))
+    assert all(b - a <= 0.5 for a, b in pairwise(poll_times))
 
 
 def test_a_clock_that_stands_still_does_not_hang() -> None:
@@ -120,15 +120,15 @@ def test_retry_after_forms() -> None:
 
 @given(st.text(max_size=40))
 def test_retry_after_never_breaks(value: str) -> None:
-    found = parse_retry_after({"retry-after": value})
-    assert found is None or found >= 0
+    delay = parse_retry_after({"retry-after": value})
+    assert delay is None or delay >= 0
 
 
 def test_redaction() -> None:
-    said = redact(
+    redacted = redact(
         "key sk-proj-abcdefghijkl and Bearer abcdefgh123 and my-own-secret\nand a token count", ["my-own-secret"]
     )
-    assert said == "key [key] and Bearer [key] and [key] and a token count"
+    assert redacted == "key [key] and Bearer [key] and [key] and a token count"
     assert len(redact("x" * 10_000)) < 700
     assert redact("the key_value_store api-design task-specific") == "the key_value_store api-design task-specific"
 

@@ -55,10 +55,10 @@ def test_repeat_never_finishes() -> None:
 
 
 def test_transient_trouble_is_waited_out_without_waiting() -> None:
-    heard: list[str] = []
+    reasons: list[str] = []
     llm = ScriptedModel([script.transient_error(30.0), script.transient_error(), "ok"])
-    assert llm.ask(START, [], on_wait=lambda reason, seconds: heard.append(reason)).text == "ok"
-    assert len(llm.waits) == len(heard) == 2
+    assert llm.ask(START, [], on_wait=lambda reason, seconds: reasons.append(reason)).text == "ok"
+    assert len(llm.waits) == len(reasons) == 2
     assert llm.waits[0][1] >= 30
     with pytest.raises(Transient, match="Given up"):
         ScriptedModel([script.transient_error(9999.0)]).ask(START, [])

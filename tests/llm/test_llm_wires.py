@@ -137,9 +137,9 @@ def test_anthropic_thoughts_go_back_until_something_is_edited(provider: Any, clo
     )
     llm = AnthropicWire.llm(provider.url, clock.retry())
     reply = llm.ask(START, TOOLS)
-    rest = [reply.to_message(), Message("tool", "x", call_id="a")]
-    llm.ask([*START, *rest], TOOLS)
-    llm.ask([START[0], Message("user", "Go, shortened."), *rest], TOOLS)
+    later_turns = [reply.to_message(), Message("tool", "x", call_id="a")]
+    llm.ask([*START, *later_turns], TOOLS)
+    llm.ask([START[0], Message("user", "Go, shortened."), *later_turns], TOOLS)
     kinds = [[block["type"] for block in request["messages"][1]["content"]] for request in provider.requests[1:]]
     assert kinds == [["thinking", "tool_use"], ["tool_use"]]
     assert provider.requests[1]["messages"][1]["content"][0] == THOUGHT

@@ -48,9 +48,9 @@ def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 ep
             return
         came.append(reply)
         talk.append(reply.message())
-        for at, made in enumerate(reply.calls):
-            text = results[0] if made.name == "list_files" else results[1]
-            talk.append(Message("tool", made.parse_error or text, call_id=made.id, images=(PNG,) if at else ()))
+        for at, tool_call in enumerate(reply.calls):
+            text = results[0] if tool_call.name == "list_files" else results[1]
+            talk.append(Message("tool", tool_call.parse_error or text, call_id=tool_call.id, images=(PNG,) if at else ()))
 
     for _ in range(5):
         turn()
@@ -89,7 +89,7 @@ def test_what_was_recorded_is_said_again(file: Path, taped: tuple[list[Any], lis
     assert converse(replay) == taped
     assert replay.remaining == 0
     assert replay.facts == ModelFacts(window=999, price_in=1.0, price_out=2.0)
-    assert [kind for kind, _ in [one for one in taped[0] if isinstance(one, tuple)]] == [ContextOverflow]
+    assert [kind for kind, _ in [outcome for outcome in taped[0] if isinstance(outcome, tuple)]] == [ContextOverflow]
     assert len(taped[1]) == 1
 
 
@@ -172,22 +172,22 @@ def test_a_spec_names_file_and_model(spec: str) -> None:
 def test_connect_opens_both(file: Path) -> None:
     talk = [Message("system", "s"), Message("user", "Stage: nothing")]
     first = connect(f"record:{file}:rules")
-    said = first.ask(talk, TOOLS)
+    reply = first.ask(talk, TOOLS)
     assert first.name == "rules"
     again = connect(f"replay:{file}")
     assert again.name == f"replay:{file}"
-    assert again.ask(talk, TOOLS) == said
+    assert again.ask(talk, TOOLS) == reply
 
 
 def test_keys_are_not_recorded(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    canary, other = "canary-in-the-environment-42", "sk-proj-abcdefghij0123456789"
+    canary, api_key = "canary-in-the-environment-42", "sk-proj-abcdefghij0123456789"
     monkeypatch.setenv("SOME_API_KEY", canary)
     monkeypatch.setenv("HARMLESS", "harmless-and-long-value")
-    talk = [*START[:1], Message("user", f"keys: {canary} {other} harmless-and-long-value hf_hub_download")]
+    talk = [*START[:1], Message("user", f"keys: {canary} {api_key} harmless-and-long-value hf_hub_download")]
     RecordingLLM(ScriptedModel([say(f"I saw {canary}.")]), file).ask(talk, TOOLS)
     text = file.read_text("utf-8")
     assert canary not in text
-    assert other not in text
+    assert api_key not in text
     assert "keys: [key] [key] harmless-and-long-value hf_hub_download" in text
     assert ReplayLLM(file).ask(talk, TOOLS).text == "I saw [key]."
 
@@ -289,9 +289,9 @@ def test_lines_hold_all_there_is(message: Message, reply: Reply) -> None:
 
 @given(st.lists(messages, max_size=4))
 def test_nothing_differs_from_itself(talk: list[Message]) -> None:
-    told = [message_to_json(message) for message in talk]
-    assert diff_messages(told, told) == ""
-    assert diff_messages(told, [*told, {"role": "user", "text": "more"}]) != ""
+    recorded = [message_to_json(message) for message in talk]
+    assert diff_messages(recorded, recorded) == ""
+    assert diff_messages(recorded, [*recorded, {"role": "user", "text": "more"}]) != ""
 
 
 @given(texts)

@@ -47,9 +47,9 @@ def test_the_reply_is_the_same(wire: Any, provider: Any, clock: Any, kind: str) 
     body = wire.text("Grüße, many words.\nAnd more.") if kind == "text" else wire.calls(*calls)
     provider.will(answer(body), streamed(wire, body))
     llm, pieces, stream = talk(wire, provider, clock)
-    plain, reply = llm.ask(START, TOOLS), stream()
-    assert reply == plain
-    assert "".join(pieces) == plain.text
+    complete_reply, reply = llm.ask(START, TOOLS), stream()
+    assert reply == complete_reply
+    assert "".join(pieces) == complete_reply.text
     assert not provider.requests[0].get("stream")
     assert provider.requests[1]["stream"] is True
 
@@ -64,8 +64,8 @@ def test_a_broken_stream_is_asked_for_again_and_its_words_are_void(wire: Any, pr
     assert reply.text == "one two three four"
     assert len(waits) == 1
     assert "broke off" in waits[0][0]
-    kept = pieces[len(pieces) - pieces[::-1].index("") :] if "" in pieces else pieces
-    assert "".join(kept) == reply.text
+    final_pieces = pieces[len(pieces) - pieces[::-1].index("") :] if "" in pieces else pieces
+    assert "".join(final_pieces) == reply.text
     assert pieces.count("") <= 1
 
 
@@ -106,8 +106,8 @@ def test_an_error_within_the_stream(wire: Any, provider: Any, clock: Any, kind: 
     failure = {"type": "error", "error": {"type": kind, "message": said}}
     if wire is OpenAIWire:
         failure = {"error": failure["error"]}
-    begun = b"".join(DIALECTS[wire.name].events(body)[:3])
-    provider.will(answer(begun + event(failure), headers=SSE), streamed(wire, body))
+    first_events = b"".join(DIALECTS[wire.name].events(body)[:3])
+    provider.will(answer(first_events + event(failure), headers=SSE), streamed(wire, body))
     _, _, stream = talk(wire, provider, clock)
     if error is None:
         assert stream().text == "one two three"
@@ -130,11 +130,11 @@ def test_words_are_told_in_the_thread_that_asked(wire: Any, provider: Any, clock
 def test_a_cancelled_request_is_not_heard_any_more(provider: Any, clock: Any) -> None:
     provider.will(streamed(OpenAIWire, OpenAIWire.text("too late"), delay=0.6))
     llm, pieces, _ = talk(OpenAIWire, provider, clock)
-    asked: list[int] = []
+    polls: list[int] = []
 
     def cancelled() -> bool:
-        asked.append(1)
-        return len(asked) > 1
+        polls.append(1)
+        return len(polls) > 1
 
     with pytest.raises(RunCancelled):
         ask_llm(llm, START, TOOLS, on_text=pieces.append, cancelled=cancelled)
@@ -230,13 +230,13 @@ def test_thinking_blocks_come_through() -> None:
 
 @given(st.lists(st.text(max_size=5), max_size=12), st.data())
 def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> None:
-    told: list[str] = []
-    relay = TextStream(told.append, None)
+    delivered: list[str] = []
+    relay = TextStream(delivered.append, None)
     text = ""
-    for each in pieces:
+    for piece in pieces:
         if data.draw(st.booleans()):
-            relay.add_piece(each)
-            text += each
+            relay.add_piece(piece)
+            text += piece
         else:
             relay.restart()
             text = ""
@@ -244,12 +244,12 @@ def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> No
             assert relay.poll is not None
             relay.poll()
     relay.drain()
-    kept = told[len(told) - told[::-1].index("") :] if "" in told else told
-    assert "".join(kept) == text
+    final_pieces = delivered[len(delivered) - delivered[::-1].index("") :] if "" in delivered else delivered
+    assert "".join(final_pieces) == text
 
 
 def test_a_message_without_words_tells_nothing() -> None:
-    told: list[str] = []
-    stream_openai.assemble_completion([chunk({"content": ""}), chunk({}, "stop")], TextStream(told.append, None), "m")
-    assert told == []
+    delivered: list[str] = []
+    stream_openai.assemble_completion([chunk({"content": ""}), chunk({}, "stop")], TextStream(delivered.append, None), "m")
+    assert delivered == []
     assert Message("user").images == ()

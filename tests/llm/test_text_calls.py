@@ -74,9 +74,9 @@ def test_several_calls_and_the_words_around_them() -> None:
         'First.\n\n<call tool="list_files">\n{"path": "data"}\n</call>\n\n'
         '<call tool="run_script">\n{"command": "ls"}\n</call>\n\nThen we see.'
     )
-    rest, found = find_calls(text, TOOLS)
-    assert rest == "First.\n\nThen we see."
-    assert [(call.name, call.arguments) for call in found] == [LIST, ("run_script", {"command": "ls"})]
+    remaining_text, calls = find_calls(text, TOOLS)
+    assert remaining_text == "First.\n\nThen we see."
+    assert [(call.name, call.arguments) for call in calls] == [LIST, ("run_script", {"command": "ls"})]
 
 
 def test_a_long_text_stands_outside_the_json() -> None:
@@ -145,7 +145,7 @@ def test_what_is_written_is_read_back(arguments: dict[str, object], name: str) -
 
 @given(st.text(max_size=200))
 def test_any_text_can_be_looked_through(text: str) -> None:
-    rest, found = find_calls(text, TOOLS)
-    assert found or rest == text
+    remaining_text, calls = find_calls(text, TOOLS)
+    assert calls or remaining_text == text
     find_calls(f"<call tool={text}", TOOLS)
     find_calls(f"```json\n{text}\n```", TOOLS)

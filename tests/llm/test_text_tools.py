@@ -34,9 +34,9 @@ def test_a_conversation_in_text() -> None:
     llm = TextToolsLLM(model)
     reply = llm.ask(START, TOOLS)
     assert (reply.text, reply.stop) == ("I look.", "tools")
-    (made,) = reply.calls
-    assert (made.name, made.arguments) == ("list_files", {"path": "data"})
-    talk = [*START, reply.to_message(), Message("tool", "x.png", call_id=made.id), Message("user", "Go on.")]
+    (tool_call,) = reply.calls
+    assert (tool_call.name, tool_call.arguments) == ("list_files", {"path": "data"})
+    talk = [*START, reply.to_message(), Message("tool", "x.png", call_id=tool_call.id), Message("user", "Go on.")]
     assert llm.ask(talk, TOOLS).text == "Done."
     (first, offered), (second, _) = model.requests
     assert offered == ()
@@ -49,19 +49,19 @@ def test_a_conversation_in_text() -> None:
 
 def test_the_prefix_stays_the_same_to_the_byte() -> None:
     talk = [*START]
-    shown: list[list[Message]] = []
+    transcripts: list[list[Message]] = []
     for number in range(4):
-        shown.append(to_text_messages(talk, TOOLS))
+        transcripts.append(to_text_messages(talk, TOOLS))
         talk += [Message("assistant", "", (ToolCall(f"c{number}", "list_files", {"path": str(number)}),))]
         talk += [Message("tool", f"result {number}", call_id=f"c{number}")]
-    for before, after in pairwise(shown):
+    for before, after in pairwise(transcripts):
         assert after[: len(before)] == before
 
 
 def test_several_results_are_one_turn_and_errors_are_marked() -> None:
     turn = combine_calls(call("list_files", path="a"), call("run_script", command="b"))
-    asked = tuple(ToolCall(f"c{n}", one.name, one.arguments) for n, one in enumerate(turn.calls))
-    talk = [*START, Message("assistant", "", asked), Message("tool", "1", call_id="c0")]
+    calls = tuple(ToolCall(f"c{n}", tool_call.name, tool_call.arguments) for n, tool_call in enumerate(turn.calls))
+    talk = [*START, Message("assistant", "", calls), Message("tool", "1", call_id="c0")]
     talk += [Message("tool", "no", call_id="c1", is_error=True)]
     last = to_text_messages(talk, TOOLS)[-1]
     assert last.role == "user"
@@ -76,19 +76,19 @@ def test_a_malformed_call_does_not_poison_what_follows() -> None:
     reply = llm.ask(START, TOOLS)
     assert reply.calls[0].parse_error
     llm.ask([*START, reply.to_message(), Message("tool", reply.calls[0].parse_error, call_id=reply.calls[0].id)], TOOLS)
-    said = model.requests[1][0][2].text
-    assert said == '<call tool="run_script">\n{}\n</call>'
+    replayed_text = model.requests[1][0][2].text
+    assert replayed_text == '<call tool="run_script">\n{}\n</call>'
 
 
 def test_ids_are_never_used_twice() -> None:
     llm = TextToolsLLM(ScriptedModel([f"{WRITTEN}\n{WRITTEN}"], repeat=True))
-    talk, seen = [*START], set()
+    talk, ids = [*START], set()
     for _ in range(4):
         reply = llm.ask(talk, TOOLS)
         assert len(reply.calls) == 2
-        seen |= {made.id for made in reply.calls}
-        talk += [reply.to_message(), *(Message("tool", "x", call_id=made.id) for made in reply.calls)]
-    assert len(seen) == 8
+        ids |= {tool_call.id for tool_call in reply.calls}
+        talk += [reply.to_message(), *(Message("tool", "x", call_id=tool_call.id) for tool_call in reply.calls)]
+    assert len(ids) == 8
 
 
 @pytest.mark.parametrize("wrapper", [RepairingLLM, TextToolsLLM])
@@ -97,11 +97,11 @@ def test_an_announced_call_is_asked_for_once_and_leaves_no_trace(wrapper: Any) -
     model = ScriptedModel([Reply("I will now call list_files on data.", usage=usage), Reply(WRITTEN, usage=usage)])
     llm = wrapper(model)
     reply = llm.ask(START, TOOLS)
-    assert [made.name for made in reply.calls] == ["list_files"]
+    assert [tool_call.name for tool_call in reply.calls] == ["list_files"]
     assert reply.usage == Usage(20, 0, 10, 2)
-    asked = model.requests[1][0]
-    assert asked[-1].text.startswith(ANNOUNCED_CALL_REMINDER[:40])
-    assert "list_files" in asked[-1].text
+    messages = model.requests[1][0]
+    assert messages[-1].text.startswith(ANNOUNCED_CALL_REMINDER[:40])
+    assert "list_files" in messages[-1].text
     assert reply.text == ""
 
 
@@ -128,9 +128,9 @@ def test_what_announces_a_call(text: str, tool: str) -> None:
 
 
 def test_calls_by_the_protocol_go_through_as_they_are() -> None:
-    made = combine_calls(call("list_files", path="a"), text="list_files(path='b')")
-    reply = RepairingLLM(ScriptedModel([made])).ask(START, TOOLS)
-    assert [one.arguments for one in reply.calls] == [{"path": "a"}]
+    scripted_reply = combine_calls(call("list_files", path="a"), text="list_files(path='b')")
+    reply = RepairingLLM(ScriptedModel([scripted_reply])).ask(START, TOOLS)
+    assert [tool_call.arguments for tool_call in reply.calls] == [{"path": "a"}]
     broken = RepairingLLM(ScriptedModel([malformed_call("run_script")])).ask(START, TOOLS)
     assert broken.calls[0].parse_error
 
@@ -142,14 +142,14 @@ def test_a_cut_reply_stays_cut() -> None:
 
 
 def test_the_way_is_chosen_by_facts_and_wish() -> None:
-    plain, bare = ScriptedModel(), ScriptedModel(facts=ModelFacts(tools=False))
-    assert adapt_tools(plain, "auto") is plain
-    assert isinstance(adapt_tools(plain, "auto", repairs=True), RepairingLLM)
-    assert isinstance(adapt_tools(bare, "auto"), TextToolsLLM)
-    assert adapt_tools(bare, "native") is bare
-    assert isinstance(adapt_tools(plain, "text"), TextToolsLLM)
-    assert adapt_tools(wrapped := adapt_tools(plain, "text"), "text") is wrapped
-    assert adapt_tools(plain, "text").name == plain.name
+    native, text_only = ScriptedModel(), ScriptedModel(facts=ModelFacts(tools=False))
+    assert adapt_tools(native, "auto") is native
+    assert isinstance(adapt_tools(native, "auto", repairs=True), RepairingLLM)
+    assert isinstance(adapt_tools(text_only, "auto"), TextToolsLLM)
+    assert adapt_tools(text_only, "native") is text_only
+    assert isinstance(adapt_tools(native, "text"), TextToolsLLM)
+    assert adapt_tools(wrapped := adapt_tools(native, "text"), "text") is wrapped
+    assert adapt_tools(native, "text").name == native.name
 
 
 def test_connect_chooses(monkeypatch: pytest.MonkeyPatch) -> None:

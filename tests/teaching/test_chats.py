@@ -73,9 +73,9 @@ def test_what_cannot_be_trained_on_is_told_by_its_line(tmp_path: Path, changed: 
 
 def test_a_line_that_is_no_json_or_lacks_its_turns(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
-    for text, why in (("{", "line 1"), ("[]\n", "no JSON object"), ("{}\n", "it has no 'messages'")):
+    for text, message in (("{", "line 1"), ("[]\n", "no JSON object"), ("{}\n", "it has no 'messages'")):
         file.write_text(text)
-        with pytest.raises(UsageError, match=why):
+        with pytest.raises(UsageError, match=message):
             list(read_chats(file))
 
 

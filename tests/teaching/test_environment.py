@@ -57,9 +57,9 @@ def test_a_good_episode_earns_nearly_all() -> None:
     assert [block["type"] for block in answer] == ["text", "image"]
     assert words(answer).startswith("Mask 1 covers")
     assert words(environment.stop(keep=1)) == "Stopped."
-    found = environment._score()
-    assert found.form == 1
-    assert found.total > 0.9
+    score = environment._score()
+    assert score.form == 1
+    assert score.total > 0.9
 
 
 def test_rows_hold_what_the_agent_is_told_at_work() -> None:
@@ -79,9 +79,9 @@ def test_faults_are_told_and_counted() -> None:
     environment.add_box(box=tight(TARGETS[0]))
     environment.stop()
     assert words(environment.undo()) == EPISODE_OVER
-    found = environment._score()
+    score = environment._score()
     assert environment._fault_count >= 5
-    assert found.form == 0.5, "the last call was no stop"
+    assert score.form == 0.5, "the last call was no stop"
 
 
 def test_turns_end() -> None:
@@ -119,10 +119,10 @@ def test_an_image_is_set_again_only_when_another_was() -> None:
             super().set_image(image)
 
     shared = SharedSegmenter(Watched())
-    one, two = shared.borrow(), shared.borrow()
-    one.set_image(TARGETS[0].image)
-    two.set_image(TARGETS[1].image)
-    for view in (one, one, two, one):
+    first, second = shared.borrow(), shared.borrow()
+    first.set_image(TARGETS[0].image)
+    second.set_image(TARGETS[1].image)
+    for view in (first, first, second, first):
         view.predict([BoxPrompt(0, 0, 20, 20)], [])
     assert len(set_images) == 3
 
@@ -134,7 +134,7 @@ def test_the_functions_for_the_trainer_sum_to_the_reward() -> None:
     environment.add_box(box=tight(TARGETS[0]))
     environment.stop()
     functions, factors = make_reward_functions(weights)
-    parts = [one(environments=[environment], prompts=[], completions=[])[0] for one in functions]
+    parts = [function(environments=[environment], prompts=[], completions=[])[0] for function in functions]
     assert sum(part * factor for part, factor in zip(parts, factors, strict=True)) == pytest.approx(
         environment._score().total
     )

@@ -69,8 +69,8 @@ def a_run(root: Path, name: str, events: Sequence[Event], status: str = "complet
 
 
 def trajectories(root: Path, role: str = ROLE, every: bool = False) -> tuple[list[ChatRecord], RoleTrajectories]:
-    found = RoleTrajectories(role, include_incomplete=every)
-    return found.collect(list_runs(root)), found
+    collector = RoleTrajectories(role, include_incomplete=every)
+    return collector.collect(list_runs(root)), collector
 
 
 def test_a_whole_run_gives_what_its_role_was_told_and_did(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_runs_that_did_not_complete_are_left_out_and_said(tmp_path: Path) -> Non
     a_run(tmp_path, "failed", work(second=False), "failed")
     a_run(tmp_path, "working", work(), "working")
     a_run(tmp_path, "other", [])
-    chats, found = trajectories(tmp_path)
+    chats, collector = trajectories(tmp_path)
     assert chats == []
-    assert found.exclusions == {"ended as failed": 1, "not ended": 1, f"no {ROLE} at work": 1}
+    assert collector.exclusions == {"ended as failed": 1, "not ended": 1, f"no {ROLE} at work": 1}
     with pytest.raises(DataError, match=r"ended as failed \(1\)"):
-        write_role_trajectories(chats, found, tmp_path / "out")
+        write_role_trajectories(chats, collector, tmp_path / "out")
     (chat,), _ = trajectories(tmp_path, every=True)
     assert chat.reward == 0
     assert chat.messages[-1]["role"] == "assistant"
@@ -123,47 +123,47 @@ def test_runs_that_did_not_complete_are_left_out_and_said(tmp_path: Path) -> Non
 
 def test_a_role_that_never_said_that_it_was_done_gives_nothing(tmp_path: Path) -> None:
     a_run(tmp_path, "cut", work()[:6], "failed")
-    chats, found = trajectories(tmp_path, every=True)
+    chats, collector = trajectories(tmp_path, every=True)
     assert chats == []
-    assert found.exclusions == {f"no {ROLE} at work": 1}
+    assert collector.exclusions == {f"no {ROLE} at work": 1}
 
 
 def test_tools_of_the_users_own_are_told(tmp_path: Path) -> None:
     call = ToolCall("c9", "ask_pacs", {})
-    own = [*work()[:2], ReplyReceived(text="", calls=(call,)), ToolCalled(id="c9", name="ask_pacs", arguments={}),
+    events = [*work()[:2], ReplyReceived(text="", calls=(call,)), ToolCalled(id="c9", name="ask_pacs", arguments={}),
            ToolReturned(id="c9", name="ask_pacs", text="no"), *work()[8:]]  # fmt: skip
-    a_run(tmp_path, "own", own)
-    _, found = trajectories(tmp_path)
-    assert found.exclusions == {"uses tools that are not m3b's (ask_pacs)": 1}
+    a_run(tmp_path, "own", events)
+    _, collector = trajectories(tmp_path)
+    assert collector.exclusions == {"uses tools that are not m3b's (ask_pacs)": 1}
 
 
 def test_a_damaged_journal_is_left_out_and_said(tmp_path: Path) -> None:
     folder = a_run(tmp_path, "r1", work())
     lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "journal.jsonl").write_bytes(b"".join([*lines[:3], b"{broken}\n", *lines[4:]]))
-    chats, found = trajectories(tmp_path)
+    chats, collector = trajectories(tmp_path)
     assert chats == []
-    assert "line 4" in next(iter(found.exclusions))
+    assert "line 4" in next(iter(collector.exclusions))
 
 
 def test_long_conversations_can_be_left_out(tmp_path: Path) -> None:
     a_run(tmp_path, "r1", work())
-    found = RoleTrajectories(ROLE, max_tokens=10)
-    assert found.collect(list_runs(tmp_path)) == []
-    assert found.exclusions == {"longer than 10 tokens": 1}
+    collector = RoleTrajectories(ROLE, max_tokens=10)
+    assert collector.collect(list_runs(tmp_path)) == []
+    assert collector.exclusions == {"longer than 10 tokens": 1}
 
 
 @pytest.mark.parametrize("role", ["task_manager", "data_engineer", "module_architect", "model_trainer"])
 def test_a_real_journal_gives_a_trajectory_of_every_role(tmp_path: Path, role: str) -> None:
     shutil.copytree(JOURNALS / "format-1-whole", tmp_path / "runs" / "whole")
-    chats, found = trajectories(tmp_path / "runs", role)
-    told = write_role_trajectories(chats, found, tmp_path / "out")
-    assert told["trajectories"] == told["accepted_at_once"] == 1
+    chats, collector = trajectories(tmp_path / "runs", role)
+    summary = write_role_trajectories(chats, collector, tmp_path / "out")
+    assert summary["trajectories"] == summary["accepted_at_once"] == 1
     (chat,) = read_chats(tmp_path / "out")
     assert chat.reward == 1
     assert len(chat.facts["learn"]) == sum(message["role"] == "assistant" for message in chat.messages)
     with pytest.raises(UsageError, match="not an empty folder"):
-        write_role_trajectories(chats, found, tmp_path / "out")
+        write_role_trajectories(chats, collector, tmp_path / "out")
 
 
 def test_a_role_that_is_none_is_refused() -> None:

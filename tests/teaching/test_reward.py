@@ -18,40 +18,40 @@ ONE = EpisodeOutcome(dice=(0.8,), iou=(0.7,), delivered=(0.8, 0.7), stopped=True
 
 
 def test_one_mask_earns_its_quality_alone() -> None:
-    found = RewardWeights().score(ONE)
-    assert (found.form, found.gain, found.overshoot, found.turns) == (1.0, 0.0, 0.0, 1)
-    assert found.quality == pytest.approx(0.75)
-    assert found.total == pytest.approx(0.2 + 0.8 * 0.75)
+    score = RewardWeights().score(ONE)
+    assert (score.form, score.gain, score.overshoot, score.turns) == (1.0, 0.0, 0.0, 1)
+    assert score.quality == pytest.approx(0.75)
+    assert score.total == pytest.approx(0.2 + 0.8 * 0.75)
 
 
 def test_what_later_turns_gain_counts_and_costs() -> None:
     """Quality 0.75, gain 0.3, two turns: 0.75 + 0.1 * 0.3 - 0.01 * 2 = 0.76."""
-    found = RewardWeights().score(RISING)
-    assert found.gain == pytest.approx(0.3)
-    assert found.result == pytest.approx(0.76)
-    assert found.total == pytest.approx(0.2 + 0.8 * 0.76)
+    score = RewardWeights().score(RISING)
+    assert score.gain == pytest.approx(0.3)
+    assert score.result == pytest.approx(0.76)
+    assert score.total == pytest.approx(0.2 + 0.8 * 0.76)
 
 
 def test_a_mask_that_was_better_before_costs() -> None:
     """Quality 0.5, overshoot 0.3, two turns: 0.5 - 0.3 - 0.02 = 0.18."""
-    found = RewardWeights().score(FELL)
-    assert found.overshoot == pytest.approx(0.3)
-    assert found.result == pytest.approx(0.18)
+    score = RewardWeights().score(FELL)
+    assert score.overshoot == pytest.approx(0.3)
+    assert score.result == pytest.approx(0.18)
 
 
 def test_gain_sums_the_steps_that_rise_alone() -> None:
     """0.2 to 0.5, down to 0.3, up to 0.6: 0.3 + 0.3; the best is delivered."""
-    played = EpisodeOutcome((0.3, 0.7, 0.5, 0.7), (0.2, 0.5, 0.3, 0.6), (0.75, 0.6), True)
-    found = RewardWeights().score(played)
-    assert found.gain == pytest.approx(0.6)
-    assert found.result == pytest.approx(0.675 + 0.06 - 0.04)
+    outcome = EpisodeOutcome((0.3, 0.7, 0.5, 0.7), (0.2, 0.5, 0.3, 0.6), (0.75, 0.6), True)
+    score = RewardWeights().score(outcome)
+    assert score.gain == pytest.approx(0.6)
+    assert score.result == pytest.approx(0.675 + 0.06 - 0.04)
 
 
 def test_the_result_stays_between_0_and_1() -> None:
     lost = EpisodeOutcome((0.9, 0.0), (0.9, 0.0), (0.0, 0.0), True)
     assert RewardWeights().score(lost).result == 0
-    whole = EpisodeOutcome((0.9, 1.0), (0.8, 1.0), (1.0, 1.0), True)
-    assert RewardWeights().score(whole).result == 1
+    perfect = EpisodeOutcome((0.9, 1.0), (0.8, 1.0), (1.0, 1.0), True)
+    assert RewardWeights().score(perfect).result == 1
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_an_episode_is_measured_by_its_masks() -> None:
     tight = BoxPrompt(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     second = episode.add(tight).mask
     episode.stop(1)
-    played = EpisodeOutcome.from_episode(episode, target.truth, stopped=True)
-    assert played.iou == (compute_overlap(first, target.truth)[1], compute_overlap(second, target.truth)[1])
-    assert played.delivered == compute_overlap(first, target.truth), "the mask that was chosen, not the last"
-    assert RewardWeights().score(played).overshoot == pytest.approx(played.iou[1] - played.iou[0])
+    outcome = EpisodeOutcome.from_episode(episode, target.truth, stopped=True)
+    assert outcome.iou == (compute_overlap(first, target.truth)[1], compute_overlap(second, target.truth)[1])
+    assert outcome.delivered == compute_overlap(first, target.truth), "the mask that was chosen, not the last"
+    assert RewardWeights().score(outcome).overshoot == pytest.approx(outcome.iou[1] - outcome.iou[0])
 
 
 def test_what_is_said_to_be_absent_delivers_nothing() -> None:

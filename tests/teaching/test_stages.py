@@ -50,15 +50,15 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 def test_adapters_learn_and_are_merged(student_folder: Path, chats: list[ChatRecord], tmp_path: Path) -> None:
     recipe = SupervisedRecipe(steps=2, batch=2, accumulate=1, lr=1e-2, adapters=LoraSettings(rank=2))
-    told: list[str] = []
-    taught = teach_supervised(student_folder, chats, tmp_path / "out", recipe, on_message=told.append)
+    messages: list[str] = []
+    taught = teach_supervised(student_folder, chats, tmp_path / "out", recipe, on_message=messages.append)
     assert [entry["step"] for entry in taught.curve if "loss" in entry] == [1, 2]
     before, after = weights(student_folder), weights(tmp_path / "out")
     assert before.keys() == after.keys(), "a whole model, as any server takes it"
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed
     assert not any("embed_tokens" in name or "lm_head" in name for name in changed)
-    assert "parameters are trained" in told[0]
+    assert "parameters are trained" in messages[0]
     assert json.loads((tmp_path / "out" / "taught.json").read_text())["stage"] == "supervised"
     assert LocalLLM(tmp_path / "out").facts.vision
     with pytest.raises(UsageError, match="not an empty folder"):
@@ -81,20 +81,20 @@ def test_both_stages_say_the_same_before_the_first_turn(
 ) -> None:
     student = open_student(student_folder, images=True)
     chat = chats[0]
-    (target,) = (one for one in targets(4, 1) if one.case == chat.facts["case"])
+    (target,) = (candidate for candidate in targets(4, 1) if candidate.case == chat.facts["case"])
     stage = EpisodeSetup([target], SharedSegmenter(Brush()), 2, LOOK)
     trainer = _make_reinforced_trainer(student, stage, tmp_path, ONE_STEP)
-    heard: list[list[int]] = []
+    prompts: list[list[int]] = []
     inner = trainer._generate_single_turn
 
     def listening(prompt_ids, *more, **named):  # type: ignore[no-untyped-def]
-        heard.extend(prompt_ids)
+        prompts.extend(prompt_ids)
         return inner(prompt_ids, *more, **named)
 
     trainer._generate_single_turn = listening
     trainer.train()
     taught = Collator(student)([to_row(chat)])["input_ids"][0].tolist()
-    assert taught[: len(heard[0])] == heard[0]
+    assert taught[: len(prompts[0])] == prompts[0]
 
 
 def test_a_reward_reaches_the_weights_through_tool_turns(
@@ -104,7 +104,7 @@ def test_a_reward_reaches_the_weights_through_tool_turns(
     different rewards is TRL's own: advantages, a mask that leaves the tools' answers out, a gradient, new weights."""
     import trl
 
-    (target,) = some = targets(1, 1)
+    (target,) = training_targets = targets(1, 1)
     rows, columns = target.truth.nonzero()
     tight = [int(side / 64 * 1000) for side in (columns.min(), rows.min(), columns.max(), rows.max())]
     words = open_student(student_folder, images=True).tokenizer
@@ -122,7 +122,7 @@ def test_a_reward_reaches_the_weights_through_tool_turns(
 
     monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", scripted)
     recipe = replace(ONE_STEP, max_tokens=300, warm_up=0.0)
-    taught = teach_reinforced(student_folder, some, Brush(), tmp_path / "out", recipe)
+    taught = teach_reinforced(student_folder, training_targets, Brush(), tmp_path / "out", recipe)
     assert script == []
     (step,) = (entry for entry in taught.curve if "reward" in entry)
     assert step["rewards/form/mean"] == pytest.approx(0.75)

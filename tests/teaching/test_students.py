@@ -92,14 +92,14 @@ def test_the_loss_is_on_the_agents_words_alone(student_folder: Path, chats: list
     batch = Collator(student)([to_row(chat) for chat in chats])
     for number, chat in enumerate(chats):
         learnt = batch["labels"][number]
-        said = student.tokenizer.decode(learnt[learnt != IGNORE_INDEX])
+        learnt_text = student.tokenizer.decode(learnt[learnt != IGNORE_INDEX])
         calls = [call for message in chat.messages for call in message.get("tool_calls", [])]
         expected = [
             f'<tool_call>\n{{"name": "{call["function"]["name"]}", "arguments": {json.dumps(call["function"]["arguments"])}}}'
             "\n</tool_call>"
             for call in calls
         ]
-        assert said == "".join(f"{one}<|im_end|>" for one in [*expected, CLOSING_MESSAGE])
+        assert learnt_text == "".join(f"{text}<|im_end|>" for text in [*expected, CLOSING_MESSAGE])
     assert len(batch["image_grid_thw"]) == sum(len(chat.images) for chat in chats)
 
 
@@ -107,12 +107,12 @@ def test_turns_that_failed_are_left_out_of_the_loss(student_folder: Path, chats:
     student = open_student(student_folder, images=True)
     turns = sum(message["role"] == "assistant" for message in chats[0].messages)
     learn = [False, *[True] * (turns - 1)]
-    some = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": learn})
-    whole, part = (Collator(student)([to_row(chat)])["labels"][0] for chat in (chats[0], some))
-    said = student.tokenizer.decode(part[part != IGNORE_INDEX])
-    assert "add_box" not in said
-    assert said.endswith(f"{CLOSING_MESSAGE}<|im_end|>")
-    assert int((whole != IGNORE_INDEX).sum()) > int((part != IGNORE_INDEX).sum())
+    partial_chat = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": learn})
+    all_labels, partial_labels = (Collator(student)([to_row(chat)])["labels"][0] for chat in (chats[0], partial_chat))
+    learnt_text = student.tokenizer.decode(partial_labels[partial_labels != IGNORE_INDEX])
+    assert "add_box" not in learnt_text
+    assert learnt_text.endswith(f"{CLOSING_MESSAGE}<|im_end|>")
+    assert int((all_labels != IGNORE_INDEX).sum()) > int((partial_labels != IGNORE_INDEX).sum())
     wrong = ChatRecord("x", chats[0].messages, chats[0].tools, chats[0].images, facts={"learn": [True]})
     with pytest.raises(DataError, match="there are 1"):
         Collator(student)([to_row(wrong)])
@@ -126,8 +126,8 @@ def test_long_conversations_are_an_error_and_not_cut(student_folder: Path, chats
 def test_a_template_without_marks_says_what_to_do(student_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     place = broken(student_folder, tmp_path / "unmarked")
-    plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
-    (place / "chat_template.jinja").write_text(plain)
+    unmarked_template = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    (place / "chat_template.jinja").write_text(unmarked_template)
     with pytest.raises(UsageError, match="generation"):
         Collator(open_student(place, images=True))
 
@@ -136,21 +136,21 @@ def test_at_work_it_is_asked_as_it_was_taught(student_folder: Path, chats: list[
     """The words before the agent's first turn are those of the batch, token by token."""
     model = LocalLLM(student_folder, max_tokens=2)
     chat = chats[0]
-    (target,) = (one for one in targets(3, 1) if one.case == chat.facts["case"])
-    heard: list[Any] = []
+    (target,) = (candidate for candidate in targets(3, 1) if candidate.case == chat.facts["case"])
+    generate_inputs: list[Any] = []
     generated = model._generate
-    model._generate = lambda inputs: heard.append(inputs) or generated(inputs)  # type: ignore[method-assign, func-returns-value]
+    model._generate = lambda inputs: generate_inputs.append(inputs) or generated(inputs)  # type: ignore[method-assign, func-returns-value]
     run_episode(Episode(Brush(), target.image), EpisodeRequest("disk", 2, style=LOOK), model)
-    asked = heard[0]["input_ids"][0].tolist()
+    prompt_ids = generate_inputs[0]["input_ids"][0].tolist()
     taught = Collator(model.student)([to_row(chat)])
-    assert taught["input_ids"][0].tolist()[: len(asked)] == asked
-    torch.testing.assert_close(heard[0]["pixel_values"], taught["pixel_values"][: len(heard[0]["pixel_values"])])
+    assert taught["input_ids"][0].tolist()[: len(prompt_ids)] == prompt_ids
+    torch.testing.assert_close(generate_inputs[0]["pixel_values"], taught["pixel_values"][: len(generate_inputs[0]["pixel_values"])])
 
 
 def test_a_model_of_random_weights_ends_within_its_budget(student_folder: Path) -> None:
-    found = play_episodes(targets(2, 3), Brush(), LocalLLM(student_folder, max_tokens=4), max_turns=2, style=LOOK)
-    assert [one.is_valid for one in found] == [False, False]
-    assert compare_scores(found, found)["rise"]["mean"] == 0
+    scores = play_episodes(targets(2, 3), Brush(), LocalLLM(student_folder, max_tokens=4), max_turns=2, style=LOOK)
+    assert [episode_score.is_valid for episode_score in scores] == [False, False]
+    assert compare_scores(scores, scores)["rise"]["mean"] == 0
 
 
 def test_what_it_writes_is_read_as_calls(student_folder: Path) -> None:

@@ -61,10 +61,10 @@ def test_trajectories_of_an_index_come_from_its_training_cases(
 def test_a_wrong_way_and_a_folder_without_index_are_told(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rest = (str(tmp_path / "out"), "--segmenter", "any")
-    assert m3b("interactive", "trajectories", str(index), *rest, "--way", "lines") == 2
+    arguments = (str(tmp_path / "out"), "--segmenter", "any")
+    assert m3b("interactive", "trajectories", str(index), *arguments, "--way", "lines") == 2
     assert "ways are hybrid, points" in capsys.readouterr().err
-    assert m3b("interactive", "trajectories", str(tmp_path / "none"), *rest) == 2
+    assert m3b("interactive", "trajectories", str(tmp_path / "none"), *arguments) == 2
     assert not (tmp_path / "out").exists()
 
 
@@ -92,8 +92,8 @@ def test_trajectories_of_a_role_come_from_runs(tmp_path: Path, capsys: pytest.Ca
 def test_teaching_wants_data_and_a_model(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert m3b("teach", "supervised", str(tmp_path / "none"), str(tmp_path), str(tmp_path / "out")) == 2
     assert "There are no trajectories" in capsys.readouterr().err
-    rest = (str(tmp_path / "none"), str(tmp_path / "out2"), "--segmenter", "any")
-    assert m3b("teach", "reinforced", str(index), *rest) == 2
+    arguments = (str(tmp_path / "none"), str(tmp_path / "out2"), "--segmenter", "any")
+    assert m3b("teach", "reinforced", str(index), *arguments) == 2
     assert "no model folder" in capsys.readouterr().err
-    assert m3b("teach", "reinforced", str(index), *rest, "--rollouts", "1") == 2
+    assert m3b("teach", "reinforced", str(index), *arguments, "--rollouts", "1") == 2
     assert "cannot be compared" in capsys.readouterr().err

@@ -43,8 +43,8 @@ class Blind(Brush):
     def predict(
         self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
     ) -> MaskProposal:
-        found = super().predict(boxes, points, previous)
-        return MaskProposal(np.zeros_like(found.mask), 0.0)
+        proposal = super().predict(boxes, points, previous)
+        return MaskProposal(np.zeros_like(proposal.mask), 0.0)
 
 
 def shown(way: PromptMode, segmenter: Brush | None = None, expert: Expert = EXPERT) -> Demonstration:
@@ -67,19 +67,19 @@ def test_a_box_comes_first_or_never() -> None:
 
 def test_every_step_gains_more_than_the_threshold() -> None:
     for way in ("hybrid", "points"):
-        found = shown(way)  # type: ignore[arg-type]
-        assert len(found.iou) > 1
-        steps = np.diff([0.0, *found.iou])
+        demonstration = shown(way)  # type: ignore[arg-type]
+        assert len(demonstration.iou) > 1
+        steps = np.diff([0.0, *demonstration.iou])
         assert (steps > EXPERT.min_gain).all(), steps
 
 
 def test_the_last_call_stops_and_keeps_the_last_mask() -> None:
-    found = shown("hybrid")
-    last = [call for message in found.messages for call in message.calls][-1]
-    assert (last.name, last.arguments) == ("stop", {"keep": len(found.iou)})
-    assert found.messages[-1].text == CLOSING_MESSAGE
-    assert found.score.form == 1
-    assert found.score.overshoot == 0
+    demonstration = shown("hybrid")
+    last = [call for message in demonstration.messages for call in message.calls][-1]
+    assert (last.name, last.arguments) == ("stop", {"keep": len(demonstration.iou)})
+    assert demonstration.messages[-1].text == CLOSING_MESSAGE
+    assert demonstration.score.form == 1
+    assert demonstration.score.overshoot == 0
 
 
 def test_turns_and_good_masks_end_an_episode() -> None:
@@ -88,32 +88,32 @@ def test_turns_and_good_masks_end_an_episode() -> None:
 
 
 def test_a_step_that_gains_nothing_ends_it_after_its_retries() -> None:
-    found = shown("points", Stubborn())
-    assert len(found.iou) == 1
-    assert found.reason == "final IoU below 0.7"
+    demonstration = shown("points", Stubborn())
+    assert len(demonstration.iou) == 1
+    assert demonstration.reason == "final IoU below 0.7"
     assert shown("hybrid", Blind()).reason == "no first prompt gained anything"
 
 
 def test_retries_are_made_elsewhere() -> None:
-    asked: list[tuple[Point, ...]] = []
+    prompts: list[tuple[Point, ...]] = []
 
     class Counting(Blind):
         def predict(
             self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
         ) -> MaskProposal:
-            asked.append(tuple(points))
+            prompts.append(tuple(points))
             return super().predict(boxes, points, previous)
 
     shown("points", Counting(), replace(EXPERT, retries=3))
-    assert len(asked) == 4
-    assert len(set(asked)) > 1
+    assert len(prompts) == 4
+    assert len(set(prompts)) > 1
 
 
 def test_what_is_written_reads_back_whole(tmp_path: Path) -> None:
-    found = made(tmp_path / "out")
+    result = made(tmp_path / "out")
     chats = [*read_chats(tmp_path / "out"), *read_chats(tmp_path / "out" / "validation.jsonl")]
-    assert len(chats) == found.summary["kept"] == 12
-    assert found.summary["by_way"]["points"]["kept"] == 6
+    assert len(chats) == result.summary["kept"] == 12
+    assert result.summary["by_way"]["points"]["kept"] == 6
     for chat in chats:
         assert [message["role"] for message in chat.messages[:2]] == ["system", "user"]
         assert {tool["function"]["name"] for tool in chat.tools} == {"add_box", "add_point", "undo", "stop"}
@@ -140,8 +140,8 @@ def _lines(chats: Sequence[ChatRecord], folder: Path) -> list[str]:
 
 
 def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    made(whole)
+    complete, torn = tmp_path / "whole", tmp_path / "torn"
+    made(complete)
     collection = TrajectoryFolder(torn, settings_of("toy", "brush", EXPERT, 0.3))
 
     def crash(kept: int, tried: int) -> None:
@@ -155,11 +155,11 @@ def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
     again = TrajectoryFolder(torn, settings_of("toy", "brush", EXPERT, 0.3))
     assert len(again.done_cases) == 2, "finished cases are not opened again"
     make_trajectories(
-        [one for one in targets(6, 7) if one.case not in again.done_cases], Brush(), again, EXPERT, held_out=0.3
+        [target for target in targets(6, 7) if target.case not in again.done_cases], Brush(), again, EXPERT, held_out=0.3
     )
     for name in ("train.jsonl", "validation.jsonl"):
-        assert _lines(list(read_chats(torn / name)), torn) == _lines(list(read_chats(whole / name)), whole)
-    assert json.loads((torn / "summary.json").read_text()) == json.loads((whole / "summary.json").read_text())
+        assert _lines(list(read_chats(torn / name)), torn) == _lines(list(read_chats(complete / name)), complete)
+    assert json.loads((torn / "summary.json").read_text()) == json.loads((complete / "summary.json").read_text())
 
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:

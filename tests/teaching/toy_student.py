@@ -81,18 +81,18 @@ AutoProcessor.register(Qwen3VLConfig, ToyProcessor, exist_ok=True)
 def tokenizer(texts: Iterable[str] = ()) -> PreTrainedTokenizerFast:
     """Words, digits and letters one by one; what is not in the vocabulary is told apart by letters."""
     words = [word for text in (SAID, *texts) for word in re.findall(SPLIT, text)]
-    known = dict.fromkeys(["[UNK]", *SPECIAL, *TAGS, "\n", " ", *string.punctuation, *string.digits, *words])
-    inner = Tokenizer(WordLevel({word: number for number, word in enumerate(known)}, unk_token="[UNK]"))
+    vocabulary = dict.fromkeys(["[UNK]", *SPECIAL, *TAGS, "\n", " ", *string.punctuation, *string.digits, *words])
+    inner = Tokenizer(WordLevel({word: number for number, word in enumerate(vocabulary)}, unk_token="[UNK]"))
     inner.pre_tokenizer = Split(Regex(SPLIT), behavior="isolated")
     inner.decoder = Fuse()
     inner.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in SPECIAL])
     inner.add_tokens([AddedToken(word, special=False, normalized=False) for word in (*TAGS, *PHRASES)])
-    made = PreTrainedTokenizerFast(
+    fast_tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, unk_token="[UNK]", pad_token="<|endoftext|>", eos_token="<|im_end|>",
         chat_template=TEMPLATE, padding_side="left",
     )  # fmt: skip
-    made.response_template = RESPONSE
-    return made
+    fast_tokenizer.response_template = RESPONSE
+    return fast_tokenizer
 
 
 def build(folder: Path, *, side: int = 32, width: int = 64, layers: int = 2, seed: int = 0) -> Path:

@@ -12,17 +12,17 @@ from m3b.interactive.targets import Target
 
 def targets(count: int, seed: int, side: int = 64) -> list[Target]:
     """Images of (side, side) with a disk somewhere, each of another patient."""
-    rng, made = np.random.default_rng(seed), []
+    rng, disk_targets = np.random.default_rng(seed), []
     rows, columns = np.ogrid[:side, :side]
     for number in range(count):
         radius = rng.uniform(0.12, 0.24) * side
         x, y = rng.uniform(radius + 1, side - radius - 1, 2)
         truth = (rows + 0.5 - y) ** 2 + (columns + 0.5 - x) ** 2 <= radius**2
         grey = np.clip(60 + 130 * truth + rng.normal(0, 10, (side, side)), 0, 255).astype(np.uint8)
-        made.append(
+        disk_targets.append(
             Target(f"{seed}-{number}.png", f"p{seed}-{number}", "disk", np.repeat(grey[..., None], 3, -1), truth)
         )
-    return made
+    return disk_targets
 
 
 class Brush:

@@ -41,14 +41,14 @@ class Desk:
 
 @pytest.fixture
 def make_desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    made: list[Desk] = []
+    desks: list[Desk] = []
 
     def make(**options: Any) -> Desk:
-        made.append(Desk(tmp_path / f"run{len(made)}", **options))
-        return made[-1]
+        desks.append(Desk(tmp_path / f"run{len(desks)}", **options))
+        return desks[-1]
 
     yield make
-    for desk in made:
+    for desk in desks:
         desk.box.close()
 
 

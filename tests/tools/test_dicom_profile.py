@@ -86,7 +86,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, str]
     data.mkdir()
     work.mkdir()
     texts = [scan(data / f"s{at}.dcm", 10_000 * (at + 1)) for at in range(4)]
-    found = {}
+    previews = {}
     with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox(), logs=top / "logs") as box:
         for way, tool, arguments in (
             ("a file", "preview_files", {"paths": ["data/x/s0.dcm"]}),
@@ -95,29 +95,29 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, str]
             ("a listing", "list_files", {"path": "data/x"}),
             ("reading", "read_files", {"paths": ["data/x/s0.dcm"]}),
         ):
-            found[way] = box.call(ToolCall("1", tool, arguments), tuple(TOOLS)).text
+            previews[way] = box.call(ToolCall("1", tool, arguments), tuple(TOOLS)).text
     read = survey(data)
-    return texts, found | {"the survey": render(read), "ten lines": "\n".join(ten_lines(read))}
+    return texts, previews | {"the survey": render(read), "ten lines": "\n".join(ten_lines(read))}
 
 
 @pytest.mark.parametrize("way", ["a file", "a series", "a folder", "a listing", "reading", "the survey", "ten lines"])
 def test_of_all_texts_in_a_header_a_short_list_is_shown(
     shown: tuple[list[dict[str, str]], dict[str, str]], way: str
 ) -> None:
-    texts, found = shown
-    assert found[way].strip()
+    texts, previews = shown
+    assert previews[way].strip()
     assert set(PROFILE) <= set(texts[0]), "keywords that the dictionary knows"
-    leaked = {key for one in texts for key, text in one.items() if key not in KEPT and text in found[way]}
-    assert not leaked, found[way][:3000]
+    leaked = {key for scan_texts in texts for key, text in scan_texts.items() if key not in KEPT and text in previews[way]}
+    assert not leaked, previews[way][:3000]
 
 
 def test_the_list_is_shown_and_tags_that_identify_are_named(
     shown: tuple[list[dict[str, str]], dict[str, str]],
 ) -> None:
-    texts, found = shown
+    texts, previews = shown
     for keyword in KEPT - {"SOPClassUID"}:
-        assert texts[0][keyword] in found["a file"], keyword
-    assert "InstitutionName" in found["a file"].split("masked:")[1]
+        assert texts[0][keyword] in previews["a file"], keyword
+    assert "InstitutionName" in previews["a file"].split("masked:")[1]
 
 
 @pytest.mark.parametrize(

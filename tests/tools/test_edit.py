@@ -36,8 +36,8 @@ def test_says_what_is_nearest_and_where(desk) -> None:
     assert "lr = 0.001" in near.text
     space = desk.use("edit_files", path="a.py", edits=[{"old": "  lr = 0.001\n  x", "new": ""}])
     assert "Line 2 differs in white space only" in space.text
-    many = desk.use("edit_files", path="a.py", edits=[{"old": "x\n", "new": ""}])
-    assert "2 times (lines 3, 4)" in many.text
+    ambiguous = desk.use("edit_files", path="a.py", edits=[{"old": "x\n", "new": ""}])
+    assert "2 times (lines 3, 4)" in ambiguous.text
 
 
 def test_edits_and_content(desk) -> None:

@@ -12,9 +12,9 @@ def test_write_read_list(desk) -> None:
     )
     assert wrote.text.splitlines() == ["Wrote Model/net.py (2 lines)", "Wrote x.txt (1 line)"]
     assert desk.use("read_files", paths=["Model/net.py"]).text == "== Model/net.py (lines 1-2 of 2) ==\na\nb"
-    listed = desk.use("list_files").text
-    assert "net.py  4 B" in listed
-    assert "resources/  (read-only)" in listed
+    listing = desk.use("list_files").text
+    assert "net.py  4 B" in listing
+    assert "resources/  (read-only)" in listing
 
 
 def test_list_marks_links_outside(desk) -> None:
@@ -104,8 +104,8 @@ def test_long_results_are_kept_whole(make_desk) -> None:
     assert len(result.text) < 1200
     assert result.data["full"] == "Logout/results/001.txt"
     assert "Logout/results/001.txt" in result.text
-    whole = (desk.work / "Logout/results/001.txt").read_text()
-    assert whole.count("some_file_") == 200
+    full_result = (desk.work / "Logout/results/001.txt").read_text()
+    assert full_result.count("some_file_") == 200
 
 
 def test_specs_are_stable(desk) -> None:

@@ -45,7 +45,7 @@ def held(text: str) -> bool:
 
 def test_no_tool_shows_a_name_over_several_lines(planted: Any) -> None:
     files = [f"data/chest/{name}" for name in ("k.npz", "k.h5", "k.json", "k.jsonl", "t.csv", "z.zip")]
-    told = [
+    results = [
         planted.use("list_files", path="data/chest", depth=3),
         planted.use("preview_dirs", path="data/chest"),
         planted.use("preview_dirs", path=f"data/chest/{EVIL}"),
@@ -54,17 +54,17 @@ def test_no_tool_shows_a_name_over_several_lines(planted: Any) -> None:
         planted.use("read_files", paths=[f"data/chest/none{EVIL}"]),
         planted.use("copy_files", source=f"data/chest/none{EVIL}", destination="x"),
     ]
-    for result in told:
+    for result in results:
         assert held(result.text), result.text
         assert "SYSTEM" in result.text
     assert held(render(survey(planted.data)))
 
 
 def test_a_name_that_was_spelled_out_is_found(planted: Any) -> None:
-    shown = planted.use("list_files", path="data/chest").text.splitlines()[1].strip().rpartition("/")[0]
-    assert "\\n" in shown
+    spelled_name = planted.use("list_files", path="data/chest").text.splitlines()[1].strip().rpartition("/")[0]
+    assert "\\n" in spelled_name
     assert (
-        "8 x 8" in (text := planted.use("preview_files", paths=[f"data/chest/{shown}/{shown}.png"]).text)
+        "8 x 8" in (text := planted.use("preview_files", paths=[f"data/chest/{spelled_name}/{spelled_name}.png"]).text)
         or "width 8" in text
     )
 

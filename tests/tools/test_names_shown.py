@@ -36,15 +36,15 @@ def plant(desk: Any) -> None:
 def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> None:
     desk = make_desk()
     plant(desk)
-    told: list[str] = []
+    file_names: list[str] = []
 
     def shown(messages: Any, mark: str) -> str:
         words = [word.strip("'\",:") for word in messages[-1].text.split()]
         return next(word for word in words if mark in word and "Anon" in word)
 
     def opens(messages: Any, tools: Any) -> Any:
-        told.append(shown(messages, ".png"))
-        code = f"from PIL import Image; import glob; print(Image.open('data/chest/{told[0]}').size, glob.glob('data/chest/*'))"
+        file_names.append(shown(messages, ".png"))
+        code = f"from PIL import Image; import glob; print(Image.open('data/chest/{file_names[0]}').size, glob.glob('data/chest/*'))"
         return call("run_script", command=f'python -c "{code}"')
 
     steps = [
@@ -54,7 +54,7 @@ def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> N
         call("read_files", paths=["data/chest/ages.json"]),
         call("read_files", paths=["data/chest/list.txt"]),
         opens,
-        lambda messages, tools: call("preview_files", paths=[f"data/chest/{told[0]}", f"data/chest/not_{told[0]}"]),
+        lambda messages, tools: call("preview_files", paths=[f"data/chest/{file_names[0]}", f"data/chest/not_{file_names[0]}"]),
         say("done"),
     ]
     model = ScriptedModel(steps)
@@ -62,14 +62,14 @@ def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> N
     emit=lambda event: None,
                   conversation=Conversation([Message("system", "s"), Message("user", "look at data/chest")]))  # fmt: skip
     agent.run(lambda text: accept(None))
-    answers = [one.text for one in model.requests[-1][0] if one.role == "tool"]
+    answers = [message.text for message in model.requests[-1][0] if message.role == "tool"]
     sent = repr(
-        [(one.text, one.calls) for messages, _ in model.requests for one in messages]
+        [(message.text, message.calls) for messages, _ in model.requests for message in messages]
     ).lower()  # facts are never sent
     for part in PARTS:
         assert part not in sent
     assert "Exit code 0" in answers[5]
     assert "(8, 8)" in answers[5]
     assert "width 8" in answers[6]
-    real = [one.text for one in agent.conversation.messages if one.role == "tool"]
+    real = [message.text for message in agent.conversation.messages if message.role == "tool"]
     assert "Weber_Anna" in real[0], "what stays on this machine has the real names"

@@ -64,11 +64,11 @@ def test_refused(roots: Roots, path: str) -> None:
 @pytest.mark.parametrize("path", ["data/chest/gone", "loop/x", "\ud800"])
 def test_refused_links_and_names(roots: Roots, path: str, tree: Path) -> None:
     try:
-        found = roots.resolve(path)
+        resolved = roots.resolve(path)
     except ToolError:
         return
-    assert found.is_relative_to(tree / "work")
-    assert not found.exists()
+    assert resolved.is_relative_to(tree / "work")
+    assert not resolved.exists()
 
 
 @pytest.mark.parametrize("path", ["data/chest/new.txt", "data/new.txt", "data", "own/x.txt", "picture", "leak/new.txt"])
@@ -120,10 +120,10 @@ PARTS = st.lists(
 def test_nothing_resolves_outside(roots: Roots, tree: Path, parts: list[str], absolute: bool, write: bool) -> None:
     path = ("/" if absolute else "") + "/".join(parts)
     try:
-        found = roots.resolve(path, write=write)
+        resolved = roots.resolve(path, write=write)
     except ToolError:
         return
-    real = Path(os.path.realpath(found))
+    real = Path(os.path.realpath(resolved))
     allowed = [tree / "work"] if write else [tree / "work", tree / "raw"]
     assert any(real.is_relative_to(base) for base in allowed)
     if write:

@@ -111,15 +111,15 @@ def test_scrub_and_columns() -> None:
 
 def test_the_work_grows_with_the_columns_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns called `name` ask what stands beside them: in a table of nothing else each asked all others anew."""
-    counted = Counter[str]()
-    plain = phi.normal
-    monkeypatch.setattr(phi, "normal", lambda header: counted.update([header]) or plain(header))
+    header_counts = Counter[str]()
+    original = phi.normal
+    monkeypatch.setattr(phi, "normal", lambda header: header_counts.update([header]) or original(header))
     columns = [f"{'name':_>{width + 4}}" for width in range(100)]
     assert personal_columns(columns, [["Jane Doe"] * 100]) == set(range(len(columns)))
-    assert max(counted.values()) <= 2
-    counted.clear()
+    assert max(header_counts.values()) <= 2
+    header_counts.clear()
     assert "Jane" not in json.dumps(masked_json(dict.fromkeys(columns, "Jane Doe")))
-    assert max(counted.values()) <= 2
+    assert max(header_counts.values()) <= 2
 
 
 def test_json_keeps_coco_categories() -> None:
@@ -127,9 +127,9 @@ def test_json_keeps_coco_categories() -> None:
         "categories": [{"id": 1, "name": "Jane Doe", "supercategory": "x"}],
         "patients": [{"name": "Jane Doe", "age": 3, "contact": {"phone": "1", "email": "a@b.de"}}],
     }
-    found = masked_json(value)
-    assert found["categories"] == value["categories"]
-    text = json.dumps(found["patients"])
+    masked = masked_json(value)
+    assert masked["categories"] == value["categories"]
+    text = json.dumps(masked["patients"])
     assert "Jane" not in text
     assert "a@b" not in text
     assert '"age": 3' in text
@@ -153,10 +153,10 @@ def test_a_table_with_notes_shows_their_length_only(tmp_path) -> None:
     note = "Jane Doe came back with a cough that has lasted for three weeks and does not get any better now"
     file = tmp_path / "cases.csv"
     file.write_text("image,notes\n" + "".join(f'{n}.png,"{note} {n}"\n' for n in range(30)), encoding="utf-8")
-    shown = "\n".join(preview(file, "mask"))
-    assert "Jane" not in shown
-    assert "[prose of 21 words, not shown]" in shown
-    assert "notes: text, up to 98 characters, 30 distinct" in shown
+    preview_text = "\n".join(preview(file, "mask"))
+    assert "Jane" not in preview_text
+    assert "[prose of 21 words, not shown]" in preview_text
+    assert "notes: text, up to 98 characters, 30 distinct" in preview_text
 
 
 @pytest.mark.parametrize("header", sorted({*phi_words.WORDS}))
@@ -200,9 +200,9 @@ def test_headers_of_many_languages_that_do_not(header: str) -> None:
     ],
 )
 def test_free_text_of_many_languages(text: str, gone: list[str]) -> None:
-    shown = scrub(text)
-    assert "[masked]" in shown
-    assert not [word for word in gone if word in shown], shown
+    scrubbed = scrub(text)
+    assert "[masked]" in scrubbed
+    assert not [word for word in gone if word in scrubbed], scrubbed
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_texts_of_the_raw_data_are_masked_where_they_are_read(tmp_path) -> None:
         def read(*paths: str) -> str:
             return box.call(ToolCall("1", "read_files", {"paths": list(paths)}), ("read_files",)).text
 
-        shown = read(*(f"data/x/{name}" for name in texts))
-        assert shown.count("effusion") == 4
+        output = read(*(f"data/x/{name}" for name in texts))
+        assert output.count("effusion") == 4
         for word in ("Jane", "Doe", "9876543", "12.03.1956"):
-            assert word not in shown, shown
+            assert word not in output, output
         assert "Jane Doe" in read("own.txt")
 
 
@@ -258,11 +258,11 @@ def test_dicom_descriptions_do_not_repeat_the_name_and_burnt_in_text_is_warned_o
     data.add_new(0x00091001, "LO", "Miller private")
     data.BurnedInAnnotation = "YES"
     data.save_as(tmp_path / "a.dcm")
-    shown = "\n".join([*preview(tmp_path / "a.dcm", "mask"), *preview_series([tmp_path / "a.dcm"], "mask")])
-    assert "abdomen" in shown
-    assert "burnt into the pixels; it may name the patient" in shown
+    preview_text = "\n".join([*preview(tmp_path / "a.dcm", "mask"), *preview_series([tmp_path / "a.dcm"], "mask")])
+    assert "abdomen" in preview_text
+    assert "burnt into the pixels; it may name the patient" in preview_text
     for word in ("iller", "ILLER", "4711", "Jones", "Jane"):
-        assert word not in shown, shown
+        assert word not in preview_text, preview_text
     del data.BurnedInAnnotation
     data.Modality = "US"
     data.save_as(tmp_path / "b.dcm")
@@ -296,17 +296,17 @@ def test_a_bare_table_of_persons_shows_neither_dates_nor_record_numbers() -> Non
         ["2.png", "Maria Schmidt", "1961-05-04", "P4471924", "plain"],
     ]
     assert personal_columns(names, persons) == {1, 2, 3}
-    others = [
+    plain_rows = [
         ["1.png", "Right Lung", "12/03/2019", "4471923", "spot"],
         ["2.png", "Left Lung", "2019-05-04", "4471924", "plain"],
     ]
-    assert personal_columns(names, others) == set(), "without persons dates and numbers are what joins tables"
+    assert personal_columns(names, plain_rows) == set(), "without persons dates and numbers are what joins tables"
 
 
 def test_record_numbers_as_fhir_writes_them() -> None:
     value = {"identifier": [{"system": "urn:x", "value": "4471923"}], "label": [{"value": "spot"}]}
     assert record_numbers([{"entry": value}]) == {"4471923"}
-    shown = json.dumps(masked_json(value))
-    assert "4471923" not in shown
-    assert "spot" in shown
+    masked = json.dumps(masked_json(value))
+    assert "4471923" not in masked
+    assert "spot" in masked
     assert masked_json({"identifier": "https://doi.org/10.1/x"}) == {"identifier": "https://doi.org/10.1/x"}

@@ -87,9 +87,9 @@ def test_unreadable_folders_do_not_end_the_walk(tmp_path: Path, monkeypatch) -> 
         return scan(folder, *more)
 
     monkeypatch.setattr(survey_module, "_scan_folder", refuse)
-    found = walk_folder(tmp_path)
-    assert found.files == 1
-    assert found.unreadable == ["shut/ (Permission denied)"]
+    summary = walk_folder(tmp_path)
+    assert summary.files == 1
+    assert summary.unreadable == ["shut/ (Permission denied)"]
 
 
 def test_free_names_are_grouped_by_extension(desk) -> None:
@@ -110,11 +110,11 @@ def test_large_trees_are_measured_by_sample(tmp_path: Path, monkeypatch) -> None
         (tmp_path / str(folder)).mkdir()
         for index in range(100):
             (tmp_path / str(folder) / f"{index}.png").write_bytes(b"x" * 50)
-    found = walk_folder(tmp_path)
-    assert not found.is_exact
-    assert found.sizes[".png"].count == 400
-    assert 0 < found.sizes[".png"].n_measured < 100
-    assert found.sizes[".png"].estimated_bytes == 400 * 50
+    summary = walk_folder(tmp_path)
+    assert not summary.is_exact
+    assert summary.sizes[".png"].count == 400
+    assert 0 < summary.sizes[".png"].n_measured < 100
+    assert summary.sizes[".png"].estimated_bytes == 400 * 50
 
 
 def test_the_data_folder_itself_and_faults(desk) -> None:
@@ -147,7 +147,7 @@ def test_groups_hold_every_name_within_its_range(names: list[str]) -> None:
         for run, (low, high) in zip(runs, group.ranges, strict=True):
             assert int(low) <= int(run) <= int(high)
             values = [
-                int(re.findall("[0-9]+", other)[0]) for other in names if re.sub("[0-9]+", "#", other) == group.pattern
+                int(re.findall("[0-9]+", other_name)[0]) for other_name in names if re.sub("[0-9]+", "#", other_name) == group.pattern
             ]
         if runs:
             assert (int(group.ranges[0][0]), int(group.ranges[0][1])) == (min(values), max(values))

@@ -319,5 +319,5 @@ def test_a_one_bit_mask_holds_what_the_reader_gives(desk) -> None:
     marks = np.zeros((16, 16), bool)
     marks[2:5, 3:9] = True
     Image.fromarray(marks).save(desk.data / "m.png")
-    values = sorted(int(one) for one in np.unique(read_mask(str(desk.data / "m.png")).array))
+    values = sorted(int(value) for value in np.unique(read_mask(str(desk.data / "m.png")).array))
     assert f"values {values[0]} x 238, {values[1]} x 18" in desk.preview("data/chest/m.png")

@@ -63,10 +63,10 @@ def volume(file: Path, who: Person) -> None:
 
 
 def store(file: Path, who: Person) -> None:
-    with h5py.File(file, "w") as made:
-        made.create_dataset("names", data=[who.name] * 3, dtype=h5py.string_dtype())
-        made["x"] = np.zeros(3)
-        made["x"].attrs["comment"] = who.note
+    with h5py.File(file, "w") as h5_file:
+        h5_file.create_dataset("names", data=[who.name] * 3, dtype=h5py.string_dtype())
+        h5_file["x"] = np.zeros(3)
+        h5_file["x"].attrs["comment"] = who.note
 
 
 def fhir(who: Person) -> dict[str, Any]:
@@ -134,36 +134,36 @@ FILES: dict[str, Callable[[Path, Person], object]] = {
 @pytest.fixture(scope="module", params=PEOPLE)
 def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Person, dict[str, str]]:
     """What leaves of each file and of the survey, for a person."""
-    who, top = PEOPLE[request.param], tmp_path_factory.mktemp("files")
-    data, work, found = top / "data", top / "work", dict[str, str]()
+    person, top = PEOPLE[request.param], tmp_path_factory.mktemp("files")
+    data, work, shown_texts = top / "data", top / "work", dict[str, str]()
     data.mkdir()
     work.mkdir()
     for name, make in FILES.items():
-        make(data / name, who)
+        make(data / name, person)
     names = Pseudonyms()
     names.learn_names(data)
     with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox(), logs=top / "logs") as box:
         for name in FILES:
             for tool in ("preview_files", "read_files"):
                 result = box.call(ToolCall("1", tool, {"paths": [f"data/x/{name}"]}), tuple(TOOLS))
-                found[f"{tool} {name}"] = names.pseudonymize(result.text)
+                shown_texts[f"{tool} {name}"] = names.pseudonymize(result.text)
     read = survey(data)
-    return who, found | {
+    return person, shown_texts | {
         "survey": names.pseudonymize(render(read)),
         "ten lines": names.pseudonymize("\n".join(ten_lines(read))),
     }
 
 
 def test_no_file_shows_who_somebody_is(sent: tuple[Person, dict[str, str]]) -> None:
-    who, found = sent
-    assert all(text.strip() for text in found.values())
-    leaked = {way: [one for one in who.secret if one in text] for way, text in found.items()}
-    assert {way: some for way, some in leaked.items() if some} == {}
+    person, shown_texts = sent
+    assert all(text.strip() for text in shown_texts.values())
+    leaked = {way: [secret for secret in person.secret if secret in text] for way, text in shown_texts.items()}
+    assert {way: secrets for way, secrets in leaked.items() if secrets} == {}
 
 
 def test_what_is_no_identity_is_still_shown(sent: tuple[Person, dict[str, str]]) -> None:
-    _, found = sent
-    assert "a x 3, b x 3" in found["preview_files bare.csv"]
-    assert "0.png" in found["read_files bare.csv"]
-    assert "Patient" in found["preview_files fhir.json"]
-    assert "cell" in found["preview_files coco.json"]
+    _, shown_texts = sent
+    assert "a x 3, b x 3" in shown_texts["preview_files bare.csv"]
+    assert "0.png" in shown_texts["read_files bare.csv"]
+    assert "Patient" in shown_texts["preview_files fhir.json"]
+    assert "cell" in shown_texts["preview_files coco.json"]

@@ -94,23 +94,23 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module", params=PEOPLE)
 def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Person, dict[str, str]]:
     """What leaves, by way, for a person."""
-    who, top = PEOPLE[request.param], tmp_path_factory.mktemp("privacy")
+    person, top = PEOPLE[request.param], tmp_path_factory.mktemp("privacy")
     data, work = top / "data", top / "work"
     data.mkdir()
     work.mkdir()
-    lay_out(data, who)
+    lay_out(data, person)
     (work / "data").mkdir()
     (work / "data/x").symlink_to(data)
     for name, source in (("prints", PRINTS), ("lists", LISTS), ("raises", RAISES)):
         (work / f"{name}.py").write_text(source)
-    names, found = Pseudonyms(), dict[str, str]()
+    names, shown_texts = Pseudonyms(), dict[str, str]()
     names.learn_names(data)
     with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox(), logs=top / "logs") as box:
         for way, (tool, arguments) in WAYS.items():
-            asked = json.loads(json.dumps(arguments).replace("{file}", who.file))
-            found[way] = names.pseudonymize(box.call(ToolCall("1", tool, asked), tuple(TOOLS)).text)
-    found["briefing: notes and card"] = names.pseudonymize(_describe_card(card_of(top, data, who), who.note))
-    return who, found
+            filled_arguments = json.loads(json.dumps(arguments).replace("{file}", person.file))
+            shown_texts[way] = names.pseudonymize(box.call(ToolCall("1", tool, filled_arguments), tuple(TOOLS)).text)
+    shown_texts["briefing: notes and card"] = names.pseudonymize(_describe_card(card_of(top, data, person), person.note))
+    return person, shown_texts
 
 
 def card_of(top: Path, data: Path, who: Person) -> Card:
@@ -120,6 +120,6 @@ def card_of(top: Path, data: Path, who: Person) -> Card:
 
 @pytest.mark.parametrize("way", [*WAYS, "briefing: notes and card"])
 def test_nothing_that_identifies_leaves(sent: tuple[Person, dict[str, str]], way: str) -> None:
-    who, found = sent
-    assert found[way].strip()
-    assert [secret for secret in who.secret if secret in found[way]] == [], found[way][:3000]
+    person, shown_texts = sent
+    assert shown_texts[way].strip()
+    assert [secret for secret in person.secret if secret in shown_texts[way]] == [], shown_texts[way][:3000]

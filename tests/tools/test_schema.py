@@ -29,9 +29,9 @@ def test_every_tool_has_a_full_schema() -> None:
         assert spec.name == name
         assert len(spec.description) > 20
         assert "ctx" not in spec.parameters["properties"]
-        for one in spec.parameters["properties"].values():
-            assert one["description"]
-            assert one["type"] in ("string", "integer", "boolean", "array")
+        for parameter in spec.parameters["properties"].values():
+            assert parameter["description"]
+            assert parameter["type"] in ("string", "integer", "boolean", "array")
         assert json.dumps(spec.parameters) == json.dumps(make_tool_spec(tool).parameters)
 
 
@@ -67,9 +67,9 @@ def test_schema_of_objects_and_defaults() -> None:
     ],
 )
 def test_mended(value: Any, hint: Any, wanted: Any) -> None:
-    found = coerce(value, hint, "x")
-    assert found == wanted
-    assert type(found) is type(wanted)
+    coerced = coerce(value, hint, "x")
+    assert coerced == wanted
+    assert type(coerced) is type(wanted)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_refused_where_unsure(value: Any, hint: Any) -> None:
 @given(value=JSON, hint=st.sampled_from([str, int, float, bool, list[str], list[Edit]]))
 def test_coercion_gives_the_type_or_a_tool_error(value: Any, hint: Any) -> None:
     try:
-        found = coerce(value, hint, "x")
+        coerced = coerce(value, hint, "x")
     except ToolError:
         return
     if hint in (str, int, float, bool):
-        assert type(found) is hint
+        assert type(coerced) is hint
     else:
-        assert isinstance(found, list)
-        assert all(isinstance(one, str) or set(one) == {"old", "new"} for one in found)
+        assert isinstance(coerced, list)
+        assert all(isinstance(item, str) or set(item) == {"old", "new"} for item in coerced)
 
 
 def test_unknown_missing_and_null() -> None:

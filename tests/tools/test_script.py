@@ -97,9 +97,9 @@ def test_close_leaves_nothing_running(make_desk) -> None:
 def test_a_hand_over_stops_every_script_with_all_that_it_started(desk) -> None:
     desk.use("run_script", command="(setsid sleep 311 & echo $! > daemon); echo $$ > pid; sleep 310", wait_s=1)
     desk.use("run_script", command="true")
-    said = desk.box.stop_scripts()
-    assert len(said) == 1
-    assert said[0].startswith("Job 1 (`(setsid sleep 311 &")
+    messages = desk.box.stop_scripts()
+    assert len(messages) == 1
+    assert messages[0].startswith("Job 1 (`(setsid sleep 311 &")
     for name in ("pid", "daemon"):
         assert not os.path.exists(f"/proc/{(desk.work / name).read_text().strip()}")
     assert "stopped by m3b: the work was handed over" in desk.use("run_script", job=1).text
@@ -108,21 +108,21 @@ def test_a_hand_over_stops_every_script_with_all_that_it_started(desk) -> None:
 
 
 def test_cancelling_stops_what_is_waited_for(make_desk) -> None:
-    begun = time.monotonic()
-    desk = make_desk(cancelled=lambda: time.monotonic() - begun > 0.5)
+    start = time.monotonic()
+    desk = make_desk(cancelled=lambda: time.monotonic() - start > 0.5)
     result = desk.use("run_script", command="sleep 100")
     assert result.data["reason"] == "stopped"
     assert "because the run was cancelled" in result.text
 
 
 def test_output_is_shown_while_waiting(make_desk) -> None:
-    seen: list[tuple[int, str]] = []
-    desk = make_desk(on_output=lambda number, tail: seen.append((number, tail)))
+    outputs: list[tuple[int, str]] = []
+    desk = make_desk(on_output=lambda number, tail: outputs.append((number, tail)))
     desk.use("run_script", command="echo first; sleep 1.5; echo second")
-    assert seen
-    assert len(seen) <= 5
-    assert seen[-1][0] == 1
-    assert "first" in seen[-1][1]
+    assert outputs
+    assert len(outputs) <= 5
+    assert outputs[-1][0] == 1
+    assert "first" in outputs[-1][1]
 
 
 def test_silence_and_bad_losses_are_said(desk, monkeypatch) -> None:
@@ -185,11 +185,11 @@ def test_good_losses(line: str) -> None:
 
 @given(text=st.text(max_size=400), limit=st.integers(20, 200))
 def test_clip_keeps_both_ends(text: str, limit: int) -> None:
-    found = clip(text, limit)
+    clipped = clip(text, limit)
     if len(text) <= limit:
-        assert found == text
+        assert clipped == text
     else:
-        head, tail = found.split("\n[... ")[0], found.rsplit(" ...]\n", 1)[1]
+        head, tail = clipped.split("\n[... ")[0], clipped.rsplit(" ...]\n", 1)[1]
         assert text.startswith(head)
         assert text.endswith(tail)
         assert len(head) + len(tail) <= limit

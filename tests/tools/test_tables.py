@@ -96,11 +96,11 @@ def test_streamed_count_agrees_with_the_csv_module(rows: list[list[str]], block:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a.csv"
             path.write_text(data, newline="")
-            found = count_lines(path, quotes=True)
+            count = count_lines(path, quotes=True)
     finally:
         blocks._BLOCK = before
-    assert found.balanced
-    assert found.lines == sum(1 for row in csv.reader(io.StringIO(data, newline="")) if row)
+    assert count.balanced
+    assert count.lines == sum(1 for row in csv.reader(io.StringIO(data, newline="")) if row)
 
 
 @given(
@@ -115,10 +115,10 @@ def test_empty_lines_are_not_counted(lines: list[str], end: str, block: int) -> 
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a.txt"
             path.write_text(end.join(lines) + end, newline="")
-            found = count_lines(path, quotes=False)
+            count = count_lines(path, quotes=False)
     finally:
         blocks._BLOCK = before
-    assert found.lines == sum(1 for line in lines if line)
+    assert count.lines == sum(1 for line in lines if line)
 
 
 def test_large_tables_say_what_they_looked_at(monkeypatch) -> None:
@@ -135,9 +135,9 @@ def test_distinct_values_beyond_the_limit_are_estimated() -> None:
     column = columns.ColumnTally("id")
     for start in range(0, 200_000, 5000):
         column.feed([f"scan_{i}" for i in range(start, start + 5000)])
-    found, exact = column.distinct
+    estimate, exact = column.distinct
     assert not exact
-    assert abs(found - 200_000) < 20_000
+    assert abs(estimate - 200_000) < 20_000
     assert "about" in column.describe(False)
 
 

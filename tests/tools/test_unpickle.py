@@ -41,18 +41,18 @@ def test_plain_values_come_back(value: object, protocol: int) -> None:
     "array", [np.arange(6).reshape(2, 3), np.asfortranarray(np.ones((2, 3), "f4")), np.array(["a", "bc"])]
 )
 def test_arrays_come_back(array: np.ndarray, protocol: int) -> None:
-    found = load(pickle.dumps({"x": array}, protocol))[0]["x"]
-    assert isinstance(found, Array)
-    np.testing.assert_array_equal(found.values(), array)
+    loaded = load(pickle.dumps({"x": array}, protocol))[0]["x"]
+    assert isinstance(loaded, Array)
+    np.testing.assert_array_equal(loaded.values(), array)
 
 
 def test_scalars_and_containers() -> None:
     value = {"a": np.float32(1), "b": collections.OrderedDict(x=1), "c": {1, 2}, "d": frozenset("a")}
     for protocol in range(6):
-        found = load(pickle.dumps(value, protocol))[0]
-        assert isinstance(found["a"], Scalar)
-        assert found["b"] == value["b"]
-        assert found["c"] == {1, 2}
+        loaded = load(pickle.dumps(value, protocol))[0]
+        assert isinstance(loaded["a"], Scalar)
+        assert loaded["b"] == value["b"]
+        assert loaded["c"] == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_the_readers_own_parts_cannot_be_changed(name: bytes) -> None:
 def test_memory_bombs_stay_small() -> None:
     assert load(pickle.dumps(Evil((bytearray, (10**12,)))))[0] == b""
     bomb = pickle.dumps(np.zeros(3)).replace(b"K\x03\x85", b"J\xff\xff\xff\x7f\x85")
-    found = load(bomb)[0]
-    assert found.values() is None
+    loaded = load(bomb)[0]
+    assert loaded.values() is None
 
 
 @settings(max_examples=300)
