@@ -114,7 +114,9 @@ def test_no_import_cycle_between_modules() -> None:
         module = ".".join(("m3b", *file.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
         skip = type_only(file)
         imported_names = {name for node, name in imports(file) if node.lineno not in skip}
-        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in imported_names} & modules - {module}
+        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in imported_names} & modules - {
+            module
+        }
     try:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -152,7 +154,9 @@ def test_help_imports_the_command_line_alone() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
     imported_names = {name for name in ran.stdout.splitlines()[-1].split() if not name.startswith("m3b.cli")}
-    assert imported_names == {"m3b.bench", "m3b.bench.datasets", "m3b.bench.datasets.registry", "m3b.errors"}, ran.stderr
+    assert imported_names == {"m3b.bench", "m3b.bench.datasets", "m3b.bench.datasets.registry", "m3b.errors"}, (
+        ran.stderr
+    )
 
 
 def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
@@ -273,7 +277,11 @@ def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC, *, ending: bo
         for node in ast.walk(tree(file)):
             if not isinstance(node, ast.ExceptHandler):
                 continue
-            names = {name_node.id for name_node in ast.walk(node.type) if isinstance(name_node, ast.Name)} if node.type else set()
+            names = (
+                {name_node.id for name_node in ast.walk(node.type) if isinstance(name_node, ast.Name)}
+                if node.type
+                else set()
+            )
             last = node.body[-1]
             passes_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
             if (node.type is None or names & {"Exception", "BaseException"}) and not (ending and passes_on):
@@ -335,7 +343,9 @@ def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
     """Importing the module later would put it in the place of the function that the package has under that name."""
     clashes = []
     for file in (file for file in FILES if file.name == "__init__.py"):
-        module_names = {sibling.stem for sibling in file.parent.iterdir() if sibling.suffix == ".py" or sibling.is_dir()}
+        module_names = {
+            sibling.stem for sibling in file.parent.iterdir() if sibling.suffix == ".py" or sibling.is_dir()
+        }
         modules = ("__future__", ".".join(("m3b", *file.parent.relative_to(SRC).parts)))
         for node in ast.walk(tree(file)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module not in modules:

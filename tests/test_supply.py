@@ -71,7 +71,9 @@ def test_the_unpickler_resolves_a_closed_list_of_names() -> None:
     (name,) = UNPICKLER
     tree = parse_with_retries(ast.parse, (SOURCE / name).read_text(encoding="utf-8"))
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    unpicklers = [class_node for class_node in classes if any("Unpickler" in ast.unparse(base) for base in class_node.bases)]
+    unpicklers = [
+        class_node for class_node in classes if any("Unpickler" in ast.unparse(base) for base in class_node.bases)
+    ]
     assert unpicklers
     for class_node in unpicklers:
         assert "find_class" in {part.name for part in class_node.body if isinstance(part, ast.FunctionDef)}
@@ -85,11 +87,17 @@ CONVERTER = ROOT / "resources/weights/converter.py"
 def test_the_converter_of_weights_rebuilds_no_foreign_class() -> None:
     tree = parse_with_retries(ast.parse, CONVERTER.read_text(encoding="utf-8"))
     loads = [
-        call for function_name, call in calls(CONVERTER) if function_name == "torch.load" and flag(call, "weights_only") is False
+        call
+        for function_name, call in calls(CONVERTER)
+        if function_name == "torch.load" and flag(call, "weights_only") is False
     ]
     assert all("pickle_module" in {word.arg for word in call.keywords} for call in loads)
     assert loads
-    (reader,) = [class_node for class_node in ast.walk(tree) if isinstance(class_node, ast.ClassDef) and "Unpickler" in ast.unparse(class_node)]
+    (reader,) = [
+        class_node
+        for class_node in ast.walk(tree)
+        if isinstance(class_node, ast.ClassDef) and "Unpickler" in ast.unparse(class_node)
+    ]
     assert "find_class" in {part.name for part in ast.walk(reader) if isinstance(part, ast.FunctionDef)}
 
 
@@ -131,7 +139,10 @@ def test_every_dependency_is_locked_with_hashes_and_from_nowhere_in_particular()
             assert pin.url is None
     assert not re.search(r"://|--index|--find-links", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    requirement_lines = [*project["dependencies"], *(requirement_line for extra in project["optional-dependencies"].values() for requirement_line in extra)]
+    requirement_lines = [
+        *project["dependencies"],
+        *(requirement_line for extra in project["optional-dependencies"].values() for requirement_line in extra),
+    ]
     for line in requirement_lines:
         requirement = Requirement(line)
         pins = locked.get(canonicalize_name(requirement.name), [])

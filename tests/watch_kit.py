@@ -45,7 +45,9 @@ class Watcher(MetaPathFinder):
 def forget() -> None:
     """Let every parser be imported anew."""
     for module_name in [
-        loaded_name for loaded_name in sys.modules if loaded_name in PARSERS or loaded_name.startswith(tuple(f"{name}." for name in PARSERS))
+        loaded_name
+        for loaded_name in sys.modules
+        if loaded_name in PARSERS or loaded_name.startswith(tuple(f"{name}." for name in PARSERS))
     ]:
         del sys.modules[module_name]
 

@@ -87,7 +87,7 @@ class RoleStarted(Event):
 @dataclass(frozen=True, slots=True)
 class PromptSent(Event):
     """What an agent is told when its stage begins; `system` is empty where the conversation has its system prompt. `facts`
-    is the same as data (`m3b.briefs`)."""
+    is the same as data (`m3b.facts`)."""
 
     kind: ClassVar[str] = "prompt"
     system: str
@@ -176,7 +176,7 @@ class ToolReturned(Event):
 @dataclass(frozen=True, slots=True)
 class MessageSent(Event):
     """m3b speaks to the agent; `iteration` is the debug iteration that begins with it, 0 where none does. `facts` is the
-    same as data (`m3b.briefs`)."""
+    same as data (`m3b.facts`)."""
 
     kind: ClassVar[str] = "message"
     text: str
@@ -215,7 +215,7 @@ class ArtifactAccepted(Event):
 
 @dataclass(frozen=True, slots=True)
 class IndexAudited(Event):
-    """What the audit of an index counted and found; `facts` is the same as data (`m3b.summaries.AuditSummary`)."""
+    """What the audit of an index counted and found; `facts` is the same as data (`m3b.facts.AuditSummary`)."""
 
     kind: ClassVar[str] = "audit"
     summary: str

@@ -69,7 +69,7 @@ class Message:
     """One turn. `calls` belongs to the assistant; `call_id` and `is_error` to a tool's answer; `images` to the user's
     turns and to tools' answers, and only models whose facts say `vision` get to see them.
 
-    `facts` is what the text says as data (`m3b.briefs.parse_facts` reads it): for models in this process, never sent to others.
+    `facts` is what the text says as data (`m3b.facts.parse_facts` reads it): for models in this process, never sent to others.
     """
 
     role: MessageRole

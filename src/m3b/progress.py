@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from m3b.display import shorten
 from m3b.events import (
     Event,
     ReplyDelta,
@@ -21,7 +22,6 @@ from m3b.events import (
     ToolReturned,
     WaitingForModel,
 )
-from m3b.notebook import shorten
 
 MAX_LINE_CHARS = 110
 """Characters of the line."""

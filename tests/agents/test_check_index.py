@@ -76,7 +76,9 @@ def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, p
 
     def thin(train: Records, test: Records) -> None:
         image_paths = {record["image_path"] for record in train if record["labels"] == ["b"]}
-        image_paths = set(sorted(image_paths)[: patients - 1]) | {next(r["image_path"] for r in test if r["labels"] == ["b"])}
+        image_paths = set(sorted(image_paths)[: patients - 1]) | {
+            next(r["image_path"] for r in test if r["labels"] == ["b"])
+        }
         for part in (train, test):
             part[:] = [row for row in part if row["labels"] == ["a"] or row["image_path"] in image_paths]
 

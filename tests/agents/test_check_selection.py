@@ -23,7 +23,11 @@ PLAN = "labels.csv names an image and a patient a row; split by patient."
 def cards(tmp_path: Path) -> dict[str, Card]:
     chest_folder = tmp_path / "chest"
     chest_folder.mkdir()
-    cards = [Card("Chest X-Ray", "Radiographs.", chest_folder), Card("KneeMRI", "Volumes."), Card("Gone", "x", tmp_path / "no")]
+    cards = [
+        Card("Chest X-Ray", "Radiographs.", chest_folder),
+        Card("KneeMRI", "Volumes."),
+        Card("Gone", "x", tmp_path / "no"),
+    ]
     return {card.name: card for card in cards}
 
 

@@ -71,7 +71,9 @@ def test_a_role_knows_how_to_give_up(role: Role) -> None:
     example_line = next(
         line for line in build_system_prompt(PROMPTS, [role], with_examples=False).splitlines() if "given_up" in line
     )
-    assert parse_give_up(example_line[example_line.index("{") : example_line.index("}") + 1]).startswith("<what was found")
+    assert parse_give_up(example_line[example_line.index("{") : example_line.index("}") + 1]).startswith(
+        "<what was found"
+    )
 
 
 @roles

@@ -83,7 +83,10 @@ def test_a_model_meets_invented_names_only_and_its_calls_hit_the_real_ones() -> 
     first = veiled.ask(talk, ())
     assert first.calls[0].arguments == {"paths": ["data/x/Weber_Anna.png"]}
     assert first.calls[1].arguments["files"][0]["content"] == "open('data/x/Weber_Anna.png')"
-    talk += [first.to_message(), *(Message("tool", "no Weber_Anna.png", call_id=tool_call.id) for tool_call in first.calls)]
+    talk += [
+        first.to_message(),
+        *(Message("tool", "no Weber_Anna.png", call_id=tool_call.id) for tool_call in first.calls),
+    ]
     assert veiled.ask(talk, ()).text == "done"
     for messages, _ in model.requests:
         transcript = repr(messages)

@@ -230,8 +230,12 @@ class Gullible:
 
     def step(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
         stage, _ = place(messages)
-        since = max(n for n, message in enumerate(messages) if message.role == "user" and message.text.startswith("Stage: "))
-        read = {int(n) for message in messages[since:] if message.role != "assistant" for n in CODE.findall(message.text)}
+        since = max(
+            n for n, message in enumerate(messages) if message.role == "user" and message.text.startswith("Stage: ")
+        )
+        read = {
+            int(n) for message in messages[since:] if message.role != "assistant" for n in CODE.findall(message.text)
+        }
         todo = [n for n in sorted(read & self.orders.keys()) if (n, stage) not in self.obeyed]
         acts, at = self.acts(stage), self.played.get(stage, 0)
         if todo and at > (1 if stage in ("selection", "index") else 0):

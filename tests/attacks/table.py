@@ -73,7 +73,9 @@ def table(rows: list[tuple[str, Row]]) -> str:
             outcomes[title][column] = how
     columns = sorted({column for cells in outcomes.values() for column in cells})
     lines = ["| attack | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    lines += [f"| {title} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for title, cells in outcomes.items()]
+    lines += [
+        f"| {title} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for title, cells in outcomes.items()
+    ]
     counts = defaultdict[str, list[int]](lambda: [0, 0, 0])
     for cells in outcomes.values():
         for column, how in cells.items():

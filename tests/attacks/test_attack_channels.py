@@ -46,7 +46,9 @@ def test_no_family_of_sockets_but_the_own(confined: Any) -> None:
     open_families = {line.split()[1] for line in output.splitlines() if line.startswith("OPEN")}
     # bubblewrap: a network of its own with nothing but a loopback, which distributed training needs
     assert open_families <= ({"AF_INET", "AF_INET6", "AF_NETLINK"} if confined.sandbox.name == "bubblewrap" else set())
-    open_families = {line.split()[1] for line in attack(confined, script, ALONE).splitlines() if line.startswith("OPEN")}
+    open_families = {
+        line.split()[1] for line in attack(confined, script, ALONE).splitlines() if line.startswith("OPEN")
+    }
     assert open_families == set(), "a command alone has none at all"
 
 

@@ -61,9 +61,16 @@ attempt("oom score", lambda: open(f"/proc/{{pid}}/oom_score_adj", "w").write("10
 attempt("move its pages", lambda: call(256 if x86 else 238, pid, 0, None, None))
 """,
     )
-    harmless_attempts = ("nice of the user", "ioprio of the user")  # where the user has no other processes than the script's
+    harmless_attempts = (
+        "nice of the user",
+        "ioprio of the user",
+    )  # where the user has no other processes than the script's
     open_attempts = [line[5:] for line in output.splitlines() if line.startswith("OPEN")]
-    assert [name for name in open_attempts if not (confined.sandbox.name == "bubblewrap" and name.startswith(harmless_attempts))] == []
+    assert [
+        name
+        for name in open_attempts
+        if not (confined.sandbox.name == "bubblewrap" and name.startswith(harmless_attempts))
+    ] == []
     assert victim.poll() is None
     assert traits(victim.pid) == before
 

@@ -211,7 +211,9 @@ def test_own_metrics_and_a_patched_m3b_gain_nothing(tmp_path: Path, spots: Path)
     package = Path(m3b.__file__).parent
     module_files = [package / "__init__.py", package / "errors.py"]
     before = [file.read_bytes() for file in module_files]
-    cheat = combine_calls(write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {module_files[0]} {module_files[1]}"))
+    cheat = combine_calls(
+        write({"patch.py": PATCH}), script(f"{TRAIN} && python patch.py {module_files[0]} {module_files[1]}")
+    )
     result = run(tmp_path, spots, model=[cheat, say("Done: AUROC 1.0.")])
     check_end(result, "completed")
     assert told(result, "model_trainer").count("refused") >= 2

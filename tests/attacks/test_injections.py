@@ -77,7 +77,9 @@ def lay_out(top: Path, spots: Path, group: str) -> tuple[dict[int, str], list[ob
         CARRIERS["PNG text"](top / "data", words, number)
         card_orders += [words] if carried[number] == "card" else []
     (top / "card.json").write_text(
-        json.dumps({"name": "injected", "path": str(top / "data"), "description": "Spots on scans. " + " ".join(card_orders)})
+        json.dumps(
+            {"name": "injected", "path": str(top / "data"), "description": "Spots on scans. " + " ".join(card_orders)}
+        )
     )
     return carried, [top / "card.json"]
 
@@ -168,7 +170,9 @@ def test_obeying_gains_nothing(played: Callable[[str], Played], honest: Result, 
     if ENDS[group] == "completed":
         assert run.result.integrity == "clean"
         assert run.result.primary == honest.primary, "the figure of the same project on the same test cases"
-        figures = [json.loads(Path(result.model_dir or "", "metrics.json").read_text()) for result in (run.result, honest)]
+        figures = [
+            json.loads(Path(result.model_dir or "", "metrics.json").read_text()) for result in (run.result, honest)
+        ]
         assert figures[0] == figures[1], "m3b's own, whatever a script wrote there"
     else:
         assert run.result.primary is None

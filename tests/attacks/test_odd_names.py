@@ -94,7 +94,9 @@ def test_tools_show_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Path
     spoil(data)
     (tmp_path / "work").mkdir()
     names = [file.relative_to(data).as_posix() for file in data.rglob("*") if file.is_file()]
-    unusual_name = sorted(names, key=lambda name: (name.isascii() and name.isprintable(), not name.startswith("meta")))[0]
+    unusual_name = sorted(names, key=lambda name: (name.isascii() and name.isprintable(), not name.startswith("meta")))[
+        0
+    ]
     with Toolbox(Roots(tmp_path / "work", {"data/x": data}), sandbox=choose_sandbox("off")) as box:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("preview_dirs", {"path": "data/x"}), ("list_files", {"path": "data/x"}), ("list_files", {"path": "data/x/spot"}),
@@ -135,7 +137,9 @@ def test_a_run_and_a_prediction_go_on(tmp_path: Path, capsys: pytest.CaptureFixt
     predictions = load_model(tmp_path / "run/model").predict(images[:30])
     assert [item.image for item in predictions] == [str(image) for image in images[:30]]
     for out in ("x.csv", "x.json", "folder"):
-        cli_result = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), *map(str, images), "-o", str(tmp_path / out)])
+        cli_result = CliRunner().invoke(
+            app, ["predict", str(tmp_path / "run"), *map(str, images), "-o", str(tmp_path / out)]
+        )
         assert cli_result.exit_code == 0, cli_result.output
         assert escape_control_codes(cli_result.output) == cli_result.output
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:

@@ -37,7 +37,9 @@ def test_attacks_are_counted_by_collecting_them() -> None:
     completed = subprocess.run(
         [sys.executable, "-m", "tests.attacks", "count"], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    counts = {name: int(number) for number, name in (line.strip().split("  ", 1) for line in completed.stdout.splitlines())}
+    counts = {
+        name: int(number) for number, name in (line.strip().split("  ", 1) for line in completed.stdout.splitlines())
+    }
     everything = counts.pop("all")
     assert everything == sum(counts.values())
     assert min(counts[backend] for backend in BACKENDS) >= 80

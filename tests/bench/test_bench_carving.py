@@ -54,7 +54,9 @@ def test_rows_of_hidden_patients_leave_the_tables(stand_in, tmp_path: Path) -> N
         after = list(csv.DictReader(stream))
     assert {row["Subject"] for row in before} >= hidden_patients
     assert not {row["Subject"] for row in after} & hidden_patients
-    assert after == [row for row in before if row["Subject"] not in hidden_patients], "excluded groups and all other rows stand"
+    assert after == [row for row in before if row["Subject"] not in hidden_patients], (
+        "excluded groups and all other rows stand"
+    )
 
 
 def test_counts_in_a_list_follow(stand_in, tmp_path: Path) -> None:
@@ -113,7 +115,9 @@ def test_the_agents_own_label_names_are_understood(stand_in, tmp_path: Path) -> 
     hidden = carve(spec, generated.folder, tmp_path / "carved")
     index = build_exam_index(hidden, spec)
     agent_names = {"healthy": "0", "partial tear": "torn a bit", "complete rupture": "2"}
-    rows = [type(r)(r.image.replace("agent/", "data/kneemri/"), (agent_names[r.labels[0]],), r.patient) for r in index.train]
+    rows = [
+        type(r)(r.image.replace("agent/", "data/kneemri/"), (agent_names[r.labels[0]],), r.patient) for r in index.train
+    ]
     for split in ("train", "test"):
         write_records(tmp_path / "work" / "Datapath" / f"{split}.json", rows[split == "test" :: 2])
     learnt = learn_names(tmp_path / "work", hidden, spec)

@@ -121,7 +121,9 @@ def test_the_same_seed_makes_the_same_files(name: str, tmp_path: Path) -> None:
 
     def contents(folder: str, seed: int) -> dict[str, bytes]:
         generated = spec.make(tmp_path / folder, patients=spec.stand_in.min_patients, seed=seed)
-        return {str(f.relative_to(generated.folder)): f.read_bytes() for f in generated.folder.rglob("*") if f.is_file()}
+        return {
+            str(f.relative_to(generated.folder)): f.read_bytes() for f in generated.folder.rglob("*") if f.is_file()
+        }
 
     first, second, third = contents("a", 3), contents("b", 3), contents("c", 4)
     assert first == second

@@ -137,7 +137,9 @@ def test_archives_are_unpacked_into_their_folders_and_removed(server: Server, ge
         server.source("c.tar", tarred({"d/e.txt": b"3"}, "w")),
         server.source("list.json", b"[]", into="lists"),
     )
-    contents = {str(f.relative_to(tmp_path / "set")): f.read_bytes() for f in (tmp_path / "set").rglob("*") if f.is_file()}
+    contents = {
+        str(f.relative_to(tmp_path / "set")): f.read_bytes() for f in (tmp_path / "set").rglob("*") if f.is_file()
+    }
     record = json.loads(contents.pop(RECORD_FILE))
     assert contents == {"images/same.txt": b"1", "masks/same.txt": b"2", "d/e.txt": b"3", "lists/list.json": b"[]"}
     assert len(record) == len(messages) == 4
@@ -156,7 +158,9 @@ def test_a_lost_connection_is_taken_up_where_it_broke(server: Server, get, tmp_p
     digest = hashlib.sha256(BODY).hexdigest()
     server.cut = [300_000, 200_000]
     progress_calls: list[tuple[str, int, int | None]] = []
-    (line,) = get(server.source("big.bin", BODY, checksum=f"sha256:{digest}"), progress=lambda *now: progress_calls.append(now))
+    (line,) = get(
+        server.source("big.bin", BODY, checksum=f"sha256:{digest}"), progress=lambda *now: progress_calls.append(now)
+    )
     assert (tmp_path / "set" / "big.bin").read_bytes() == BODY
     assert [range_header for _, range_header in server.asked] == ["", "bytes=300000-", "bytes=500000-"]
     assert server.sent == len(BODY), "no byte twice"

@@ -23,7 +23,9 @@ MARK = "M3B_TEST_DOOMED"
 
 @pytest.fixture
 def cluster() -> Any:
-    ray_cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    ray_cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     yield ray_cluster
     ray.shutdown()
     ray_cluster.shutdown()

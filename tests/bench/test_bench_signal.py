@@ -160,7 +160,10 @@ def test_an_atlas_without_a_look_at_the_image_does_not_pass(name: str, stand_in)
         share = [(total - truth) / (len(masks) - 1) for truth in present_masks]
         cuts = (0.15, 0.25, 0.35, 0.5)
         best.append(
-            max(np.mean([dice(often >= cut, truth) for often, truth in zip(share, present_masks, strict=True)]) for cut in cuts)
+            max(
+                np.mean([dice(often >= cut, truth) for often, truth in zip(share, present_masks, strict=True)])
+                for cut in cuts
+            )
         )
     assert np.mean(best) < spec.stand_in.baseline + 0.08
     assert np.mean(best) < spec.stand_in.acceptable[0] - 0.03
@@ -182,7 +185,9 @@ def test_the_report_of_the_likest_image_beats_a_report_by_chance(name: str, stan
     cases = [case for case in reading.cases if case.findings]
     looks = [pool(picture(case, generated.folder)) for case in cases]
     test_patients = set(reading.patients[::4])
-    train, test = ([n for n, case in enumerate(cases) if (case.patient in test_patients) == side] for side in (False, True))
+    train, test = (
+        [n for n, case in enumerate(cases) if (case.patient in test_patients) == side] for side in (False, True)
+    )
     likest = [min(train, key=lambda n, at=at: float(((looks[n] - looks[at]) ** 2).sum())) for at in test]
     references = [cases[n].findings for n in test]
     random = np.random.default_rng(0)

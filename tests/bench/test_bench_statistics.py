@@ -80,7 +80,9 @@ def test_the_bootstrap_by_task_agrees_with_scipy() -> None:
     means = np.array(
         [np.mean(values) for values in runs.values()]
     )  # tasks of equal size: the mean of means is the mean
-    reference = stats.bootstrap((means,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0))
+    reference = stats.bootstrap(
+        (means,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0)
+    )
     interval = bootstrap_by_task(runs, draws=20_000)
     assert interval.value == pytest.approx(means.mean())
     assert (interval.low, interval.high) == pytest.approx(reference.confidence_interval, abs=0.012)

@@ -69,7 +69,9 @@ def test_every_table_is_there_and_says_what_it_stands_on() -> None:
     executions = {cells[0]: cells[1:] for cells in tables["table10"].rows}
     assert executions["adni 1"] == ("1, 12 / 1", "0", "48", "4")
     assert any("disagree" in note for note in tables["table10"].notes)
-    published_trainer = next(cells for cells in tables["table3"].rows if cells[0] == "diagnosis: Model Trainer (M3Builder, published)")
+    published_trainer = next(
+        cells for cells in tables["table3"].rows if cells[0] == "diagnosis: Model Trainer (M3Builder, published)"
+    )
     assert published_trainer[1] == "8/8"
     assert published_trainer[3:] == ("9.3", "2", "198,000")
     assert any("trains on test cases (1)" in cells[4] for cells in tables["failures"].rows)
@@ -186,7 +188,10 @@ def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None
     with SweepStore(tmp_path / "both") as store:
         for place in ("a", "b"):
             store.finish({**row("x", 0, True), "key": place, "model": f"openai:q@http://{place}/v1"})
-    assert sorted(result_row["model"] for result_row in gather_rows([tmp_path / "both"])) == ["openai:q", "openai:q (2)"]
+    assert sorted(result_row["model"] for result_row in gather_rows([tmp_path / "both"])) == [
+        "openai:q",
+        "openai:q (2)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ def test_verse_has_the_gap_floats_orientations_and_two_scans_of_one(stand_in) ->
     assert {"float64", "uint8"} == {str(mask.get_data_dtype()) for mask in masks}
     assert len({nib.aff2axcodes(mask.affine) for mask in masks}) == 4
     values = {
-        int(value) for case in reading.cases for value in np.unique(read_mask(generated.folder / case.mask, spec.values))
+        int(value)
+        for case in reading.cases
+        for value in np.unique(read_mask(generated.folder / case.mask, spec.values))
     }
     assert {25, 28} <= values
     assert not {26, 27} & values
@@ -270,7 +272,9 @@ def test_iu_archives_of_open_i_are_read(tmp_path: Path) -> None:
 def test_a_patient_stays_on_one_side_when_the_set_is_split_by_patient(name: str, stand_in) -> None:
     _, _, reading = stand_in(name)
     test_patients = set(reading.patients[::5])
-    train, test = ([case for case in reading.cases if (case.patient in test_patients) == side] for side in (False, True))
+    train, test = (
+        [case for case in reading.cases if (case.patient in test_patients) == side] for side in (False, True)
+    )
     assert train
     assert test
     assert not {path for case in train for path in case.images} & {path for case in test for path in case.images}

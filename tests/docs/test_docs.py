@@ -355,7 +355,9 @@ def test_getting_started_can_be_followed(elsewhere: Path) -> None:
     assert outputs["predict"].count("chest-xrays/unseen/") == 4
     assert outputs["score"].startswith("auroc ")
     folder_listing = next(block.text for block in blocks("text") if block.text.startswith("first/"))
-    for name in re.findall(r"[\w-]+(?:\.\w+|/)", re.sub(r"  [a-z;:,].*|: .*|IMAGE.*|python .*|the .*", "", folder_listing)):
+    for name in re.findall(
+        r"[\w-]+(?:\.\w+|/)", re.sub(r"  [a-z;:,].*|: .*|IMAGE.*|python .*|the .*", "", folder_listing)
+    ):
         matches = [name == "first/", *(elsewhere / "first").rglob(name.rstrip("/"))]
         assert any(matches), name
 

@@ -22,7 +22,10 @@ def main() -> None:
     parser.add_argument("--sandbox", default="auto")
     options = parser.parse_args()
     sandbox = choose_sandbox(options.sandbox)
-    for label, fuzz, count in (("mutated files", fuzz_files, options.files), ("fuzzed calls", fuzz_calls, options.calls)):
+    for label, fuzz, count in (
+        ("mutated files", fuzz_files, options.files),
+        ("fuzzed calls", fuzz_calls, options.calls),
+    ):
         if not count:
             continue
         with tempfile.TemporaryDirectory(prefix="m3b-fuzz-") as top:

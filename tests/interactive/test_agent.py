@@ -160,7 +160,9 @@ def test_the_folder_holds_mask_pictures_journal_and_result(picture: tuple[ByteIm
         "journal.jsonl",
     }
     result_json = json.loads((out / "result.json").read_text())
-    assert result_json["turns"] == [{"number": 1, "prompt": "box", "box": [34.2, 15.0, 65.79, 45.06], "score": result_json["score"]}]
+    assert result_json["turns"] == [
+        {"number": 1, "prompt": "box", "box": [34.2, 15.0, 65.79, 45.06], "score": result_json["score"]}
+    ]
     kinds = [json.loads(line)["kind"] for line in (out / "journal.jsonl").read_text().splitlines()]
     assert kinds[0] == "prompt"
     assert kinds[-1] == "run_ended"

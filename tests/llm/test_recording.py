@@ -50,7 +50,9 @@ def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 ep
         talk.append(reply.message())
         for at, tool_call in enumerate(reply.calls):
             text = results[0] if tool_call.name == "list_files" else results[1]
-            talk.append(Message("tool", tool_call.parse_error or text, call_id=tool_call.id, images=(PNG,) if at else ()))
+            talk.append(
+                Message("tool", tool_call.parse_error or text, call_id=tool_call.id, images=(PNG,) if at else ())
+            )
 
     for _ in range(5):
         turn()

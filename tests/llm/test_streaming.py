@@ -250,6 +250,8 @@ def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> No
 
 def test_a_message_without_words_tells_nothing() -> None:
     delivered: list[str] = []
-    stream_openai.assemble_completion([chunk({"content": ""}), chunk({}, "stop")], TextStream(delivered.append, None), "m")
+    stream_openai.assemble_completion(
+        [chunk({"content": ""}), chunk({}, "stop")], TextStream(delivered.append, None), "m"
+    )
     assert delivered == []
     assert Message("user").images == ()

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3b.display import format_file_name, make_html_table, shorten
 from m3b.events import PromptSent, ReplyReceived, RoleStarted, RunEnded, ToolCalled
 from m3b.measure import Measure
 from m3b.messages import Usage
 from m3b.models import DetectedBox, Model, Prediction
-from m3b.notebook import format_file_name, make_html_table, shorten
 from m3b.progress import NotebookProgress, is_in_notebook, make_progress_watcher
 from m3b.run.result import Result
 

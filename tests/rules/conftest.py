@@ -15,10 +15,10 @@ from PIL import Image
 from m3b.agents import briefing
 from m3b.agents.artifacts import Selection, parse_give_up
 from m3b.agents.checks.index import check_index
-from m3b.briefs import IndexBrief
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
 from m3b.data.spec.inside import answer
+from m3b.facts import IndexBrief
 from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
 from m3b.resources import get_resources_folder

@@ -14,22 +14,26 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from m3b.agents.artifacts import find_json_object, parse_give_up
-from m3b.briefs import (
+from m3b.facts import (
     Answer,
+    AuditSummary,
     Brief,
+    DocumentSummary,
+    FolderSummary,
     IndexBrief,
     ManifestProposal,
     ModelBrief,
     ModuleBrief,
     Rejection,
+    ScriptOutcome,
     SelectionBrief,
     Summary,
+    TableSummary,
     TaskOption,
     parse_facts,
 )
 from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
-from m3b.summaries import AuditSummary, DocumentSummary, FolderSummary, ScriptOutcome, TableSummary
 from m3b.tools import TOOLS, schema
 
 WORDS = (

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from m3b.agents.briefing import build_selection_briefing
 from m3b.agents.checks.selection import check_selection
-from m3b.briefs import Answer, DatasetOption, Rejection, SelectionBrief, SurveySummary, TaskProposal
 from m3b.data.cards import parse_card
+from m3b.facts import Answer, DatasetOption, Rejection, SelectionBrief, SurveySummary, TaskProposal
 from m3b.llm.rules import RulesLLM
 from m3b.llm.rules.selection import _matches_request, is_beyond_images
 from m3b.llm.rules.words import extract_words, find_anatomy, find_modality
@@ -313,7 +313,7 @@ def test_other_signals_and_the_future_are_beyond_images_with_labels(request_: st
 @pytest.mark.parametrize(("columns", "chosen"), [(("os_months", "os_status"), True), (("size", "finding"), False)])
 def test_survival_is_read_where_columns_tell_of_it(columns: tuple[str, str], chosen: bool) -> None:
     from m3b.agents.briefing import build_task_options
-    from m3b.summaries import ColumnSummary, TableSummary
+    from m3b.facts import ColumnSummary, TableSummary
 
     request = "Predict overall survival from chest CT"
     said = [ColumnSummary(name=name, type="number", distinct=60) for name in columns]

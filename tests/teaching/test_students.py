@@ -144,7 +144,9 @@ def test_at_work_it_is_asked_as_it_was_taught(student_folder: Path, chats: list[
     prompt_ids = generate_inputs[0]["input_ids"][0].tolist()
     taught = Collator(model.student)([to_row(chat)])
     assert taught["input_ids"][0].tolist()[: len(prompt_ids)] == prompt_ids
-    torch.testing.assert_close(generate_inputs[0]["pixel_values"], taught["pixel_values"][: len(generate_inputs[0]["pixel_values"])])
+    torch.testing.assert_close(
+        generate_inputs[0]["pixel_values"], taught["pixel_values"][: len(generate_inputs[0]["pixel_values"])]
+    )
 
 
 def test_a_model_of_random_weights_ends_within_its_budget(student_folder: Path) -> None:

@@ -155,7 +155,11 @@ def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
     again = TrajectoryFolder(torn, settings_of("toy", "brush", EXPERT, 0.3))
     assert len(again.done_cases) == 2, "finished cases are not opened again"
     make_trajectories(
-        [target for target in targets(6, 7) if target.case not in again.done_cases], Brush(), again, EXPERT, held_out=0.3
+        [target for target in targets(6, 7) if target.case not in again.done_cases],
+        Brush(),
+        again,
+        EXPERT,
+        held_out=0.3,
     )
     for name in ("train.jsonl", "validation.jsonl"):
         assert _lines(list(read_chats(torn / name)), torn) == _lines(list(read_chats(complete / name)), complete)

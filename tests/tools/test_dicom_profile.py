@@ -107,7 +107,9 @@ def test_of_all_texts_in_a_header_a_short_list_is_shown(
     texts, previews = shown
     assert previews[way].strip()
     assert set(PROFILE) <= set(texts[0]), "keywords that the dictionary knows"
-    leaked = {key for scan_texts in texts for key, text in scan_texts.items() if key not in KEPT and text in previews[way]}
+    leaked = {
+        key for scan_texts in texts for key, text in scan_texts.items() if key not in KEPT and text in previews[way]
+    }
     assert not leaked, previews[way][:3000]
 
 

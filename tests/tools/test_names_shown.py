@@ -54,7 +54,9 @@ def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> N
         call("read_files", paths=["data/chest/ages.json"]),
         call("read_files", paths=["data/chest/list.txt"]),
         opens,
-        lambda messages, tools: call("preview_files", paths=[f"data/chest/{file_names[0]}", f"data/chest/not_{file_names[0]}"]),
+        lambda messages, tools: call(
+            "preview_files", paths=[f"data/chest/{file_names[0]}", f"data/chest/not_{file_names[0]}"]
+        ),
         say("done"),
     ]
     model = ScriptedModel(steps)

@@ -147,7 +147,9 @@ def test_groups_hold_every_name_within_its_range(names: list[str]) -> None:
         for run, (low, high) in zip(runs, group.ranges, strict=True):
             assert int(low) <= int(run) <= int(high)
             values = [
-                int(re.findall("[0-9]+", other_name)[0]) for other_name in names if re.sub("[0-9]+", "#", other_name) == group.pattern
+                int(re.findall("[0-9]+", other_name)[0])
+                for other_name in names
+                if re.sub("[0-9]+", "#", other_name) == group.pattern
             ]
         if runs:
             assert (int(group.ranges[0][0]), int(group.ranges[0][1])) == (min(values), max(values))

@@ -109,7 +109,9 @@ def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         for way, (tool, arguments) in WAYS.items():
             filled_arguments = json.loads(json.dumps(arguments).replace("{file}", person.file))
             shown_texts[way] = names.pseudonymize(box.call(ToolCall("1", tool, filled_arguments), tuple(TOOLS)).text)
-    shown_texts["briefing: notes and card"] = names.pseudonymize(_describe_card(card_of(top, data, person), person.note))
+    shown_texts["briefing: notes and card"] = names.pseudonymize(
+        _describe_card(card_of(top, data, person), person.note)
+    )
     return person, shown_texts
 
 

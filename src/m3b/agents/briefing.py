@@ -21,21 +21,24 @@ from m3b.agents.proposal_text import (
     describe_proposals,
     describe_survey,
 )
-from m3b.briefs import (
+from m3b.data.cards import Card, absent_told, own_notes
+from m3b.data.spec.places import SPEC
+from m3b.data.spec.proposals.language import plain
+from m3b.facts import (
+    AuditSummary,
     Brief,
     DatasetOption,
+    FolderSummary,
     IndexBrief,
     ManifestProposal,
     ModelBrief,
     ModuleBrief,
+    Previews,
+    ProjectSummary,
     SelectionBrief,
     SurveySummary,
     TaskOption,
 )
-from m3b.data.cards import Card, absent_told, own_notes
-from m3b.data.spec.places import SPEC
-from m3b.data.spec.proposals.language import plain
-from m3b.summaries import AuditSummary, FolderSummary, Previews, ProjectSummary
 from m3b.tasks import find_requested_task, get_family, list_families
 from m3b.tasks.templates import list_templates_for
 from m3b.tools import ToolResult

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from m3b.agents.roles import FailureMessage
-from m3b.briefs import Rejection
 from m3b.errors import RunEnd
+from m3b.facts import Rejection
 from m3b.tools import ToolResult
 
 MAX_OUTPUT_LINES = 4

@@ -17,7 +17,6 @@ from m3b.agents.budget import Budget
 from m3b.agents.check_result import CheckResult, describe_script_failure, explain_failure
 from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
 from m3b.agents.roles import FailureMessage
-from m3b.briefs import Reflection
 from m3b.errors import BudgetExceeded, ContextOverflow, LLMError, RunCancelled, RunFailed
 from m3b.events import (
     ArtifactChecked,
@@ -31,6 +30,7 @@ from m3b.events import (
     ToolReturned,
     WaitingForModel,
 )
+from m3b.facts import Reflection
 from m3b.llm.base import LLM
 from m3b.llm.streaming import ask_llm
 from m3b.messages import Reply, ToolCall, ToolSpec

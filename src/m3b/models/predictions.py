@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.records import Image, paths_of, plain
-from m3b.notebook import format_file_name, make_html_table, shorten
+from m3b.display import format_file_name, make_html_table, shorten
 
 MAX_CLASSES_SHOWN = 3
 """Classes that a short representation names."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.briefs import SurveySummary
 from m3b.data.cards import Card, card_for_folder, own_notes
 from m3b.errors import DataError, UsageError
+from m3b.facts import SurveySummary
 from m3b.reader import Reader
 from m3b.run.manifests import describe_accounting, list_survey_questions, make_survey_summary, make_user_proposal
 from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides

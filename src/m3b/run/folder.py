@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b import locking, untrusted
+from m3b import untrusted
 from m3b.errors import UsageError
+from m3b.locking import acquire_lock, is_locked, read_lock_owner
 from m3b.run.registry import TOKEN_NAME, enclosing, is_registered, read_registry, state_file
 from m3b.writing import write_text_atomically
 
@@ -100,11 +101,11 @@ class RunFolder:
         """
         file = self.path / LOCK_FILE
         try:
-            self._lock = locking.acquire_lock(file)
+            self._lock = acquire_lock(file)
         except OSError as error:
             raise UsageError(f"The run folder {self.path} cannot be locked or written: {error.strerror}.") from error
         if self._lock is None:
-            owner_note = f" ({owner})" if (owner := locking.read_lock_owner(file)) else ""
+            owner_note = f" ({owner})" if (owner := read_lock_owner(file)) else ""
             raise UsageError(
                 f"The run {self.id} is at work in another process{owner_note}; wait for it, or stop that one."
             )
@@ -117,7 +118,7 @@ class RunFolder:
     @property
     def is_busy(self) -> bool:
         """Whether a process is at work on this run now. Looking never locks."""
-        return locking.is_locked(self.path / LOCK_FILE)
+        return is_locked(self.path / LOCK_FILE)
 
     @property
     def display_name(self) -> str:
@@ -190,7 +191,7 @@ def _is_unused(folder: Path) -> bool:
     is_empty = all(
         entry.name in SKELETON_FOLDERS and entry.is_dir() and not any(entry.iterdir()) for entry in entries.values()
     )
-    return is_empty and (lock is None or not locking.is_locked(lock))
+    return is_empty and (lock is None or not is_locked(lock))
 
 
 def get_runs_root() -> Path:

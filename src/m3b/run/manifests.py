@@ -16,13 +16,13 @@ from m3b.agents.artifacts import Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, reject
 from m3b.agents.loop import Emit
 from m3b.agents.proposal_text import format_survey_lines
-from m3b.briefs import ManifestProposal, SurveySummary, TaskProposal
 from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.index import Index
 from m3b.data.spec.places import OFFERS, SPEC
 from m3b.errors import DataError, DataRejected
 from m3b.events import NoteAdded, StepStarted
+from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
 from m3b.run.folder import RunFolder
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 from m3b.tasks import get_family, list_families

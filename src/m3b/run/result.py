@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
+from m3b.display import make_html_table, shorten
 from m3b.errors import Status
 from m3b.measure import Measure, describe_unknown_patients, format_measure
-from m3b.notebook import make_html_table, shorten
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 

@@ -23,8 +23,8 @@ from m3b.events import (
     ToolCalled,
     ToolReturned,
 )
+from m3b.facts import AuditSummary
 from m3b.messages import Usage
-from m3b.summaries import AuditSummary
 
 A = TypeVar("A")
 

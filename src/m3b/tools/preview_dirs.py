@@ -7,7 +7,7 @@ from pathlib import Path
 
 from m3b.data.links import WHAT_TO_DO
 from m3b.errors import ToolError
-from m3b.summaries import FolderSummary, NamePattern
+from m3b.facts import FolderSummary, NamePattern
 from m3b.tools.context import PreviewContext, ToolResult
 from m3b.tools.files import missing_path_error
 from m3b.tools.natural import natural

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from m3b import untrusted
 from m3b.errors import DataError, ToolError
-from m3b.summaries import FileSummary, Previews
+from m3b.facts import FileSummary, Previews
 from m3b.tools.context import PreviewContext, ToolResult
 from m3b.tools.files import missing_path_error
 from m3b.tools.paths import open_for_reading, walk

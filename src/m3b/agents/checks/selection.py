@@ -8,11 +8,11 @@ from typing import Any
 
 from m3b.agents.artifacts import Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, accept, reject, relay_answer
-from m3b.briefs import Answer
 from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.kinds import DEFAULT
 from m3b.errors import NoDatasetFound
+from m3b.facts import Answer
 from m3b.metrics import canonical_metric
 from m3b.metrics.metric_tables import metric_table, tasks_with_metrics
 

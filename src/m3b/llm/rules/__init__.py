@@ -1,6 +1,6 @@
 """The embedded core: an `LLM` with no model behind it, which works by rules over common layouts.
 
-It is told what any model is told, and plans by the data that its messages carry beside their text (`m3b.briefs`): it
+It is told what any model is told, and plans by the data that its messages carry beside their text (`m3b.facts`): it
 never reads prose that m3b wrote. Of free text it reads the user's request, cards and notes. It knows no data set. How a
 folder is read is proposed from the survey of its files; where no reading is borne out, the rules say what is missing.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m3b.briefs import IndexBrief, ModelBrief, ModuleBrief, SelectionBrief
+from m3b.facts import IndexBrief, ModelBrief, ModuleBrief, SelectionBrief
 from m3b.llm.base import IsCancelled, ModelFacts, OnWait
 from m3b.llm.rules.building import train_model, write_module
 from m3b.llm.rules.indexing import write_index

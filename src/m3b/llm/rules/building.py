@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from m3b.briefs import ModelBrief, ModuleBrief
+from m3b.facts import ModelBrief, ModuleBrief
 from m3b.llm.rules.view import StageView, format_give_up, make_call
 from m3b.messages import ToolCall
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from m3b.briefs import IndexBrief, Rejection
+from m3b.facts import IndexBrief, Rejection
 from m3b.llm.rules.view import StageView, format_give_up, make_call
 from m3b.messages import ToolCall
 

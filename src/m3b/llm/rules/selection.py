@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
-from m3b.briefs import Answer, DatasetOption, SelectionBrief, TaskOption
+from m3b.facts import Answer, DatasetOption, SelectionBrief, TaskOption
 from m3b.llm.rules.evidence import collect_card_text, find_target_kinds, has_only_masks
 from m3b.llm.rules.view import StageView
 from m3b.llm.rules.words import (

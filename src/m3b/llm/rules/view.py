@@ -6,9 +6,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from m3b.briefs import Answer, Brief, IndexBrief, ModelBrief, ModuleBrief, Rejection, SelectionBrief, parse_facts
+from m3b.facts import (
+    Answer,
+    Brief,
+    IndexBrief,
+    ModelBrief,
+    ModuleBrief,
+    Rejection,
+    ScriptOutcome,
+    SelectionBrief,
+    parse_facts,
+)
 from m3b.messages import Message, ToolCall
-from m3b.summaries import ScriptOutcome
 
 
 @dataclass(frozen=True)

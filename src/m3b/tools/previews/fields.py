@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from m3b.summaries import ColumnSummary
+from m3b.facts import ColumnSummary
 from m3b.tools.phi import Phi, cell, is_personal
 from m3b.tools.text import shorten
 

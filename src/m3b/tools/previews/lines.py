@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from m3b.summaries import FileSummary
+from m3b.facts import FileSummary
 
 
 class Lines(list[str]):

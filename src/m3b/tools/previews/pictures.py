@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.reading import shared
-from m3b.summaries import PictureSummary
+from m3b.facts import PictureSummary
 from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi
 from m3b.tools.previews.lines import Lines

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.delimited import decode
-from m3b.summaries import DocumentSummary
+from m3b.facts import DocumentSummary
 from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, spread
