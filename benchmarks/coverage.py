@@ -60,8 +60,8 @@ def overlapping(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     from scipy.special import ndtri
 
     truth = np.arange(n) < n // 2
-    apart = 2**0.5 * float(ndtri(1 - wrong)) if wrong else 30.0
-    score = 1 / (1 + np.exp(-(rng.normal(size=n) + apart * truth - apart / 2)))
+    separation = 2**0.5 * float(ndtri(1 - wrong)) if wrong else 30.0
+    score = 1 / (1 + np.exp(-(rng.normal(size=n) + separation * truth - separation / 2)))
     rows = [
         ClassificationCase(str(i), "", ("yes" if truth[i] else "no",), {"no": 1 - p, "yes": p})
         for i, p in enumerate(score)
@@ -89,9 +89,9 @@ def several(rng: Generator, n: int, wrong: float, draws: int, metric: str = "aur
 def grading(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     """Five grades; a wrong one is that of any patient."""
     truth = np.arange(n) % 5
-    given = np.where(rng.random(n) < wrong, rng.integers(0, 5, n), truth)
+    predicted = np.where(rng.random(n) < wrong, rng.integers(0, 5, n), truth)
     rows = [
-        ClassificationCase(str(i), "", (GRADES[truth[i]],), {g: float(g == GRADES[given[i]]) for g in GRADES})
+        ClassificationCase(str(i), "", (GRADES[truth[i]],), {g: float(g == GRADES[predicted[i]]) for g in GRADES})
         for i in range(n)
     ]
     return score_grading(rows, GRADES, constant_grades=["2"], draws=draws)
@@ -122,10 +122,10 @@ def detection(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     rows = []
     for i in range(n):
         truth = tuple(Box((20.0 * k, 0.0, 20.0 * k + 10, 10.0), "a") for k in range(i % 4))
-        found = tuple(Box(box.corners, "a", score=float(rng.uniform(0.6, 1))) for box in truth)
+        detections = tuple(Box(box.corners, "a", score=float(rng.uniform(0.6, 1))) for box in truth)
         if rng.random() < wrong:
-            found = () if truth else (Box((50.0, 50.0, 60.0, 60.0), "a", score=float(rng.random())),)
-        rows.append(DetectionCase(str(i), "", predicted=found, truth=truth))
+            detections = () if truth else (Box((50.0, 50.0, 60.0, 60.0), "a", score=float(rng.random())),)
+        rows.append(DetectionCase(str(i), "", predicted=detections, truth=truth))
     return score_detection(rows, ("a",), primary="map_50", draws=draws)
 
 
@@ -135,16 +135,16 @@ def reports(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
     for i in range(n):
         size = int(rng.integers(8, 20))
         truth = " ".join(f"w{k}" for k in rng.integers(0, 400, size))
-        other = " ".join(f"v{k}" for k in rng.integers(0, 400, size))
-        rows.append(ReportCase(str(i), "", truth, other if rng.random() < wrong else truth))
+        wrong_text = " ".join(f"v{k}" for k in rng.integers(0, 400, size))
+        rows.append(ReportCase(str(i), "", truth, wrong_text if rng.random() < wrong else truth))
     return score_reports(rows, primary="bleu_4", draws=draws)
 
 
 def regression(rng: Generator, n: int, wrong: float, draws: int, metric: str = "mae") -> Scores:
     """Numbers of a normal distribution; a wrong answer is their mean."""
     truth = rng.normal(100, 15, n)
-    given = np.where(rng.random(n) < wrong, 100.0, truth)
-    rows = [RegressionCase(str(i), "", float(truth[i]), float(given[i])) for i in range(n)]
+    predicted = np.where(rng.random(n) < wrong, 100.0, truth)
+    rows = [RegressionCase(str(i), "", float(truth[i]), float(predicted[i])) for i in range(n)]
     return score_regression(rows, "size", constant_values=[100.0], primary=metric, draws=draws)
 
 
@@ -205,9 +205,9 @@ def coverage(name: str, n: int, wrong: float, sets: int, draws: int, seed: int =
     true, rng = true_figure(name, wrong), np.random.default_rng(seed)
     measures = [ALL[name](rng, n, wrong, draws).primary for _ in range(sets)]
     spans = [(m.low, m.high) for m in measures if m.low is not None and m.high is not None]
-    held = sum(low - 1e-9 <= true <= high + 1e-9 for low, high in spans)
+    covered = sum(low - 1e-9 <= true <= high + 1e-9 for low, high in spans)
     low = float(np.median([low for low, _ in spans])) if spans else float("nan")
-    return Coverage(true, held / sets, len(spans) / sets, low)
+    return Coverage(true, covered / sets, len(spans) / sets, low)
 
 
 def table_row(name: str, n: int, sets: int) -> str:

@@ -50,22 +50,22 @@ def findings(draw: st.DrawFn) -> Drawn:
 
 def best_sensitivity(target: NDArray[np.generic], score: NDArray[np.float64], specificity: float) -> float:
     """Read off scikit-learn's ROC curve, with every threshold kept."""
-    false, found, _ = sk.roc_curve(target, score, drop_intermediate=False)
-    return float(found[false <= 1 - specificity + 1e-9].max())
+    false, sensitivity, _ = sk.roc_curve(target, score, drop_intermediate=False)
+    return float(sensitivity[false <= 1 - specificity + 1e-9].max())
 
 
 @settings(max_examples=60, deadline=None)
 @given(exclusive(2))
 def test_two_classes(drawn: Drawn) -> None:
     truth, p = drawn
-    target, chosen = truth.argmax(1), p.argmax(1)
+    target, predicted = truth.argmax(1), p.argmax(1)
     got = {n: m.value for n, m in score_diagnosis(*make(truth, p), False, draws=0).metrics.items()}
     assert got["auroc"] == pytest.approx(sk.roc_auc_score(target, p[:, 1]))
-    assert got["accuracy"] == pytest.approx(sk.accuracy_score(target, chosen))
-    assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, chosen))
-    assert got["f1"] == pytest.approx(sk.f1_score(target, chosen, average="macro"))
-    assert got["sensitivity"] == pytest.approx(sk.recall_score(target, chosen, zero_division=0))
-    assert got["specificity"] == pytest.approx(sk.recall_score(target, chosen, pos_label=0, zero_division=0))
+    assert got["accuracy"] == pytest.approx(sk.accuracy_score(target, predicted))
+    assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, predicted))
+    assert got["f1"] == pytest.approx(sk.f1_score(target, predicted, average="macro"))
+    assert got["sensitivity"] == pytest.approx(sk.recall_score(target, predicted, zero_division=0))
+    assert got["specificity"] == pytest.approx(sk.recall_score(target, predicted, pos_label=0, zero_division=0))
     assert got["brier"] == pytest.approx(sk.brier_score_loss(target, p[:, 1]))
     assert got["auprc"] == pytest.approx(sk.average_precision_score(target, p[:, 1]))
     assert got["sensitivity_at_90_specificity"] == pytest.approx(best_sensitivity(target, p[:, 1], 0.9))
@@ -76,13 +76,13 @@ def test_two_classes(drawn: Drawn) -> None:
 @given(exclusive(4))
 def test_four_classes(drawn: Drawn) -> None:
     truth, p = drawn
-    target, chosen = truth.argmax(1), p.argmax(1)
+    target, predicted = truth.argmax(1), p.argmax(1)
     scores = score_diagnosis(*make(truth, p), False, draws=0)
     got = {n: m.value for n, m in scores.metrics.items()}
     assert got["auroc"] == pytest.approx(sk.roc_auc_score(target, p, multi_class="ovr"))
-    assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, chosen))
-    assert got["f1"] == pytest.approx(sk.f1_score(target, chosen, average="macro"))
-    assert np.array_equal(scores.confusion, sk.confusion_matrix(target, chosen))
+    assert got["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(target, predicted))
+    assert got["f1"] == pytest.approx(sk.f1_score(target, predicted, average="macro"))
+    assert np.array_equal(scores.confusion, sk.confusion_matrix(target, predicted))
     assert got["auprc"] == pytest.approx(sk.average_precision_score(truth, p, average="macro"))
     assert not {"sensitivity", "sensitivity_at_90_specificity"} & set(got)
 
@@ -91,23 +91,23 @@ def test_four_classes(drawn: Drawn) -> None:
 @given(findings())
 def test_multi_label(drawn: Drawn) -> None:
     truth, p = drawn
-    chosen = p >= 0.5
+    predicted = p >= 0.5
     got = {n: m.value for n, m in score_diagnosis(*make(truth, p), True, draws=0).metrics.items()}
     both = [k for k in range(truth.shape[1]) if 0 < truth[:, k].sum() < len(truth)]
     if both:
         assert got["auroc"] == pytest.approx(np.mean([sk.roc_auc_score(truth[:, k], p[:, k]) for k in both]))
-        balanced = [sk.balanced_accuracy_score(truth[:, k], chosen[:, k]) for k in both]
+        balanced = [sk.balanced_accuracy_score(truth[:, k], predicted[:, k]) for k in both]
         assert got["balanced_accuracy"] == pytest.approx(np.mean(balanced))
         areas = [sk.average_precision_score(truth[:, k], p[:, k]) for k in both]
         assert got["auprc"] == pytest.approx(np.mean(areas))
-        found = [best_sensitivity(truth[:, k], p[:, k], 0.9) for k in both]
-        assert got["sensitivity_at_90_specificity"] == pytest.approx(np.mean(found))
+        sensitivities = [best_sensitivity(truth[:, k], p[:, k], 0.9) for k in both]
+        assert got["sensitivity_at_90_specificity"] == pytest.approx(np.mean(sensitivities))
     else:
         assert np.isnan(got["auroc"])
-    assert got["accuracy"] == pytest.approx(1 - sk.hamming_loss(truth, chosen))
+    assert got["accuracy"] == pytest.approx(1 - sk.hamming_loss(truth, predicted))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        f1 = [sk.f1_score(truth[:, k], chosen[:, k], zero_division=np.nan) for k in range(truth.shape[1])]
+        f1 = [sk.f1_score(truth[:, k], predicted[:, k], zero_division=np.nan) for k in range(truth.shape[1])]
     assert np.isnan(got["f1"]) if np.isnan(f1).all() else got["f1"] == pytest.approx(np.nanmean(f1))
     assert got["brier"] == pytest.approx(np.mean((p - truth) ** 2))
 
@@ -121,8 +121,8 @@ def test_a_weight_is_a_repetition(drawn: Drawn, seed: int) -> None:
     cases, names = make(truth, p)
     weighted = estimate(tabulate(cases, names, False), times[None].astype(float))
     repeated = [case for case, n in zip(cases, times, strict=True) for _ in range(n)]
-    plain = estimate(tabulate(repeated, names, False), np.ones((1, len(repeated))))
-    for name, value in plain.items():
+    unweighted = estimate(tabulate(repeated, names, False), np.ones((1, len(repeated))))
+    for name, value in unweighted.items():
         assert weighted[name] == pytest.approx(value, nan_ok=True), name
 
 

@@ -52,10 +52,10 @@ def test_equal_stakes_give_the_exact_binomial_limit() -> None:
 def test_no_chances_of_a_right_answer_lose_more_than_the_limit() -> None:
     rng = np.random.default_rng(0)
     stakes = rng.dirichlet(np.full(12, 0.5))
-    most = largest_loss(stakes)
+    bound = largest_loss(stakes)
     for _ in range(2000):
         chances = np.exp(math.log(0.025) * rng.dirichlet(np.full(12, rng.choice([0.1, 1.0, 10.0]))))
-        assert stakes @ (1 - chances) <= most + 1e-9
+        assert stakes @ (1 - chances) <= bound + 1e-9
 
 
 def test_five_findings_the_rarest_of_two_patients() -> None:
@@ -72,10 +72,10 @@ def test_a_perfect_kappa_is_accepted_and_three_patients_are_too_few() -> None:
     assert scores.primary.value == 1
     assert 0.5 < (scores.primary.low or 0) < 0.025 ** (1 / 42)
     assert judge(scores, None).ok
-    assert all(one.low is not None for one in scores.metrics.values())
-    few = judge(score_grading(graded(3), GRADES, constant_grades=["1"]), None)
-    assert not few.ok
-    assert "3 test" in few.reason
+    assert all(metric.low is not None for metric in scores.metrics.values())
+    small_verdict = judge(score_grading(graded(3), GRADES, constant_grades=["1"]), None)
+    assert not small_verdict.ok
+    assert "3 test" in small_verdict.reason
 
 
 def test_just_below_an_edge_an_interval_is_no_narrower_than_there() -> None:
@@ -100,8 +100,8 @@ def test_a_mean_below_the_edge_knows_that_its_perfect_labels_may_fail() -> None:
             break
     assert 0.9 < scores.primary.value < 1
     assert perfect
-    least = max(1 - (row.low or 0) for row in perfect) / 5
-    assert scores.primary.value - (scores.primary.low or 0) >= least
+    min_loss = max(1 - (row.low or 0) for row in perfect) / 5
+    assert scores.primary.value - (scores.primary.low or 0) >= min_loss
 
 
 @pytest.mark.parametrize("name", SIMULATIONS)

@@ -28,7 +28,9 @@ def graded(truth: list[int], decided: list[int]) -> list[ClassificationCase]:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=40))
 def test_grades_as_scikit_learn_has_them(pairs: list[tuple[int, int]]) -> None:
     truth, decided = map(list, zip(*pairs, strict=True))
-    got = {name: one.value for name, one in score_grading(graded(truth, decided), GRADES, draws=0).metrics.items()}
+    got = {
+        name: metric.value for name, metric in score_grading(graded(truth, decided), GRADES, draws=0).metrics.items()
+    }
     if len({*truth, *decided}) > 1:
         assert got["qwk"] == pytest.approx(sk.cohen_kappa_score(truth, decided, weights="quadratic", labels=range(4)))
     assert got["grade_mae"] == pytest.approx(sk.mean_absolute_error(truth, decided))
@@ -38,15 +40,15 @@ def test_grades_as_scikit_learn_has_them(pairs: list[tuple[int, int]]) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(-99, 99), st.integers(-99, 99)), min_size=3, max_size=40))
 def test_numbers_as_scikit_learn_has_them(pairs: list[tuple[int, int]]) -> None:
-    true, found = map(list, zip(*pairs, strict=True))
+    true, predicted = map(list, zip(*pairs, strict=True))
     assume(len(set(true)) > 1)
     cases = [RegressionCase(str(at), f"p{at}", t, f) for at, (t, f) in enumerate(pairs)]
-    got = {name: one.value for name, one in score_regression(cases, "age (years)", draws=0).metrics.items()}
-    assert got["mae"] == pytest.approx(sk.mean_absolute_error(true, found))
-    assert got["rmse"] == pytest.approx(sk.root_mean_squared_error(true, found))
-    assert got["r2"] == pytest.approx(sk.r2_score(true, found))
-    if len(set(found)) > 1:
-        assert got["pearson"] == pytest.approx(np.corrcoef(true, found)[0, 1])
+    got = {name: metric.value for name, metric in score_regression(cases, "age (years)", draws=0).metrics.items()}
+    assert got["mae"] == pytest.approx(sk.mean_absolute_error(true, predicted))
+    assert got["rmse"] == pytest.approx(sk.root_mean_squared_error(true, predicted))
+    assert got["r2"] == pytest.approx(sk.r2_score(true, predicted))
+    if len(set(predicted)) > 1:
+        assert got["pearson"] == pytest.approx(np.corrcoef(true, predicted)[0, 1])
     else:
         assert math.isnan(got["pearson"]), "of a constant answer"
 

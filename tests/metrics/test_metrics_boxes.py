@@ -40,13 +40,13 @@ def coco(predicted: Boxes, truth: Boxes) -> NDArray[np.float64] | None:
     from pycocotools.cocoeval import COCOeval
 
     def rows(boxes: Boxes) -> list[dict[str, object]]:
-        found = []
-        for image, some in enumerate(boxes):
-            for box in some:
+        entries = []
+        for image, image_boxes in enumerate(boxes):
+            for box in image_boxes:
                 x, y, right, top = box.corners
                 row = {"image_id": image + 1, "category_id": 1, "bbox": [x, y, right - x, top - y], "score": box.score}
-                found.append(row | {"id": len(found) + 1, "iscrowd": 0, "area": (right - x) * (top - y)})
-        return found
+                entries.append(row | {"id": len(entries) + 1, "iscrowd": 0, "area": (right - x) * (top - y)})
+        return entries
 
     real, ours = rows(truth), rows(predicted)
     if not real:
@@ -88,12 +88,13 @@ def test_froc_by_trying_every_threshold(drawn: tuple[Boxes, Boxes]) -> None:
         assert np.isnan(got).all()
         return
     best = dict.fromkeys(FROC_RATES, 0.0)
-    for cut in {box.score for some in predicted for box in some}:
+    for cut in {box.score for image_boxes in predicted for box in image_boxes}:
         hits = false = 0
-        for ours, theirs in zip(predicted, truth, strict=True):
-            sure = sorted((box for box in ours if box.score >= cut), key=lambda box: -box.score)
+        for predicted_boxes, true_boxes in zip(predicted, truth, strict=True):
+            sure = sorted((box for box in predicted_boxes if box.score >= cut), key=lambda box: -box.score)
             iou = box_iou(
-                np.array([b.corners for b in sure]).reshape(-1, 4), np.array([b.corners for b in theirs]).reshape(-1, 4)
+                np.array([b.corners for b in sure]).reshape(-1, 4),
+                np.array([b.corners for b in true_boxes]).reshape(-1, 4),
             )
             right = int(match_boxes(iou, 0.5).sum())
             hits, false = hits + right, false + len(sure) - right
@@ -109,10 +110,10 @@ def test_a_weight_is_a_repetition(drawn: tuple[Boxes, Boxes], seed: int) -> None
     predicted, truth = drawn
     times = np.random.default_rng(seed).integers(0, 3, len(truth))
     times[0] = 1
-    again = [[some for some, n in zip(boxes, times, strict=True) for _ in range(n)] for boxes in drawn]
-    whole, repeated = rank_boxes(predicted, truth, "a", (0.5, 0.75)), rank_boxes(*again, "a", (0.5, 0.75))
+    again = [[image_boxes for image_boxes, n in zip(boxes, times, strict=True) for _ in range(n)] for boxes in drawn]
+    ranking, repeated = rank_boxes(predicted, truth, "a", (0.5, 0.75)), rank_boxes(*again, "a", (0.5, 0.75))
     for figure in (average_precision, froc):
-        weighted = figure(whole, times[None].astype(float))
+        weighted = figure(ranking, times[None].astype(float))
         assert weighted == pytest.approx(figure(repeated, np.ones((1, len(again[0])))), nan_ok=True)
 
 
@@ -165,9 +166,9 @@ def test_a_bad_box_is_named(box: Box, words: str) -> None:
 def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() -> None:
     truth = [(Box((0, 0, 0, 10, 10, 10), "a"), Box((4, 4, 4, 8, 8, 8), "a"))]
     small = Box((5.5, 5.5, 5.5, 6.5, 6.5, 6.5), "a", 0.9)  # the centre of the second box: IoU 1/64
-    beside = Box((-2, -2, -2, 4, 4, 4), "a", 0.8)  # its centre lies in the first box only
-    outside = Box((20, 20, 20, 21, 21, 21), "a", 0.7)
-    ranking = rank_boxes([(small, beside, outside)], truth, "a", (0.1, CENTRE_RULE))
+    overlapping_box = Box((-2, -2, -2, 4, 4, 4), "a", 0.8)  # its centre lies in the first box only
+    distant_box = Box((20, 20, 20, 21, 21, 21), "a", 0.7)
+    ranking = rank_boxes([(small, overlapping_box, distant_box)], truth, "a", (0.1, CENTRE_RULE))
     assert ranking.is_hit.tolist() == [[False, False, False], [True, True, False]]
     assert average_precision(ranking, np.ones((1, 1)))[0].tolist() == [0.0, 1.0]
 
@@ -177,5 +178,5 @@ def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() ->
 def test_no_rule_of_hits_is_stricter_than_iou_a_half(drawn: tuple[Boxes, Boxes]) -> None:
     predicted, truth = drawn
     ranking = rank_boxes(predicted, truth, "a", (0.5, 0.1))
-    found, loose = ranking.is_hit.sum(axis=1)
-    assert found <= loose <= sum(map(len, truth))
+    strict_hits, loose_hits = ranking.is_hit.sum(axis=1)
+    assert strict_hits <= loose_hits <= sum(map(len, truth))

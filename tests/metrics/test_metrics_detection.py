@@ -49,11 +49,11 @@ def test_everything_at_once() -> None:
         "centre_ap", "froc", "image_auroc", "image_ap",
     }  # fmt: skip
     for k, name in enumerate(CLASSES):
-        found, missed, right, wrong = np.sum([case.lesions[name].to_list() for case in cases], axis=0)
+        detected, missed, right, wrong = np.sum([case.lesions[name].to_list() for case in cases], axis=0)
         got = scores.per_label[k].metrics
-        assert got["lesion_f1"].value == pytest.approx(2 * found / (2 * found + missed + wrong))
+        assert got["lesion_f1"].value == pytest.approx(2 * detected / (2 * detected + missed + wrong))
         assert got["dice"].value == pytest.approx(np.nanmean([case.figures[name].dice for case in cases]))
-        assert scores.details["lesions"][name] == {"found": found, "missed": missed, "right": right, "wrong": wrong}
+        assert scores.details["lesions"][name] == {"found": detected, "missed": missed, "right": right, "wrong": wrong}
     area = roc_auc_score([case.abnormal for case in cases], [case.anomaly_score for case in cases])
     assert scores.metrics["image_auroc"].value == pytest.approx(area)
     assert scores.metrics["image_auroc"].baseline == 0.5
@@ -68,12 +68,12 @@ def test_everything_at_once() -> None:
 
 
 def test_each_part_alone() -> None:
-    whole = everything(12)
-    only_boxes = [DetectionCase(c.image, c.patient, predicted=c.predicted, truth=c.truth) for c in whole]
+    cases = everything(12)
+    only_boxes = [DetectionCase(c.image, c.patient, predicted=c.predicted, truth=c.truth) for c in cases]
     scores = score_detection(only_boxes, CLASSES, primary="mAP@0.5", draws=50)
     assert set(scores.metrics) == {"map_50", "map", "map_10", "centre_ap", "froc"}
     assert set(scores.details["froc"]["sensitivity"]) == set(CLASSES)
-    only_images = [DetectionCase(c.image, c.patient, anomaly_score=c.anomaly_score, abnormal=c.abnormal) for c in whole]
+    only_images = [DetectionCase(c.image, c.patient, anomaly_score=c.anomaly_score, abnormal=c.abnormal) for c in cases]
     assert set(score_detection(only_images, CLASSES, primary="AUC", draws=50).metrics) == {"image_auroc", "image_ap"}
     with pytest.raises(ValueError, match="map_50, map, map_10, centre_ap, froc"):
         score_detection(only_boxes, CLASSES, draws=0)
@@ -118,10 +118,10 @@ def test_a_class_that_never_occurs_is_left_out() -> None:
 
 def test_a_trivial_answer_raises_the_baseline() -> None:
     cases = everything(20)
-    plain = score_detection(cases, CLASSES, draws=0)
+    without_baseline = score_detection(cases, CLASSES, draws=0)
     better = score_detection(cases, CLASSES, baseline_cases=everything(20, skill=0.3), draws=0)
     for name in ("dice", "lesion_f1", "map_50", "froc"):
-        assert (better.metrics[name].baseline or 0) > (plain.metrics[name].baseline or 0) == 0
+        assert (better.metrics[name].baseline or 0) > (without_baseline.metrics[name].baseline or 0) == 0
 
 
 def test_boxes_of_volumes() -> None:

@@ -18,30 +18,30 @@ Place = tuple[int, ...]
 
 
 def flood(mask: Mask) -> list[set[Place]]:
-    left = {tuple(int(x) for x in place) for place in np.argwhere(mask)}
-    found = []
-    while left:
-        todo, lesion = [left.pop()], set()
+    unvisited = {tuple(int(x) for x in place) for place in np.argwhere(mask)}
+    lesions = []
+    while unvisited:
+        todo, lesion = [unvisited.pop()], set()
         while todo:
             place = todo.pop()
             lesion.add(place)
             for step in product((-1, 0, 1), repeat=mask.ndim):
-                other = tuple(a + b for a, b in zip(place, step, strict=True))
-                if other in left:
-                    left.remove(other)
-                    todo.append(other)
-        found.append(lesion)
-    return found
+                neighbour = tuple(a + b for a, b in zip(place, step, strict=True))
+                if neighbour in unvisited:
+                    unvisited.remove(neighbour)
+                    todo.append(neighbour)
+        lesions.append(lesion)
+    return lesions
 
 
 def most_pairs(fits: list[list[bool]]) -> int:
     if not fits:
         return 0
-    first, rest = fits[0], fits[1:]
-    best = most_pairs(rest)
+    first, remaining_rows = fits[0], fits[1:]
+    best = most_pairs(remaining_rows)
     for column, fit in enumerate(first):
         if fit:
-            best = max(best, 1 + most_pairs([[x and k != column for k, x in enumerate(row)] for row in rest]))
+            best = max(best, 1 + most_pairs([[x and k != column for k, x in enumerate(row)] for row in remaining_rows]))
     return best
 
 
@@ -57,31 +57,36 @@ def masks(draw: st.DrawFn) -> tuple[Mask, Mask]:
 @settings(max_examples=100, deadline=None)
 @given(masks(), st.sampled_from([0.05, 0.1, 0.3, 0.5, 1.0]))
 def test_counts(pair: tuple[Mask, Mask], least: float) -> None:
-    ours, theirs = flood(pair[0]), flood(pair[1])
-    assert label_components(pair[0])[1] == len(ours)
-    paired = most_pairs([[len(a & b) / len(a | b) >= least for b in theirs] for a in ours])
-    assert match_lesions(*pair, min_iou=least).to_list() == [paired, len(theirs) - paired, paired, len(ours) - paired]
-    found = sum(any(a & b for a in ours) for b in theirs)
-    right = sum(any(a & b for b in theirs) for a in ours)
-    expected = [found, len(theirs) - found, right, len(ours) - right]
+    predicted_lesions, true_lesions = flood(pair[0]), flood(pair[1])
+    assert label_components(pair[0])[1] == len(predicted_lesions)
+    paired = most_pairs([[len(a & b) / len(a | b) >= least for b in true_lesions] for a in predicted_lesions])
+    assert match_lesions(*pair, min_iou=least).to_list() == [
+        paired,
+        len(true_lesions) - paired,
+        paired,
+        len(predicted_lesions) - paired,
+    ]
+    detected = sum(any(a & b for a in predicted_lesions) for b in true_lesions)
+    right = sum(any(a & b for b in true_lesions) for a in predicted_lesions)
+    expected = [detected, len(true_lesions) - detected, right, len(predicted_lesions) - right]
     assert match_lesions(*pair, rule="overlap").to_list() == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=4, max_size=4))
 def test_rates(counts: list[int]) -> None:
-    found, missed, right, wrong = counts
+    detected, missed, right, wrong = counts
     got = {name: float(value) for name, value in lesion_rates(np.array(counts, dtype=float)).items()}
-    if found + missed:
-        assert got["lesion_recall"] == pytest.approx(found / (found + missed))
+    if detected + missed:
+        assert got["lesion_recall"] == pytest.approx(detected / (detected + missed))
     else:
         assert np.isnan(got["lesion_recall"])
     if sum(counts) == 0:
         assert np.isnan(got["lesion_f1"])
-    elif found == right:  # one to one
-        assert got["lesion_f1"] == pytest.approx(2 * found / (2 * found + missed + wrong))
+    elif detected == right:  # one to one
+        assert got["lesion_f1"] == pytest.approx(2 * detected / (2 * detected + missed + wrong))
     if not right + wrong:
-        assert np.isnan(got["lesion_precision"]) if not found + missed else got["lesion_precision"] == 0
+        assert np.isnan(got["lesion_precision"]) if not detected + missed else got["lesion_precision"] == 0
 
 
 def test_marking_everything_wins_by_overlap_and_not_by_iou() -> None:

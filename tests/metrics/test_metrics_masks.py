@@ -42,14 +42,16 @@ def monai_figures(first: Mask, second: Mask, spacing: tuple[float, ...], toleran
         import torch
         from monai.metrics import compute_dice, compute_hausdorff_distance, compute_surface_dice
 
-        ours, theirs = (torch.from_numpy(mask.astype(np.float32))[None, None] for mask in (first, second))
+        first_tensor, second_tensor = (
+            torch.from_numpy(mask.astype(np.float32))[None, None] for mask in (first, second)
+        )
         return {
-            "dice": compute_dice(ours, theirs).item(),
+            "dice": compute_dice(first_tensor, second_tensor).item(),
             "hd95": compute_hausdorff_distance(
-                ours, theirs, include_background=True, percentile=95, spacing=spacing
+                first_tensor, second_tensor, include_background=True, percentile=95, spacing=spacing
             ).item(),
             "nsd": compute_surface_dice(
-                ours, theirs, [tolerance], include_background=True, spacing=spacing, use_subvoxels=True
+                first_tensor, second_tensor, [tolerance], include_background=True, spacing=spacing, use_subvoxels=True
             ).item(),
         }
 
@@ -58,11 +60,11 @@ def monai_figures(first: Mask, second: Mask, spacing: tuple[float, ...], toleran
 @given(pairs(), st.sampled_from([0.6, 1.1, 2.3]))
 def test_as_monai(pair: Pair, tolerance: float) -> None:
     first, second, spacing = pair
-    got, other = measure_mask(*pair, tolerance), monai_figures(first, second, spacing, tolerance)
-    assert got.dice == pytest.approx(other["dice"], abs=1e-6)
-    assert got.hd95 == pytest.approx(other["hd95"], rel=1e-5)
+    got, reference = measure_mask(*pair, tolerance), monai_figures(first, second, spacing, tolerance)
+    assert got.dice == pytest.approx(reference["dice"], abs=1e-6)
+    assert got.hd95 == pytest.approx(reference["hd95"], rel=1e-5)
     # where two corners of a cell touch across a diagonal, marching cubes may be drawn in two ways
-    assert got.nsd == pytest.approx(other["nsd"], abs=0.01)
+    assert got.nsd == pytest.approx(reference["nsd"], abs=0.01)
 
 
 def test_nsd_of_boxes_is_that_of_monai_exactly() -> None:
@@ -83,15 +85,15 @@ def test_hd95_by_comparing_all_voxels(pair: Pair) -> None:
         for place in np.argwhere(mask):
             for axis in range(mask.ndim):
                 for step in (-1, 1):
-                    other = place.copy()
-                    other[axis] += step
-                    if not 0 <= other[axis] < mask.shape[axis] or not mask[tuple(other)]:
+                    neighbour = place.copy()
+                    neighbour[axis] += step
+                    if not 0 <= neighbour[axis] < mask.shape[axis] or not mask[tuple(neighbour)]:
                         edge.append(tuple(place))
         return np.array(sorted(set(edge))) * spacing
 
     first, second, spacing = pair
-    ours, theirs = border(first), border(second)
-    distance = np.sqrt(((ours[:, None] - theirs[None]) ** 2).sum(axis=2))
+    first_border, second_border = border(first), border(second)
+    distance = np.sqrt(((first_border[:, None] - second_border[None]) ** 2).sum(axis=2))
     expected = max(np.percentile(distance.min(axis=1), 95), np.percentile(distance.min(axis=0), 95))
     assert measure_mask(*pair).hd95 == pytest.approx(expected)
 
@@ -100,17 +102,17 @@ def test_hd95_by_comparing_all_voxels(pair: Pair) -> None:
 @given(pairs(), st.floats(0.1, 4))
 def test_properties(pair: Pair, factor: float) -> None:
     first, second, spacing = pair
-    there, back = measure_mask(first, second, spacing), measure_mask(second, first, spacing)
+    forward, backward = measure_mask(first, second, spacing), measure_mask(second, first, spacing)
     for name in ("dice", "nsd", "hd95"):
-        assert getattr(there, name) == pytest.approx(getattr(back, name))
-    assert 0 <= there.dice <= 1
-    assert 0 <= there.nsd <= 1
-    assert there.hd95 <= there.extent
-    same = measure_mask(first, first, spacing, 0.0)
-    assert (same.dice, same.hd95, same.nsd) == (1, 0, pytest.approx(1))
+        assert getattr(forward, name) == pytest.approx(getattr(backward, name))
+    assert 0 <= forward.dice <= 1
+    assert 0 <= forward.nsd <= 1
+    assert forward.hd95 <= forward.extent
+    identical = measure_mask(first, first, spacing, 0.0)
+    assert (identical.dice, identical.hd95, identical.nsd) == (1, 0, pytest.approx(1))
     larger = measure_mask(first, second, [step * factor for step in spacing], factor)
-    assert larger.nsd == pytest.approx(there.nsd)
-    assert larger.hd95 == pytest.approx(there.hd95 * factor)
+    assert larger.nsd == pytest.approx(forward.nsd)
+    assert larger.hd95 == pytest.approx(forward.hd95 * factor)
 
 
 def test_areas_are_those_of_geometry() -> None:
@@ -135,11 +137,11 @@ def test_spacing_counts() -> None:
 
 
 def test_empty_masks() -> None:
-    none, some = np.zeros((4, 5, 6), bool), np.zeros((4, 5, 6), bool)
-    some[1:3, 1:3, 1:3] = True
-    both = measure_mask(none, none, (1.0, 1.0, 1.0))
+    empty, filled = np.zeros((4, 5, 6), bool), np.zeros((4, 5, 6), bool)
+    filled[1:3, 1:3, 1:3] = True
+    both = measure_mask(empty, empty, (1.0, 1.0, 1.0))
     assert all(math.isnan(value) for value in (both.dice, both.nsd, both.hd95))
-    for pair in ((none, some), (some, none)):
+    for pair in ((empty, filled), (filled, empty)):
         got = measure_mask(*pair, (2.0, 1.0, 1.0))
         assert (got.dice, got.nsd, got.hd95) == (0, 0, math.inf)
         assert got.value("hd95") == got.extent == pytest.approx(math.sqrt(64 + 25 + 36))
@@ -148,12 +150,12 @@ def test_empty_masks() -> None:
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_a_single_slice_is_measured_in_2d(axis: int) -> None:
     rng = np.random.default_rng(axis)
-    flat, other = blob(rng, (20, 24)), blob(rng, (20, 24))
+    first, second = blob(rng, (20, 24)), blob(rng, (20, 24))
     spacing = [0.5, 0.8]
     thick = [*spacing[:axis], 5.0, *spacing[axis:]]
-    got = measure_mask(np.expand_dims(flat, axis), np.expand_dims(other, axis), thick)
-    same = measure_mask(flat, other, spacing)
-    assert (got.dice, got.nsd, got.hd95) == (same.dice, same.nsd, same.hd95)
+    got = measure_mask(np.expand_dims(first, axis), np.expand_dims(second, axis), thick)
+    expected = measure_mask(first, second, spacing)
+    assert (got.dice, got.nsd, got.hd95) == (expected.dice, expected.nsd, expected.hd95)
 
 
 def test_a_line_and_a_voxel_can_be_measured() -> None:
@@ -203,6 +205,6 @@ def test_a_flat_lesion_in_a_volume_stays_in_3d() -> None:
     first, second = np.zeros((5, 12, 12), bool), np.zeros((5, 12, 12), bool)
     first[2, 2:9, 2:9] = second[2, 3:6, 3:6] = True
     got = measure_mask(first, second, (3.0, 1.0, 1.0), 0.5)
-    other = monai_figures(first, second, (3.0, 1.0, 1.0), 0.5)
-    assert got.hd95 == pytest.approx(other["hd95"])
-    assert got.nsd == pytest.approx(other["nsd"], abs=1e-5)
+    reference = monai_figures(first, second, (3.0, 1.0, 1.0), 0.5)
+    assert got.hd95 == pytest.approx(reference["hd95"])
+    assert got.nsd == pytest.approx(reference["nsd"], abs=1e-5)

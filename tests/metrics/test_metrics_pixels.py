@@ -27,20 +27,20 @@ ONE = np.ones((1, 1))
 def drawn(n: int = 12, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Maps of whole levels with a weak signal, and masks, every third of which is empty."""
     rng = np.random.default_rng(seed)
-    made = []
+    score_maps = []
     for number in range(n):
         mask = np.zeros((20, 24), bool)
         if number % 3:
             mask[3:9, 4:10] = mask[14:16, 15:20] = True
         levels = np.clip(rng.normal(400 + 120 * mask, 110), 0, MAX_LEVEL).astype(int)
-        made.append((levels, mask))
-    return made
+        score_maps.append((levels, mask))
+    return score_maps
 
 
 def test_pixel_auroc_and_ap_are_those_of_scikit_learn_over_all_pixels() -> None:
     images = drawn()
-    tables = stack_pixel_counts([count_pixels(*one) for one in images])
-    truth, score = (np.concatenate([one[k].ravel() for one in images]) for k in (1, 0))
+    tables = stack_pixel_counts([count_pixels(*pair) for pair in images])
+    truth, score = (np.concatenate([pair[k].ravel() for pair in images]) for k in (1, 0))
     weights = np.ones((1, len(images)))
     assert pixel_auroc(tables, weights)[0] == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
     assert pixel_ap(tables, weights)[0] == pytest.approx(average_precision_score(truth, score), abs=1e-12)
@@ -48,10 +48,10 @@ def test_pixel_auroc_and_ap_are_those_of_scikit_learn_over_all_pixels() -> None:
 
 def test_weights_count_images_as_often_as_they_were_drawn() -> None:
     images = drawn(5)
-    tables = stack_pixel_counts([count_pixels(*one) for one in images])
+    tables = stack_pixel_counts([count_pixels(*pair) for pair in images])
     often = [0, 3, 1, 0, 2]
     truth, score = (
-        np.concatenate([np.tile(one[k].ravel(), n) for one, n in zip(images, often, strict=False)]) for k in (1, 0)
+        np.concatenate([np.tile(pair[k].ravel(), n) for pair, n in zip(images, often, strict=False)]) for k in (1, 0)
     )
     weights = np.array([often], float)
     assert pixel_auroc(tables, weights)[0] == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
@@ -77,25 +77,25 @@ def by_thresholds(images: list[tuple[np.ndarray, np.ndarray]], limit: float) -> 
     """PRO as its authors define it, region by region and threshold by threshold."""
     from skimage.measure import label
 
-    levels = np.concatenate([one[0].ravel() for one in images])
-    normal = np.concatenate([one[0][~one[1]] for one in images])
+    levels = np.concatenate([pair[0].ravel() for pair in images])
+    normal = np.concatenate([pair[0][~pair[1]] for pair in images])
     regions = []
-    for shown, mask in images:
+    for score_map, mask in images:
         numbered = label(mask, connectivity=2)
-        regions += [shown[numbered == k] for k in range(1, numbered.max() + 1)]
+        regions += [score_map[numbered == k] for k in range(1, numbered.max() + 1)]
     points = [(0.0, 0.0)]
     for cut in np.unique(levels)[::-1]:
         points.append(((normal >= cut).mean(), np.mean([(part >= cut).mean() for part in regions])))
     rates, overlaps = np.array(points).T
-    inside = rates <= limit
-    x = [*rates[inside], limit]
-    y = [*overlaps[inside], np.interp(limit, rates, overlaps)]
+    within_limit = rates <= limit
+    x = [*rates[within_limit], limit]
+    y = [*overlaps[within_limit], np.interp(limit, rates, overlaps)]
     return float(np.trapezoid(y, x) / limit)
 
 
 def test_pro_is_that_of_its_definition() -> None:
     images = drawn(9, seed=4)
-    tables = stack_pixel_counts([count_pixels(*one) for one in images])
+    tables = stack_pixel_counts([count_pixels(*pair) for pair in images])
     assert per_region_overlap(tables, np.ones((1, 9)))[0] == pytest.approx(
         by_thresholds(images, MAX_FALSE_POSITIVE_RATE), abs=1e-9
     )
@@ -120,7 +120,7 @@ def test_a_perfect_map_a_flat_one_and_one_that_is_upside_down() -> None:
     figures = {}
     for name, levels in (("right", MAX_LEVEL * mask), ("flat", 7 + 0 * mask), ("wrong", MAX_LEVEL * ~mask)):
         tables = stack_pixel_counts([count_pixels(levels.astype(int), mask)])
-        figures[name] = [float(one(tables, ONE)[0]) for one in (pixel_auroc, pixel_ap, per_region_overlap)]
+        figures[name] = [float(metric(tables, ONE)[0]) for metric in (pixel_auroc, pixel_ap, per_region_overlap)]
     assert figures["right"] == [1.0, 1.0, 1.0]
     assert figures["flat"] == pytest.approx([0.5, 0.04, MAX_FALSE_POSITIVE_RATE / 2])
     assert figures["wrong"] == pytest.approx([0.0, 0.04, 0.0])
@@ -128,7 +128,7 @@ def test_a_perfect_map_a_flat_one_and_one_that_is_upside_down() -> None:
 
 def test_nothing_marked_leaves_pixels_undefined() -> None:
     tables = stack_pixel_counts([count_pixels(np.zeros((4, 4), int), np.zeros((4, 4), bool))])
-    assert all(np.isnan(one(tables, ONE)[0]) for one in (pixel_auroc, pixel_ap, per_region_overlap))
+    assert all(np.isnan(metric(tables, ONE)[0]) for metric in (pixel_auroc, pixel_ap, per_region_overlap))
 
 
 @pytest.mark.parametrize("fault", ["shape", "low", "high"])
@@ -167,12 +167,12 @@ def test_intervals_over_patients_and_baselines() -> None:
     scores = score_detection(cases, ("lesion",), primary="pixel AUC", draws=200)
     assert scores.primary.name == "pixel_auroc"
     for name, floor in (("pixel_auroc", 0.5), ("pro", MAX_FALSE_POSITIVE_RATE / 2)):
-        one = scores.metrics[name]
-        assert one.low is not None
-        assert one.high is not None
-        assert one.low < one.value < one.high
-        assert one.baseline == pytest.approx(floor)
-        assert one.patients < 20 + 1
+        metric = scores.metrics[name]
+        assert metric.low is not None
+        assert metric.high is not None
+        assert metric.low < metric.value < metric.high
+        assert metric.baseline == pytest.approx(floor)
+        assert metric.patients < 20 + 1
     share = np.mean([mask.mean() for _, mask in drawn(40, seed=9)])
     assert scores.metrics["pixel_ap"].baseline == pytest.approx(share)
     assert scores.metrics["image_ap"].baseline == pytest.approx(np.mean([case.abnormal for case in cases]))

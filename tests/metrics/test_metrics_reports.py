@@ -93,13 +93,13 @@ def test_a_phrase_without_words_is_named() -> None:
 def test_label_f1_as_scikit_learn() -> None:
     cases = reports()
     names = list(FINDINGS)
-    truth, chosen = (
+    truth, predicted = (
         np.array([[name in extract_findings(getattr(case, field), FINDINGS) for name in names] for case in cases])
         for field in ("reference", "prediction")
     )
     got = compute_report_metrics(cases, FINDINGS)
-    assert got["label_f1"] == pytest.approx(f1_score(truth, chosen, average="macro"))
-    assert got["label_f1_micro"] == pytest.approx(f1_score(truth, chosen, average="micro"))
+    assert got["label_f1"] == pytest.approx(f1_score(truth, predicted, average="macro"))
+    assert got["label_f1_micro"] == pytest.approx(f1_score(truth, predicted, average="micro"))
 
 
 def test_scores_of_a_good_model() -> None:
@@ -153,17 +153,17 @@ def test_the_constant_is_the_best_of_the_training_reports() -> None:
     for order in range(4):
         top = max(value(text, order) for text in set(TRAINING))
         assert max(value(text, order) for text in best) == pytest.approx(top)
-    few = best_constant_reports(TRAINING, candidates=5, references=10, seed=1)
-    assert few == best_constant_reports(TRAINING, candidates=5, references=10, seed=1)
-    assert set(few) <= set(TRAINING)
+    constants = best_constant_reports(TRAINING, candidates=5, references=10, seed=1)
+    assert constants == best_constant_reports(TRAINING, candidates=5, references=10, seed=1)
+    assert set(constants) <= set(TRAINING)
     with pytest.raises(ValueError, match="none with words"):
         best_constant_reports(["", " . ".replace(".", ",")])
 
 
 def test_random_reports_come_from_training() -> None:
-    drawn = draw_random_reports(TRAINING, 30, seed=2)
-    assert drawn == draw_random_reports(TRAINING, 30, seed=2) != draw_random_reports(TRAINING, 30, seed=3)
-    assert set(drawn) <= set(TRAINING)
+    random_reports = draw_random_reports(TRAINING, 30, seed=2)
+    assert random_reports == draw_random_reports(TRAINING, 30, seed=2) != draw_random_reports(TRAINING, 30, seed=3)
+    assert set(random_reports) <= set(TRAINING)
     with pytest.raises(ValueError, match="there are none"):
         draw_random_reports([], 3)
 
@@ -205,8 +205,10 @@ def test_the_shuffle_control_tells_who_looks_at_the_image() -> None:
 def test_shuffles_tell_what_an_interval_of_few_patients_does_not() -> None:
     """Of 24 patients few have a finding: bootstrap samples spread so far that the interval of a model that looks held 0."""
     looks = [measure_image_use(reports(24, skill=0.5, seed=seed), FINDINGS, draws=200) for seed in range(12)]
-    assert sum(one.p_value <= 0.05 for one in looks) >= sum(one.gain is not None and one.gain[0] > 0 for one in looks)
-    assert sum(one.p_value <= 0.05 for one in looks) >= 6
+    assert sum(image_use.p_value <= 0.05 for image_use in looks) >= sum(
+        image_use.gain is not None and image_use.gain[0] > 0 for image_use in looks
+    )
+    assert sum(image_use.p_value <= 0.05 for image_use in looks) >= 6
 
 
 @pytest.mark.slow
@@ -215,7 +217,9 @@ def test_texts_of_the_wrong_images_seldom_pass_by_chance() -> None:
         measure_image_use(replace_texts(reports(24), draw_random_reports(TRAINING, 24, seed)), FINDINGS, draws=0)
         for seed in range(60)
     ]
-    assert sum(one.p_value <= 0.05 for one in blind) <= 7  # 3 are expected, 8 and more come in 1.4 % of such tests
+    assert (
+        sum(image_use.p_value <= 0.05 for image_use in blind) <= 7
+    )  # 3 are expected, 8 and more come in 1.4 % of such tests
 
 
 def test_wrong_use_is_named() -> None:

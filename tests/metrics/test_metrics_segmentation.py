@@ -77,15 +77,15 @@ def test_marking_nothing_is_the_baseline_without_an_atlas() -> None:
 
 
 def test_absent_labels_are_left_out_and_missed_ones_are_not() -> None:
-    gone = LabelMetrics(math.nan, math.nan, math.nan, 0, 0, 50.0)
+    absent = LabelMetrics(math.nan, math.nan, math.nan, 0, 0, 50.0)
     missed = LabelMetrics(0.0, 0.0, math.inf, 10, 0, 50.0)
-    rows = [figures(0.8), gone, missed, figures(0.4)]
+    rows = [figures(0.8), absent, missed, figures(0.4)]
     scores = score_segmentation([SegmentationCase(str(i), "", {"a": row}) for i, row in enumerate(rows)], ["a"])
     assert scores.primary.value == pytest.approx(0.4)
     assert scores.metrics["hd95"].value == pytest.approx((1 + 50 + 1) / 3)
     assert scores.per_label[0].n == 3
     assert scores.details["missed"] == {"a": 1}
-    never = score_segmentation([SegmentationCase("i", "", {"a": gone})], ["a"])
+    never = score_segmentation([SegmentationCase("i", "", {"a": absent})], ["a"])
     assert math.isnan(never.primary.value)
     assert not judge(never, None).ok
     json.dumps(never.to_dict(), allow_nan=False)
@@ -96,16 +96,19 @@ def test_patients_are_resampled() -> None:
     values = rng.uniform(0.3, 0.9, 15)
     single = [SegmentationCase(str(i), f"p{i}", {"a": figures(v)}) for i, v in enumerate(values)]
     tenfold = [SegmentationCase(f"{c.image}-{k}", c.patient, c.figures) for c in single for k in range(10)]
-    one, ten = (score_segmentation(cases, ["a"]).primary for cases in (single, tenfold))
-    assert (one.low, one.high) == (pytest.approx(ten.low), pytest.approx(ten.high))
+    single_primary, tenfold_primary = (score_segmentation(cases, ["a"]).primary for cases in (single, tenfold))
+    assert (single_primary.low, single_primary.high) == (
+        pytest.approx(tenfold_primary.low),
+        pytest.approx(tenfold_primary.high),
+    )
     means = [values[rng.integers(0, 15, 15)].mean() for _ in range(4000)]  # the bootstrap, written out
-    assert one.low == pytest.approx(np.quantile(means, 0.025), abs=0.02)
-    assert one.high == pytest.approx(np.quantile(means, 0.975), abs=0.02)
+    assert single_primary.low == pytest.approx(np.quantile(means, 0.025), abs=0.02)
+    assert single_primary.high == pytest.approx(np.quantile(means, 0.975), abs=0.02)
 
 
 def test_perfect_masks_get_the_exact_bound_of_each_label_and_a_bound_in_mm() -> None:
-    gone, perfect = LabelMetrics(math.nan, math.nan, math.nan, 0, 0, 50.0), LabelMetrics(1.0, 1.0, 0.0, 9, 9, 50.0)
-    cases = [SegmentationCase(str(i), "", {"a": perfect, "rare": perfect if i < 12 else gone}) for i in range(20)]
+    absent, perfect = LabelMetrics(math.nan, math.nan, math.nan, 0, 0, 50.0), LabelMetrics(1.0, 1.0, 0.0, 9, 9, 50.0)
+    cases = [SegmentationCase(str(i), "", {"a": perfect, "rare": perfect if i < 12 else absent}) for i in range(20)]
     scores = score_segmentation(cases, ["a", "rare"])
     assert [score.metrics["dice"].low for score in scores.per_label] == pytest.approx(
         [0.025 ** (1 / n) for n in (20, 12)]

@@ -29,7 +29,7 @@ def test_every_spelling_is_understood(task: str | None) -> None:
     for alias, name in names.items():
         assert canonical_metric(alias, task) == name
         assert canonical_metric(alias.upper().replace(" ", "-"), task) == name
-    expected = [name for one in (metric_tables() if task is None else [metric_table(task)]) for name in one.names]
+    expected = [name for table in (metric_tables() if task is None else [metric_table(task)]) for name in table.names]
     assert set(names.values()) == set(expected)
     assert all(canonical_metric(name, task) == name for name in expected)
 

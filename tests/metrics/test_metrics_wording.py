@@ -62,11 +62,13 @@ def test_tokens() -> None:
 @settings(max_examples=100, deadline=None)
 @given(corpora)
 def test_bleu_as_sacrebleu(corpus: list[tuple[list[str], list[str]]]) -> None:
-    got = bleu(np.array([bleu_counts(ours, theirs) for ours, theirs in corpus], dtype=float).sum(axis=0))
-    ours, theirs = ([" ".join(pair[k]) for pair in corpus] for k in (0, 1))
+    got = bleu(
+        np.array([bleu_counts(prediction, reference) for prediction, reference in corpus], dtype=float).sum(axis=0)
+    )
+    prediction, reference = ([" ".join(pair[k]) for pair in corpus] for k in (0, 1))
     for order in range(1, 5):
-        other = BLEU(tokenize="none", smooth_method="none", max_ngram_order=order, effective_order=False)
-        expected = other.corpus_score(ours, [theirs]).score / 100
+        scorer = BLEU(tokenize="none", smooth_method="none", max_ngram_order=order, effective_order=False)
+        expected = scorer.corpus_score(prediction, [reference]).score / 100
         assert got[order - 1] == pytest.approx(expected, abs=1e-9)
 
 
@@ -80,12 +82,12 @@ def test_empty_candidates() -> None:
 @settings(max_examples=100, deadline=None)
 @given(text, text)
 def test_rouge_l_as_rouge_score(ours: list[str], theirs: list[str]) -> None:
-    other = _score_lcs(theirs, ours)
-    assert rouge_l(ours, theirs, beta=1.0) == pytest.approx(other.fmeasure)
+    score = _score_lcs(theirs, ours)
+    assert rouge_l(ours, theirs, beta=1.0) == pytest.approx(score.fmeasure)
     common = longest_common_subsequence(ours, theirs)
-    assert common == round(other.recall * len(theirs))
+    assert common == round(score.recall * len(theirs))
     if common:
-        assert rouge_l(ours, theirs, beta=1000.0) == pytest.approx(other.recall, rel=1e-4)
+        assert rouge_l(ours, theirs, beta=1000.0) == pytest.approx(score.recall, rel=1e-4)
 
 
 ENDINGS = (
@@ -133,19 +135,19 @@ def test_meteor_matches_as_many_words_as_nltk(ours: list[str], theirs: list[str]
 def test_meteor_as_nltk_where_words_are_unique(a: list[int], b: list[int], m: int, n: int) -> None:
     words = ["heart", "lung", "effusion", "no", "normal", "large", "left", "seen"]
     plural = [word + "s" for word in words]
-    ours, theirs = [words[k] for k in a[:m]], [(plural if k % 3 == 0 else words)[k] for k in b[:n]]
-    assert meteor(ours, theirs) == pytest.approx(nltk_meteor(ours, theirs))
+    prediction, reference = [words[k] for k in a[:m]], [(plural if k % 3 == 0 else words)[k] for k in b[:n]]
+    assert meteor(prediction, reference) == pytest.approx(nltk_meteor(prediction, reference))
 
 
 def alignments(ours: list[str], theirs: list[str]) -> Iterator[list[tuple[int, int]]]:
     for size in range(min(len(ours), len(theirs)), -1, -1):
-        found = False
-        for mine in combinations(range(len(ours)), size):
-            for other in permutations(range(len(theirs)), size):
-                if all(ours[i] == theirs[j] for i, j in zip(mine, other, strict=True)):
-                    found = True
-                    yield list(zip(mine, other, strict=True))
-        if found:
+        has_match = False
+        for prediction_places in combinations(range(len(ours)), size):
+            for reference_places in permutations(range(len(theirs)), size):
+                if all(ours[i] == theirs[j] for i, j in zip(prediction_places, reference_places, strict=True)):
+                    has_match = True
+                    yield list(zip(prediction_places, reference_places, strict=True))
+        if has_match:
             return
 
 
@@ -164,44 +166,44 @@ def test_meteor_has_the_fewest_chunks(ours: list[str], theirs: list[str]) -> Non
 
 
 def vectors(words: list[str], references: list[list[str]], order: int) -> dict[tuple[str, ...], float]:
-    everywhere = [set(ngrams(other, order)) for other in references]
-    found: dict[tuple[str, ...], float] = {}
+    everywhere = [set(ngrams(reference, order)) for reference in references]
+    weights: dict[tuple[str, ...], float] = {}
     for start in range(len(words) - order + 1):
         gram = tuple(words[start : start + order])
         having = sum(gram in grams for grams in everywhere)
-        found[gram] = found.get(gram, 0.0) + math.log(len(references)) - math.log(max(1, having))
-    return found
+        weights[gram] = weights.get(gram, 0.0) + math.log(len(references)) - math.log(max(1, having))
+    return weights
 
 
 @settings(max_examples=60, deadline=None)
 @given(corpora)
 def test_cider_by_its_definition(corpus: list[tuple[list[str], list[str]]]) -> None:
-    ours, theirs = [pair[0] for pair in corpus], [pair[1] for pair in corpus]
-    got = cider(ours, theirs)
-    for number, (mine, other) in enumerate(corpus):
+    predictions, references = [pair[0] for pair in corpus], [pair[1] for pair in corpus]
+    got = cider(predictions, references)
+    for number, (prediction, reference) in enumerate(corpus):
         total = 0.0
         for order in (1, 2, 3, 4):
-            a, b = vectors(mine, theirs, order), vectors(other, theirs, order)
+            a, b = vectors(prediction, references, order), vectors(reference, references, order)
             lengths = math.hypot(*a.values()) * math.hypot(*b.values())
             if lengths:
                 total += sum(min(a.get(gram, 0.0), b[gram]) * b[gram] for gram in b) / lengths
-        expected = 10 / 4 * total * math.exp(-((len(mine) - len(other)) ** 2) / 72)
+        expected = 10 / 4 * total * math.exp(-((len(prediction) - len(reference)) ** 2) / 72)
         assert got[number] == pytest.approx(expected, abs=1e-9)
 
 
 def test_figures_of_the_coco_caption_evaluation() -> None:
     """What pycocoevalcap 1.2 gives for these three texts (the package itself is 100 MB)."""
-    ours = [
+    predictions = [
         "the heart is normal in size .",
         "no pleural effusion or pneumothorax .",
         "there is a large left effusion .",
     ]
-    theirs = [
+    references = [
         "heart size is normal .",
         "no effusion or pneumothorax is seen .",
         "large left pleural effusion is seen .",
     ]
-    split = [text.split() for text in ours], [text.split() for text in theirs]
+    split = [text.split() for text in predictions], [text.split() for text in references]
     assert cider(*split) == pytest.approx([2.31457555, 3.77475798, 1.94537688], abs=1e-7)
     rouge = [rouge_l(a, b) for a, b in zip(*split, strict=True)]
     assert rouge == pytest.approx([0.6873239436619719, 0.7587064676616916, 0.5714285714285714])
@@ -214,6 +216,6 @@ def test_the_same_text(words: list[str]) -> None:
     assert bleu(counts)[: min(4, len(words))] == pytest.approx(np.ones(min(4, len(words))))
     assert rouge_l(words, words) == pytest.approx(1)
     assert meteor(words, words) == pytest.approx(1 - 0.5 / len(words) ** 3)
-    others = [[f"x{k}" for k in range(9)], words]
+    texts = [[f"x{k}" for k in range(9)], words]
     if len(words) >= 4:
-        assert cider(others, others) == pytest.approx([10, 10])
+        assert cider(texts, texts) == pytest.approx([10, 10])

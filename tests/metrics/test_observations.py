@@ -26,13 +26,13 @@ def test_sentences(text: str, expected: set[str]) -> None:
 
 
 def test_names_of_data_sets_get_the_words_of_their_observation() -> None:
-    found = build_finding_phrases(["Effusion/Pleural_Thickening", "Cardiomegaly", "Nodule", "spleen rupture", "__"])
-    assert "hydrothorax" in found["Effusion/Pleural_Thickening"]
-    assert "pleural plaque*" in found["Effusion/Pleural_Thickening"]
-    assert "enlarged heart" in found["Cardiomegaly"]
-    assert found["spleen rupture"] == ("spleen rupture",)
-    assert "__" not in found
-    assert "mass" not in found["Nodule"]  # a mass is none
+    phrases = build_finding_phrases(["Effusion/Pleural_Thickening", "Cardiomegaly", "Nodule", "spleen rupture", "__"])
+    assert "hydrothorax" in phrases["Effusion/Pleural_Thickening"]
+    assert "pleural plaque*" in phrases["Effusion/Pleural_Thickening"]
+    assert "enlarged heart" in phrases["Cardiomegaly"]
+    assert phrases["spleen rupture"] == ("spleen rupture",)
+    assert "__" not in phrases
+    assert "mass" not in phrases["Nodule"]  # a mass is none
     assert finding_synonyms("Mass")
     assert "nodule*" not in finding_synonyms("Mass")
 
@@ -46,8 +46,8 @@ def test_an_observation_counts_that_enough_reports_state() -> None:
 def test_reports_without_named_findings_have_a_label_f1() -> None:
     family = family_of("report")
     rows = [
-        {"image": f"{k}.png", "patient": str(k), "reference": told, "prediction": written}
-        for k, (told, written) in enumerate(
+        {"image": f"{k}.png", "patient": str(k), "reference": reference, "prediction": prediction}
+        for k, (reference, prediction) in enumerate(
             [("Small effusion.", "Hydrothorax."), ("Effusion on the left.", "Normal."), ("Large effusions.", "An effusion."),
              ("Normal heart.", "Normal heart.")]
         )

@@ -42,13 +42,15 @@ def test_a_case_in_the_table_of_a_textbook() -> None:
 
 
 def test_interval_holds_the_value_and_narrows_with_more_patients() -> None:
-    few = score_diagnosis(noisy(60, 1.5), YES_NO, False).primary
-    many = score_diagnosis(noisy(960, 1.5), YES_NO, False).primary
-    for measure in (few, many):
+    small_sample = score_diagnosis(noisy(60, 1.5), YES_NO, False).primary
+    large_sample = score_diagnosis(noisy(960, 1.5), YES_NO, False).primary
+    for measure in (small_sample, large_sample):
         assert measure.low is not None
         assert measure.high is not None
         assert measure.low < measure.value < measure.high
-    assert (many.high or 0) - (many.low or 0) < 0.5 * ((few.high or 0) - (few.low or 0))
+    assert (large_sample.high or 0) - (large_sample.low or 0) < 0.5 * (
+        (small_sample.high or 0) - (small_sample.low or 0)
+    )
 
 
 def test_interval_covers_the_true_value_in_about_95_percent() -> None:
@@ -76,9 +78,9 @@ def test_patients_are_resampled_not_images() -> None:
 
 def test_same_seed_same_interval() -> None:
     cases = noisy(50, 1.0)
-    first, second, other = (score_diagnosis(cases, YES_NO, False, seed=s).to_dict() for s in (3, 3, 4))
+    first, second, reseeded = (score_diagnosis(cases, YES_NO, False, seed=s).to_dict() for s in (3, 3, 4))
     assert first == second
-    assert first != other
+    assert first != reseeded
 
 
 def test_a_perfect_model_gets_the_exact_bound_not_a_point() -> None:
@@ -89,8 +91,8 @@ def test_a_perfect_model_gets_the_exact_bound_not_a_point() -> None:
     assert scores.metrics["accuracy"].low == pytest.approx(0.025 ** (1 / 30))
     assert scores.primary.high == 1
     assert judge(scores, (0.8, None)).ok
-    few = score_diagnosis(binary([0] * 4 + [1] * 4, [0.1] * 4 + [0.9] * 4), YES_NO, False)
-    assert not judge(few, None).ok
+    small_sample = score_diagnosis(binary([0] * 4 + [1] * 4, [0.1] * 4 + [0.9] * 4), YES_NO, False)
+    assert not judge(small_sample, None).ok
 
 
 @pytest.mark.parametrize(

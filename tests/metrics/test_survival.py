@@ -65,9 +65,9 @@ def test_a_constant_risk_is_chance_and_not_accepted() -> None:
 
 def test_kaplan_meier_is_that_of_statsmodels() -> None:
     time, event, _ = drawn()
-    theirs = SurvfuncRight(time, event.astype(int))
-    mine = kaplan_meier(time, event)
-    assert np.allclose(evaluate_curve(mine, theirs.surv_times), theirs.surv_prob)
+    expected = SurvfuncRight(time, event.astype(int))
+    curve = kaplan_meier(time, event)
+    assert np.allclose(evaluate_curve(curve, expected.surv_times), expected.surv_prob)
 
 
 def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_population() -> None:
@@ -80,11 +80,15 @@ def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_populatio
     ]
     scores = score_survival(prophet, "survival (months)", population_curve=curve, primary="ibs", draws=50)
     assert scores.primary.value == pytest.approx(0, abs=1e-4)
-    same = score_survival(cases(time, event, risk, curve), "survival (months)", population_curve=curve, draws=50)
-    assert same.metrics["ibs"].value == pytest.approx(same.metrics["ibs"].baseline)
+    population_scores = score_survival(
+        cases(time, event, risk, curve), "survival (months)", population_curve=curve, draws=50
+    )
+    assert population_scores.metrics["ibs"].value == pytest.approx(population_scores.metrics["ibs"].baseline)
     grid = np.linspace(0, np.quantile(time, 0.9), 51)[1:]
     share = np.interp(grid, [0, *(t for t, _ in curve)], [1, *(s for _, s in curve)])
-    assert same.metrics["ibs"].value == pytest.approx(float(((time[:, None] > grid) - share).__pow__(2).mean()))
+    assert population_scores.metrics["ibs"].value == pytest.approx(
+        float(((time[:, None] > grid) - share).__pow__(2).mean())
+    )
 
 
 def test_covariates_alone_give_the_hazards_of_cox() -> None:
@@ -101,12 +105,14 @@ def test_covariates_alone_give_the_hazards_of_cox() -> None:
         for at, (t, e, r) in enumerate(zip(time, event, risk, strict=True))
     )
     index = Index(records[:200], records[200:], ("survival (months)",), "survival")
-    mine = predict_log_hazards(index.train, index.test, index, time[:200], event[:200])
-    assert mine is not None
-    ages = np.array([one.covariates["age"] for one in index.train], dtype=float)
-    theirs = PHReg(time[:200], np.stack([(ages - 60) / 10], axis=1), status=event[:200].astype(int)).fit().params[0]
-    slope = np.polyfit(risk[200:], mine, 1)[0]
-    assert slope == pytest.approx(theirs, rel=0.1)
+    log_hazards = predict_log_hazards(index.train, index.test, index, time[:200], event[:200])
+    assert log_hazards is not None
+    ages = np.array([record.covariates["age"] for record in index.train], dtype=float)
+    cox_coefficient = (
+        PHReg(time[:200], np.stack([(ages - 60) / 10], axis=1), status=event[:200].astype(int)).fit().params[0]
+    )
+    slope = np.polyfit(risk[200:], log_hazards, 1)[0]
+    assert slope == pytest.approx(cox_coefficient, rel=0.1)
 
 
 def test_a_model_is_held_against_its_covariates() -> None:
@@ -120,9 +126,9 @@ def test_a_model_is_held_against_its_covariates() -> None:
     index, survival = Index(records[:100], records[100:], ("survival (months)",), "survival"), get_family("survival")
     trivial = survival.predict_baseline(index.train, index.test, index, Path())
     rows = [
-        {"image": one.key, "patient": one.patient, "time": one.extra["time"], "event": one.extra["event"],
-         "risk": one.covariates["age"], "curve": [[10.0, 0.5]]}
-        for one in index.test
+        {"image": record.key, "patient": record.patient, "time": record.extra["time"], "event": record.extra["event"],
+         "risk": record.covariates["age"], "curve": [[10.0, 0.5]]}
+        for record in index.test
     ]  # fmt: skip
     scores = survival.score(rows, index, primary="c_index", baseline=trivial)
     assert scores.primary.baseline == pytest.approx(scores.primary.value, abs=0.02)

@@ -41,11 +41,11 @@ def test_intervals_of_few_patients_cover_the_true_mean(n: int) -> None:
     hits = narrow = 0
     for _ in range(600):
         sample = rng.normal(size=n)
-        drawn = rng.choice(sample, (1000, n)).mean(axis=1)
-        low, high = bootstrap_interval(float(sample.mean()), drawn, n)
+        bootstrap_means = rng.choice(sample, (1000, n)).mean(axis=1)
+        low, high = bootstrap_interval(float(sample.mean()), bootstrap_means, n)
         hits += (low or 0) <= 0 <= (high or 0)
-        plain = np.quantile(drawn, [0.025, 0.975])
-        narrow += bool(plain[0] <= 0 <= plain[1])
+        percentiles = np.quantile(bootstrap_means, [0.025, 0.975])
+        narrow += bool(percentiles[0] <= 0 <= percentiles[1])
     assert hits >= 0.92 * 600
     assert hits > narrow, "plain percentiles are too narrow for few patients"
 
@@ -53,15 +53,15 @@ def test_intervals_of_few_patients_cover_the_true_mean(n: int) -> None:
 def test_a_paired_difference_sees_what_two_intervals_do_not() -> None:
     rng = np.random.default_rng(0)
     hard = rng.normal(0.6, 0.3, 40)
-    ours, theirs = hard + rng.normal(0.05, 0.03, 40), hard
+    model_values, baseline_values = hard + rng.normal(0.05, 0.03, 40), hard
     weights = np.eye(40)[rng.integers(0, 40, (2000, 40))].mean(axis=1)
-    low, _ = bootstrap_interval(float(ours.mean()), weights @ ours, 40)
-    assert (low or 0) < theirs.mean(), "the interval alone cannot tell the two apart"
-    gain = paired_interval(weights @ ours, weights @ theirs, 40)
+    low, _ = bootstrap_interval(float(model_values.mean()), weights @ model_values, 40)
+    assert (low or 0) < baseline_values.mean(), "the interval alone cannot tell the two apart"
+    gain = paired_interval(weights @ model_values, weights @ baseline_values, 40)
     assert gain is not None
     assert 0 < gain[0] < gain[1] < 0.1
-    assert paired_interval(weights @ theirs, weights @ theirs, 40) is None
-    worse = paired_interval(weights @ ours, weights @ theirs, 40, lower_is_better=True)
+    assert paired_interval(weights @ baseline_values, weights @ baseline_values, 40) is None
+    worse = paired_interval(weights @ model_values, weights @ baseline_values, 40, lower_is_better=True)
     assert worse == pytest.approx((-gain[1], -gain[0]))
 
 
@@ -79,9 +79,11 @@ def test_two_patients_say_nothing() -> None:
     assert not verdict.ok
     assert "2 test patients" in verdict.reason
     assert "at least 5" in verdict.reason
-    few = judge(score_diagnosis(binary([0] * 40 + [1] * 4, [0.2] * 40 + [0.3, 0.6, 0.7, 0.9]), YES_NO, False), None)
-    assert not few.ok
-    assert "4 test patients of the rarer class" in few.reason
+    rare_class_verdict = judge(
+        score_diagnosis(binary([0] * 40 + [1] * 4, [0.2] * 40 + [0.3, 0.6, 0.7, 0.9]), YES_NO, False), None
+    )
+    assert not rare_class_verdict.ok
+    assert "4 test patients of the rarer class" in rare_class_verdict.reason
 
 
 def test_a_good_rank_with_the_decisions_of_a_constant_is_not_accepted() -> None:
@@ -127,9 +129,9 @@ def test_decisions_are_scored_as_they_are_delivered() -> None:
     for number in range(60):
         labels = tuple(name for k, name in enumerate(names) if number % (k + 2) == 0)
         scores = {name: 0.1 + 0.2 * (name in labels) + 0.05 * rng.random() for name in names}
-        called = tuple(name for name in names if scores[name] >= 0.25)  # a threshold of its own, far below 0.5
+        decision = tuple(name for name in names if scores[name] >= 0.25)  # a threshold of its own, far below 0.5
         records.append(Record(f"{number}.png", labels=labels, patient=f"p{number}"))
-        answers.append(Prediction(f"{number}.png", probabilities=scores, prediction=called))
+        answers.append(Prediction(f"{number}.png", probabilities=scores, prediction=decision))
     index = Index((), tuple(records), names, "diagnosis")
     of_task = get_family("diagnosis")
     rows = [of_task.measure(r, a, index, Path()) for r, a in zip(records, answers, strict=True)]

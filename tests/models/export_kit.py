@@ -67,9 +67,9 @@ def make_deliverable(folder: Path) -> Path:
     folder.mkdir()
     for name, text in (("net.py", NETWORK), ("predict.py", PREDICT), ("parts.py", PARTS)):
         (folder / name).write_text(text)
-    made = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(3)
     shapes = {"conv.weight": (4, 1, 3, 3), "conv.bias": (4,), "head.weight": (2, 4), "head.bias": (2,)}
-    save_file({k: torch.randn(*s, generator=made) for k, s in shapes.items()}, folder / "model.safetensors")
+    save_file({k: torch.randn(*s, generator=generator) for k, s in shapes.items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"classes": ["dark", "light"], "plan": {"dims": 2}}))
     (folder / "README.md").write_text("# Dark or light\n")
     return folder

@@ -68,13 +68,13 @@ def test_the_command_line_takes_them_by_name(model: Path) -> None:
 
     assert "ill 0.700" in call("--with", "age=70", "--with", "sex=F")
     assert "ill 0.500" in call("--with", "age=", "--with", "sex=F")
-    for words, told in (
+    for words, message in (
         (["--with", "age=70"], "it has no sex"),
         (["--with", "age=old", "--with", "sex=F"], "age is a number"),
         (["--with", "weight=70"], "name one of age, sex"),
         ([], "it has no age"),
     ):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             call(*words)
 
 

@@ -69,16 +69,16 @@ def test_lesions_boxes_and_texts_are_counted() -> None:
         format_metrics_section(score_detection(boxes, ("a",), primary="map_50").to_dict())
     )
     texts = [ReportCase(f"{n}", f"p{n}", f"case {n % 3} is clear", f"case {n % 3} is clear") for n in range(12)]
-    said = "\n".join(format_metrics_section(score_reports(texts).to_dict()))
-    assert "- 3 different texts" in said
-    assert "the best report that is the same for every image" in said
+    section = "\n".join(format_metrics_section(score_reports(texts).to_dict()))
+    assert "- 3 different texts" in section
+    assert "the best report that is the same for every image" in section
 
 
 @pytest.mark.parametrize(("patients", "share"), [(1, "95%"), (3, "63%"), (9, "28%")])
 def test_what_few_patients_are_worth(patients: int, share: str) -> None:
     """The rule of three in its exact form: 0.05 = (1 - rate) ** n."""
-    (said,) = sample_size_caveats(segmentation(patients), 40)
-    assert share in said
+    (caveat,) = sample_size_caveats(segmentation(patients), 40)
+    assert share in caveat
     assert sample_size_caveats(segmentation(10), 10) == []
     assert "Trained on 2 patients" in sample_size_caveats(segmentation(12), 2)[0]
 

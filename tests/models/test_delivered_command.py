@@ -82,13 +82,13 @@ def test_unconfined_warns_and_is_so(run_folder: Path) -> None:
 def test_scoring_is_confined(run_folder: Path) -> None:
     index = run_folder.parent / "test.json"
     index.write_text(json.dumps([{"image_path": "data/a.png", "labels": ["behaved"], "patient": "p"}]))
-    found = {}
+    accuracies = {}
     for words in ((), ("--unconfined",)):
         call = ["score", str(run_folder / "model"), str(index), "--json", "--metric", "accuracy", *words]
         done = CliRunner().invoke(app, call, catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        found[words] = json.loads(done.stdout)["metrics"]["accuracy"]["value"]
-    assert found == {(): 1.0, ("--unconfined",): 0.0}
+        accuracies[words] = json.loads(done.stdout)["metrics"]["accuracy"]["value"]
+    assert accuracies == {(): 1.0, ("--unconfined",): 0.0}
 
 
 def test_whose_a_model_is(run_folder: Path) -> None:

@@ -69,7 +69,7 @@ def series(folder: Path, along: list[float], slices: int = 6) -> Path:
 
 
 def truth(folder: Path) -> dict[str, NDArray[Any]]:
-    return {str(one.SOPInstanceUID): one.pixel_array for one in map(dcmread, sorted(folder.iterdir()))}
+    return {str(dataset.SOPInstanceUID): dataset.pixel_array for dataset in map(dcmread, sorted(folder.iterdir()))}
 
 
 PROMISE = ModelInfo("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
@@ -79,27 +79,29 @@ PROMISE = ModelInfo("segmentation", ("liver", "odd thing"), False, {"liver": 1, 
 def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tmp_path: Path) -> None:
     place = series(tmp_path / "series", ORIENTATIONS[name])
     image: Any = tuple(str(file) for file in sorted(place.iterdir())) if listed else str(place)
-    found = read_image(list(image) if listed else image).array[0]
-    mask = np.where(found > 500, 5, np.where(found > 200, 1, 0)).astype(np.uint8)
+    voxels = read_image(list(image) if listed else image).array[0]
+    mask = np.where(voxels > 500, 5, np.where(voxels > 200, 1, 0)).astype(np.uint8)
     file = Path(write_mask(mask, list(image) if listed else image, tmp_path / "mask"))
     answer = Prediction(image, mask=file, volumes_ml={"liver": 12.5, "odd thing": None})
     [seg, report] = write_dicom([answer], PROMISE, "Organs", "1a2b", tmp_path / "out")[0]
     read = hd.seg.segread(seg)
     assert read.number_of_segments == 2
-    assert [one.segment_label for one in read.SegmentSequence] == ["liver", "odd thing"]
+    assert [item.segment_label for item in read.SegmentSequence] == ["liver", "odd thing"]
     assert (read.SegmentSequence[0].segmented_property_type.scheme_designator, read.PatientID) == ("SCT", "p7")
     pixels = truth(place)
     planes = read.get_pixels_by_source_instance(list(pixels), assert_missing_frames_are_empty=True)
-    for own, (_, shown) in zip(planes, pixels.items(), strict=True):
-        assert np.array_equal(own[..., 0], (shown > 200) & (shown <= 500))
-        assert np.array_equal(own[..., 1], shown > 500)
-    kept = [at for at, shown in enumerate(pixels.values()) if (shown > 200).any()]
-    assert len(kept) == 4
+    for plane, (_, slice_pixels) in zip(planes, pixels.items(), strict=True):
+        assert np.array_equal(plane[..., 0], (slice_pixels > 200) & (slice_pixels <= 500))
+        assert np.array_equal(plane[..., 1], slice_pixels > 500)
+    masked_slices = [at for at, slice_pixels in enumerate(pixels.values()) if (slice_pixels > 200).any()]
+    assert len(masked_slices) == 4
     assert {
-        str(one.ReferencedSOPInstanceUID) for one in read.ReferencedSeriesSequence[0].ReferencedInstanceSequence
+        str(item.ReferencedSOPInstanceUID) for item in read.ReferencedSeriesSequence[0].ReferencedInstanceSequence
     } == set(pixels)
-    sources = {tuple(one.ImagePositionPatient) for one in map(dcmread, place.iterdir())}
-    frames = {tuple(one.PlanePositionSequence[0].ImagePositionPatient) for one in read.PerFrameFunctionalGroupsSequence}
+    sources = {tuple(item.ImagePositionPatient) for item in map(dcmread, place.iterdir())}
+    frames = {
+        tuple(item.PlanePositionSequence[0].ImagePositionPatient) for item in read.PerFrameFunctionalGroupsSequence
+    }
     assert frames < sources
     content = hd.sr.srread(report).content
     [group] = content.get_image_measurement_groups()
@@ -114,8 +116,8 @@ def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tm
 
 def test_masks_that_overlap_are_segments_of_their_own(tmp_path: Path) -> None:
     place = series(tmp_path / "series", ORIENTATIONS["axial"])
-    found = read_image(str(place)).array[0]
-    files = {name: Path(write_mask((found > cut).astype(np.uint8), str(place), tmp_path / name))
+    voxels = read_image(str(place)).array[0]
+    files = {name: Path(write_mask((voxels > cut).astype(np.uint8), str(place), tmp_path / name))
              for name, cut in (("tumor", 200), ("core", 500))}  # fmt: skip
     [seg] = write_dicom([Prediction(str(place), masks=files)], ModelInfo("segmentation", ("tumor", "core"), True), "T", "1",
                         tmp_path / "out")[0]  # fmt: skip
@@ -135,14 +137,14 @@ def test_classes_are_a_report_on_the_series(tmp_path: Path) -> None:
     assert read.SOPClassUID == "1.2.840.10008.5.1.4.1.1.88.33"
     assert read.ContentTemplateSequence[0].TemplateIdentifier == "1500"
     [group] = read.content.get_image_measurement_groups()
-    assert {one.name.meaning: one.value for one in group.get_measurements()} == {
+    assert {item.name.meaning: item.value for item in group.get_measurements()} == {
         "Probability of clear": 0.25, "Probability of bleeding": 0.75}  # fmt: skip
-    told = [(one.name.meaning, one.value.meaning) for one in group.get_qualitative_evaluations()]
-    assert ("Decision of the model", "bleeding") in [(name, value.lower()) for name, value in told]
-    assert ("Unlike the training images", "Yes") in told
-    assert ("Model abstains", "Yes") in told
+    evaluations = [(item.name.meaning, item.value.meaning) for item in group.get_qualitative_evaluations()]
+    assert ("Decision of the model", "bleeding") in [(name, value.lower()) for name, value in evaluations]
+    assert ("Unlike the training images", "Yes") in evaluations
+    assert ("Model abstains", "Yes") in evaluations
     evidence = read.CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence[0]
-    assert {str(one.ReferencedSOPInstanceUID) for one in evidence.ReferencedSOPSequence} == set(truth(place))
+    assert {str(item.ReferencedSOPInstanceUID) for item in evidence.ReferencedSOPSequence} == set(truth(place))
 
 
 def test_a_number_and_boxes_of_a_picture(tmp_path: Path) -> None:
@@ -153,13 +155,13 @@ def test_a_number_and_boxes_of_a_picture(tmp_path: Path) -> None:
         Prediction(str(file), boxes=(DetectedBox("nodule", (3, 4, 9, 12), 0.8),), anomaly_score=0.7),
         Prediction(str(file), error="it was torn"),
     ]
-    made = write_dicom(answers, ModelInfo("detection", ("nodule",)), "N", "1", tmp_path / "out")
-    assert list(made) == [0, 1]
-    [group] = hd.sr.srread(made[0][0]).content.get_image_measurement_groups()
-    assert [round(one.value, 3) for one in group.get_measurements()] == [131.457, 112.0, 150.8]
-    [region] = hd.sr.srread(made[1][0]).content.get_planar_roi_measurement_groups()
+    reports = write_dicom(answers, ModelInfo("detection", ("nodule",)), "N", "1", tmp_path / "out")
+    assert list(reports) == [0, 1]
+    [group] = hd.sr.srread(reports[0][0]).content.get_image_measurement_groups()
+    assert [round(measurement.value, 3) for measurement in group.get_measurements()] == [131.457, 112.0, 150.8]
+    [region] = hd.sr.srread(reports[1][0]).content.get_planar_roi_measurement_groups()
     assert region.roi.value.tolist() == [[3, 4], [9, 4], [9, 12], [3, 12], [3, 4]]
-    assert [one.value for one in region.get_measurements()] == [0.8]
+    assert [measurement.value for measurement in region.get_measurements()] == [0.8]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def test_a_model_of_named_channels(task: str, tmp_path: Path) -> None:
         shutil.copy(file, work / "Utils")
     call(work, "example/make_example.py", *EXAMPLES[task])
     case = with_channels(work)
-    said = call(work, "plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")
-    assert "channels by name, in this order: first, second" in said
+    plan_output = call(work, "plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")
+    assert "channels by name, in this order: first, second" in plan_output
     plan = json.loads((work / "plan.json").read_text())
     assert (plan["channels"], plan["channel_names"]) == (2, ["first", "second"])
     rules = plan["intensity"]["channels"]
@@ -97,10 +97,10 @@ def test_a_model_of_named_channels(task: str, tmp_path: Path) -> None:
         model.predict({"first": case["first"]}, out=out)
     [refused] = model.predict([{"first": case["first"]}], strict=False, out=out)
     assert "has no second" in refused.error
-    told = subprocess.run(
+    help_text = subprocess.run(
         [sys.executable, "Deliver/predict.py", "--help"], cwd=work, capture_output=True, text=True, check=True
     ).stdout
-    assert "first=PATH second=PATH" in told
+    assert "first=PATH second=PATH" in help_text
     assert "first=PATH second=PATH" in (work / "Deliver/README.md").read_text()
 
     for to, verify in (("onnx", ()), ("monai-bundle", (case,))):

@@ -45,10 +45,10 @@ def test_a_trained_model_exports(task: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
     assert check_deliverable(work / "Deliver") == []
     record = json.loads((work / "Datapath" / "test.json").read_text())[0]["image_path"]
-    image = str(work / record) if isinstance(record, str) else [str(work / one) for one in record]
+    image = str(work / record) if isinstance(record, str) else [str(work / view) for view in record]
     for to, verify in (("onnx", ()), ("monai-bundle", (image,))):
-        made = m3b.export_model(work / "Deliver", to, tmp_path / to, verify=verify)
-        assert made.largest_difference <= 1e-4
+        result = m3b.export_model(work / "Deliver", to, tmp_path / to, verify=verify)
+        assert result.largest_difference <= 1e-4
     assert (tmp_path / "monai-bundle" / "models" / "model.pt").is_file()
     about = json.loads((tmp_path / "onnx" / "model.json").read_text())
     assert about["task"] == task

@@ -33,20 +33,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def graph(place: Path) -> Path:
-    shown = CliRunner().invoke(app, ["export", str(place / "model"), "--to", "onnx", "-o", str(place / "o"), "--json"])
-    assert shown.exit_code == 0, shown.output
-    told = json.loads(shown.stdout)
-    assert told["largest_difference"] <= told["tolerance"] == 1e-4
-    assert told["files"] == ["README.md", "model.json", "model.onnx"]
+    result = CliRunner().invoke(app, ["export", str(place / "model"), "--to", "onnx", "-o", str(place / "o"), "--json"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["largest_difference"] <= summary["tolerance"] == 1e-4
+    assert summary["files"] == ["README.md", "model.json", "model.onnx"]
     return place / "o"
 
 
 @pytest.fixture(scope="module")
 def bundle(place: Path) -> Path:
     images = [str(place / "images" / f"i{n}.png") for n in range(2)]
-    made = m3b.export_model(place / "model", "monai-bundle", place / "b", verify=images)
-    assert made.compared == "the predictions of 2 image(s)"
-    assert made.largest_difference <= 1e-4
+    result = m3b.export_model(place / "model", "monai-bundle", place / "b", verify=images)
+    assert result.compared == "the predictions of 2 image(s)"
+    assert result.largest_difference <= 1e-4
     return place / "b"
 
 
@@ -64,9 +64,9 @@ def test_a_graph_predicts_what_the_model_predicts(place: Path, graph: Path) -> N
     )
     session = onnxruntime.InferenceSession(str(graph / "model.onnx"), providers=["CPUExecutionProvider"])
     (rows,) = session.run(None, {"image": batch})
-    own = load_model(place / "model").predict(paths)
+    answers = load_model(place / "model").predict(paths)
     assert len(rows) == 3
-    for row, answer in zip(rows, own, strict=True):
+    for row, answer in zip(rows, answers, strict=True):
         assert dict(zip(about["classes"], row, strict=True)) == pytest.approx(dict(answer.probabilities), abs=1e-4)
 
 
@@ -82,8 +82,8 @@ def test_monai_loads_and_runs_the_bundle(place: Path, bundle: Path, tmp_path: Pa
     paths = [str(place / "images" / f"i{n}.png") for n in range(3)]
     out = tmp_path / "predictions.json"
     monai.bundle.run(config_file=config, bundle_root=str(bundle), images=paths, output=str(out))
-    found, own = json.loads(out.read_text()), load_model(place / "model").predict(paths)
-    for item, answer in zip(found, own, strict=True):
+    predictions, answers = json.loads(out.read_text()), load_model(place / "model").predict(paths)
+    for item, answer in zip(predictions, answers, strict=True):
         assert item["image"] == answer.image
         assert item["probabilities"] == pytest.approx(dict(answer.probabilities), abs=1e-4)
     workflow = ConfigWorkflow(config, workflow_type="infer", bundle_root=str(bundle), images=paths, output=str(out))
@@ -175,10 +175,10 @@ def test_what_cannot_be_exported(place: Path, tmp_path: Path) -> None:
     (tmp_path / "parts.py").write_text("raise SystemExit('this network has no graph')")
     with pytest.raises(ModelError, match="this network has no graph"):
         m3b.export_model(tmp_path, "onnx", tmp_path / "x")
-    shown = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["export", str(place / "model"), "--to", "onnx", "-o", str(tmp_path / "y"), "--verify", "gone.png"]
     )
-    assert isinstance(shown.exception, UsageError)
+    assert isinstance(result.exception, UsageError)
 
 
 def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
@@ -191,15 +191,22 @@ def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
     def apart(first: Any, second: Any, other: str = "b") -> float:
         return largest_difference(first, second, tmp_path / "a" / "p.json", tmp_path / other / "p.json")
 
-    one = [{"image": "x", "mask": "masks/m.npy", "volumes_ml": {"k": 1.0, "l": None}, "boxes": [{"box": [1, 2]}]}]
-    assert apart(one, one) == 0
-    assert apart(one, one, "c") == pytest.approx(0.03)
+    predictions = [
+        {"image": "x", "mask": "masks/m.npy", "volumes_ml": {"k": 1.0, "l": None}, "boxes": [{"box": [1, 2]}]}
+    ]
+    assert apart(predictions, predictions) == 0
+    assert apart(predictions, predictions, "c") == pytest.approx(0.03)
     assert apart({"masks": {"k": "masks/m.npy"}}, {"masks": {"k": "masks/m.npy"}}, "c") == pytest.approx(0.03)
-    assert apart(one, [one[0] | {"volumes_ml": {"k": 1.25, "l": None}}]) == 0.25
+    assert apart(predictions, [predictions[0] | {"volumes_ml": {"k": 1.25, "l": None}}]) == 0.25
     assert apart([0.5, True], [0.25, True]) == 0.25
-    for other in ([one[0] | {"image": "y"}], [], [one[0] | {"volumes_ml": {"k": 1.0}}], [one[0] | {"boxes": []}]):
+    for incomparable in (
+        [predictions[0] | {"image": "y"}],
+        [],
+        [predictions[0] | {"volumes_ml": {"k": 1.0}}],
+        [predictions[0] | {"boxes": []}],
+    ):
         with pytest.raises(ModelError, match="predictions differ"):
-            apart(one, other)
+            apart(predictions, incomparable)
 
 
 def test_outputs_are_compared_where_only_their_own_folders_are_seen(tmp_path: Path) -> None:

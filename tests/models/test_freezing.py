@@ -59,11 +59,11 @@ def _inside_link(folder: Path) -> None:
 
 
 def _socket(folder: Path) -> None:
-    here = os.getcwd()
+    old_cwd = os.getcwd()
     os.chdir(folder)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("door")
-    os.chdir(here)
+    os.chdir(old_cwd)
 
 
 def _deep(folder: Path) -> None:

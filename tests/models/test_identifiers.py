@@ -31,17 +31,17 @@ def weights(file: Path, name: str = "w", notes: dict[str, str] | None = None) ->
 def test_identifiers_are_found(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
-    found = find_patient_identifiers(tmp_path, PATIENTS)
-    assert found
-    assert not any(patient.lower() in "".join(found).lower() for patient in PATIENTS[:2]) or name in found[0]
+    matches = find_patient_identifiers(tmp_path, PATIENTS)
+    assert matches
+    assert not any(patient.lower() in "".join(matches).lower() for patient in PATIENTS[:2]) or name in matches[0]
 
 
 def test_identifiers_in_weights(tmp_path: Path) -> None:
     weights(tmp_path / "a.safetensors", notes={"cases": "PAT-00417,PAT-2"})
     weights(tmp_path / "b.safetensors", name="hash.4711983")
     weights(tmp_path / "c.safetensors", name="layer.12.left")
-    found = find_patient_identifiers(tmp_path, PATIENTS)
-    assert [text.split()[0] for text in found] == ["a.safetensors", "b.safetensors"]
+    matches = find_patient_identifiers(tmp_path, PATIENTS)
+    assert [text.split()[0] for text in matches] == ["a.safetensors", "b.safetensors"]
 
 
 def test_what_any_model_holds_is_no_identifier(tmp_path: Path) -> None:

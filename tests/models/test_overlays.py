@@ -28,8 +28,8 @@ from m3b.models.predictions import DetectedBox, ModelInfo, Prediction
 def marked(file: Path, number: int, left: int = 0, right: int | None = None) -> np.ndarray:
     """Where a picture has the colour of a class, in its left part (without the legend)."""
     pixels = np.asarray(Image.open(file))
-    found: np.ndarray = np.argwhere((pixels[:, left:right] == COLOURS[number]).all(axis=-1))
-    return found
+    positions: np.ndarray = np.argwhere((pixels[:, left:right] == COLOURS[number]).all(axis=-1))
+    return positions
 
 
 @pytest.fixture
@@ -45,18 +45,18 @@ def test_boxes_and_contours_of_a_picture(tmp_path: Path, picture: str) -> None:
     np.save(tmp_path / "m.npy", mask)
     promise = ModelInfo("detection", ("a", "b"), labels={"a": 2, "b": 6})
     boxes = (DetectedBox("a", (8, 4, 24, 12), 0.9), DetectedBox("a", (60, 2, 79, 8), 0.1))
-    made = draw_overlay(
+    overlay = draw_overlay(
         Prediction(picture, mask=tmp_path / "m.npy", boxes=boxes, anomaly_score=0.5), promise, tmp_path / "o.png"
     )
     scale = 714 / 80
-    rows, columns = marked(made, 0, right=726).T
+    rows, columns = marked(overlay, 0, right=726).T
     assert rows.min() == pytest.approx(12 + 4 * scale - 15, abs=16)  # the score is written above the box
     assert rows.max() == pytest.approx(12 + 12 * scale, abs=3)
     assert (columns.min(), columns.max()) == pytest.approx((12 + 8 * scale, 12 + 24 * scale), abs=3)
-    rows, columns = marked(made, 1, right=726).T
+    rows, columns = marked(overlay, 1, right=726).T
     assert (rows.min(), rows.max()) == pytest.approx((12 + 20 * scale, 12 + 30 * scale), abs=3)
     assert (columns.min(), columns.max()) == pytest.approx((12 + 50 * scale, 12 + 70 * scale), abs=3)
-    assert len(marked(made, 0, left=726)) > 50  # the legend's swatch
+    assert len(marked(overlay, 0, left=726)) > 50  # the legend's swatch
 
 
 def test_three_planes_through_the_centre_of_mass(tmp_path: Path) -> None:
@@ -70,18 +70,18 @@ def test_three_planes_through_the_centre_of_mass(tmp_path: Path) -> None:
 
     image = read_image(str(tmp_path / "i.nii.gz"))
     masks = read_masks(str(tmp_path / "m.nii.gz"), {"a": 1})
-    found = make_panels(to_display_rgb(image.array, ""), masks, [], image.spacing, True)
-    assert [panel.title.split(",")[0] for panel in found] == ["axial", "coronal", "sagittal"]
-    assert [panel.picture.shape[:2] for panel in found] == [(20, 30), (10, 30), (10, 20)]
-    assert [panel.pixel_size for panel in found] == [(2, 1), (3, 1), (3, 2)]
-    assert [int(panel.masks.sum()) for panel in found] == [24, 12, 8]
-    rows = np.argwhere(found[1].masks[0])[:, 0]
+    panels = make_panels(to_display_rgb(image.array, ""), masks, [], image.spacing, True)
+    assert [panel.title.split(",")[0] for panel in panels] == ["axial", "coronal", "sagittal"]
+    assert [panel.picture.shape[:2] for panel in panels] == [(20, 30), (10, 30), (10, 20)]
+    assert [panel.pixel_size for panel in panels] == [(2, 1), (3, 1), (3, 2)]
+    assert [int(panel.masks.sum()) for panel in panels] == [24, 12, 8]
+    rows = np.argwhere(panels[1].masks[0])[:, 0]
     assert (rows.min(), rows.max()) == (2, 3)  # z 6 and 7 of 10, counted from the head
-    columns = np.argwhere(found[1].masks[0])[:, 1]
+    columns = np.argwhere(panels[1].masks[0])[:, 1]
     assert columns.min() == 30 - 11  # right is on the left
-    assert [physical_extent(panel) for panel in found] == [40, 30, 40]
-    drawn = [paint_panel(panel, 10) for panel in found]
-    assert [one.size for one in drawn] == [(300, 400), (300, 300), (400, 300)]
+    assert [physical_extent(panel) for panel in panels] == [40, 30, 40]
+    paintings = [paint_panel(panel, 10) for panel in panels]
+    assert [painting.size for painting in paintings] == [(300, 400), (300, 300), (400, 300)]
 
 
 def test_planes_without_a_mask() -> None:
@@ -93,7 +93,7 @@ def test_planes_without_a_mask() -> None:
     assert paint_panel(true[0], 30.0).tobytes() != paint_panel(scored[0], 30.0).tobytes(), (
         "a true box has no score to be written"
     )
-    assert [one.title for one in true] == [one.title for one in scored]
+    assert [plane.title for plane in true] == [plane.title for plane in scored]
     boxed = make_panels(volume, none, [DrawnBox((1, 2, 3, 3, 4, 5), 1, 0.9)], None, False)
     assert [panel.title for panel in boxed] == ["slice 5 of 10", "row 3 of 8", "column 4 of 9"]
     assert boxed[0].boxes == ((1, 2, 3, 4, 1, 0.9),)
@@ -104,14 +104,14 @@ def test_planes_without_a_mask() -> None:
 def test_two_lesions_and_nothing_between_them() -> None:
     masks = np.zeros((1, 20, 20, 20), bool)
     masks[0, 1:3, 1:3, 1:3] = masks[0, 15:19, 15:19, 15:19] = True
-    found = make_panels(np.zeros((20, 20, 20, 3), np.uint8), masks, [], (1, 1, 1), True)
-    assert all(panel.masks.any() for panel in found)
+    panels = make_panels(np.zeros((20, 20, 20, 3), np.uint8), masks, [], (1, 1, 1), True)
+    assert all(panel.masks.any() for panel in panels)
 
 
 def test_every_task_gives_a_picture(tmp_path: Path, picture: str) -> None:
     diagnosis = Prediction(picture, probabilities={"a": 0.2, "b": 0.8}, prediction=("b",))
-    made = draw_overlay(diagnosis, ModelInfo("diagnosis", ("a", "b")), tmp_path / "x" / "d.png")
-    assert len(marked(made, 1, left=726)) > 2 * len(marked(made, 0, left=726)) > 0  # bars by probability
+    overlay = draw_overlay(diagnosis, ModelInfo("diagnosis", ("a", "b")), tmp_path / "x" / "d.png")
+    assert len(marked(overlay, 1, left=726)) > 2 * len(marked(overlay, 0, left=726)) > 0  # bars by probability
     report = Prediction((picture, picture), findings="Clear. " * 60, impression="Nothing\x00 odd.")
     assert Image.open(draw_overlay(report, ModelInfo("report", ()), tmp_path / "r.png")).width > 900
     np.save(tmp_path / "wrong.npy", np.zeros((5, 5), np.uint8))

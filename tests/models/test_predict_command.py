@@ -71,9 +71,9 @@ def volumes(tmp_path: Path) -> Path:
 
 def test_masks_of_a_folder_keep_their_geometry(tmp_path: Path, volumes: Path) -> None:
     model = make_model(tmp_path / "m", "segmentation", classes=["ball"], labels={"ball": 3}, plan={"dims": 3})
-    shown = run("predict", model, volumes, "-o", tmp_path / "out", "--overlay")
-    assert shown.exit_code == 0, shown.output
-    assert "notes.txt" in shown.stderr
+    result = run("predict", model, volumes, "-o", tmp_path / "out", "--overlay")
+    assert result.exit_code == 0, result.output
+    assert "notes.txt" in result.stderr
     answers = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert [Path(answer["image"]).name for answer in answers] == ["s2.nii.gz", "s10.nii.gz"]
     for answer in answers:
@@ -82,26 +82,28 @@ def test_masks_of_a_folder_keep_their_geometry(tmp_path: Path, volumes: Path) ->
         assert read_mask(answer["mask"], str(tmp_path / "out")).array.max() == 3
         assert answer["volumes_ml"]["ball"] == pytest.approx(36 * 9 / 1000)
         assert Image.open(tmp_path / "out" / answer["overlay"]).width > 900
-    assert "ball 0.32 ml" in shown.stdout
-    assert "2 in masks/, 2 in overlays/" in shown.stderr
+    assert "ball 0.32 ml" in result.stdout
+    assert "2 in masks/, 2 in overlays/" in result.stderr
 
 
 def test_boxes_to_a_table(tmp_path: Path) -> None:
     model = make_model(tmp_path / "m", "detection", classes=["spot"], plan={"dims": 2})
     for name in ("a.png", "bad.png"):
         Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / name)
-    shown = run("predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "t.csv")
-    assert shown.exit_code == 1
-    assert "it is bad" in shown.stdout
+    table_result = run("predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "t.csv")
+    assert table_result.exit_code == 1
+    assert "it is bad" in table_result.stdout
     rows = list(csv.DictReader((tmp_path / "t.csv").open()))
     assert [(row["boxes"], row["anomaly_score"], row["error"]) for row in rows] == [
         ("2", "0.75", ""),
         ("", "", "it is bad"),
     ]
-    drawn = run("predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "d", "--overlay", "--json")
-    found = json.loads(drawn.stdout)["predictions"]
-    assert [("overlay" in item) for item in found] == [True, False]
-    assert found[0]["boxes"][0] == {"label": "spot", "box": [1.0, 1.0, 4.0, 5.0], "score": 0.8}
+    overlay_result = run(
+        "predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "d", "--overlay", "--json"
+    )
+    predictions = json.loads(overlay_result.stdout)["predictions"]
+    assert [("overlay" in item) for item in predictions] == [True, False]
+    assert predictions[0]["boxes"][0] == {"label": "spot", "box": [1.0, 1.0, 4.0, 5.0], "score": 0.8}
 
 
 def test_studies_of_several_views(tmp_path: Path) -> None:
@@ -109,9 +111,9 @@ def test_studies_of_several_views(tmp_path: Path) -> None:
     for name in ("x/1.png", "x/2.png", "y/1.png"):
         (tmp_path / "s" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "s" / name)
-    shown = run("predict", model, tmp_path / "s", "-o", tmp_path / "out", "--overlay", "--json")
-    assert shown.exit_code == 0, shown.output
-    assert [item["findings"] for item in json.loads(shown.stdout)["predictions"]] == ["2 views", "1 views"]
+    result = run("predict", model, tmp_path / "s", "-o", tmp_path / "out", "--overlay", "--json")
+    assert result.exit_code == 0, result.output
+    assert [item["findings"] for item in json.loads(result.stdout)["predictions"]] == ["2 views", "1 views"]
     assert len(list((tmp_path / "out" / "overlays").iterdir())) == 2
 
 
@@ -128,9 +130,9 @@ def test_wrong_use(tmp_path: Path, volumes: Path) -> None:
         ([boxes, tmp_path / "bare"], "No image was found"),
         ([boxes, tmp_path / "gone"], "There is no"),
     ):
-        shown = run("predict", *words)
-        assert isinstance(shown.exception, UsageError), shown.output
-        assert message in str(shown.exception)
+        result = run("predict", *words)
+        assert isinstance(result.exception, UsageError), result.output
+        assert message in str(result.exception)
 
 
 def test_score_measures_masks(tmp_path: Path, volumes: Path) -> None:
@@ -145,12 +147,12 @@ def test_score_measures_masks(tmp_path: Path, volumes: Path) -> None:
         records.append({"image_path": f"scans/{name}.nii.gz", "mask_path": f"{name}_truth.nii.gz", "patient": name})
     (tmp_path / "test.json").write_text(json.dumps(records))
     (tmp_path / "label_dict.json").write_text('{"ball": 3}')
-    shown = run("score", model, tmp_path / "test.json", "--json")
-    assert shown.exit_code == 0, shown.output
-    found = json.loads(shown.stdout)
-    assert found["primary"]["name"] == "dice"
-    assert found["primary"]["value"] == pytest.approx((1 + 2 * 36 / (36 + 48)) / 2)
-    assert found["n_patients"] == 2
+    result = run("score", model, tmp_path / "test.json", "--json")
+    assert result.exit_code == 0, result.output
+    scores = json.loads(result.stdout)
+    assert scores["primary"]["name"] == "dice"
+    assert scores["primary"]["value"] == pytest.approx((1 + 2 * 36 / (36 + 48)) / 2)
+    assert scores["n_patients"] == 2
     (tmp_path / "label_dict.json").write_text('{"ball": 7}')
     wrong = run("score", model, tmp_path / "test.json")
     assert isinstance(wrong.exception, UsageError)
@@ -166,7 +168,7 @@ def test_score_measures_boxes(tmp_path: Path) -> None:
         boxes = [{"label": "spot", "box": [1, 1, 4, 5]}] if number % 2 else []
         records.append({"image_path": f"{number}.png", "boxes": boxes, "patient": f"p{number}"})
     (tmp_path / "test.json").write_text(json.dumps(records))
-    shown = run("score", model, tmp_path / "test.json")
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.splitlines()[0].split()[0] in ("map_50", "map")
-    assert "image_auroc 0.500" in shown.stdout
+    result = run("score", model, tmp_path / "test.json")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].split()[0] in ("map_50", "map")
+    assert "image_auroc 0.500" in result.stdout

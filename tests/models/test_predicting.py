@@ -87,17 +87,17 @@ def test_unreadable_image(model: Path, images: list[str], tmp_path: Path) -> Non
 
 def test_staged_predictions_come_back_in_order(model: Path, images: list[str], tmp_path: Path) -> None:
     staged = stage_cases(images, tmp_path / "staged", False)
-    seen: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
-        seen.append(argv)
+        commands.append(argv)
         assert cwd == staged.folder.resolve()
         return run_unconfined(argv, cwd, out)
 
     got = staged.restore_order(run_predict(model, staged.folder, staged.paths, run))
     assert [round(item.probabilities["light"] * 255) for item in got] == [0, 50, 100, 150, 200]
-    assert seen[0][0] == sys.executable
-    assert "--list" in seen[0]
+    assert commands[0][0] == sys.executable
+    assert "--list" in commands[0]
 
 
 def test_no_keys_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ def test_decisions() -> None:
     assert parse_predictions([several], ["a.png"], ["x", "y"], True)[0].prediction == ("x", "y")
     none = several | {"prediction": []}
     assert parse_predictions([none], ["a.png"], ["x", "y"], True)[0].prediction == ()
-    joined = GOOD | {"image": "s1.png|s2.png"}
-    assert parse_predictions([joined], [["s1.png", "s2.png"]], ["x", "y"], False)[0].image == ("s1.png", "s2.png")
+    multi_view = GOOD | {"image": "s1.png|s2.png"}
+    assert parse_predictions([multi_view], [["s1.png", "s2.png"]], ["x", "y"], False)[0].image == ("s1.png", "s2.png")
 
 
 @pytest.mark.parametrize(

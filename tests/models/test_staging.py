@@ -41,19 +41,19 @@ def test_names_say_nothing_and_order_comes_back(tmp_path: Path) -> None:
 def test_files_tell_neither_by_time_nor_by_number(tmp_path: Path) -> None:
     """Files of an archive often lie class by class: their inodes, times and order in the folder would tell the class."""
     names = [picture(tmp_path / f"raw/{i}.png", i) for i in range(40)]
-    told = []
+    orders = []
     for attempt in range(2):
         staged = stage_cases([f"raw/{name}" for name in names], tmp_path / f"staged{attempt}", True, base=tmp_path)
         files = {path: (staged.folder / str(path)).stat() for path in staged.paths}
         sources = dict(zip(map(str, staged.paths), staged.order, strict=True))
         raw = {(tmp_path / "raw" / name).stat().st_ino for name in names}
-        assert not raw & {found.st_ino for found in files.values()}
-        assert {(found.st_mtime, found.st_nlink) for found in files.values()} == {(0.0, 1)}
-        listed = [name.name for name in staged.folder.iterdir()]
+        assert not raw & {file_stat.st_ino for file_stat in files.values()}
+        assert {(file_stat.st_mtime, file_stat.st_nlink) for file_stat in files.values()} == {(0.0, 1)}
+        by_listing = [name.name for name in staged.folder.iterdir()]
         by_number = sorted(files, key=lambda path: files[path].st_ino)
         by_time = sorted(files, key=lambda path: files[path].st_ctime_ns)
-        told.append([[sources[str(path)] for path in order] for order in (by_number, by_time, listed)])
-    for first, second in zip(*told, strict=True):
+        orders.append([[sources[str(path)] for path in order] for order in (by_number, by_time, by_listing)])
+    for first, second in zip(*orders, strict=True):
         assert first != second
         assert list(range(40)) not in (first, second)
 

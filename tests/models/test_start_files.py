@@ -49,13 +49,13 @@ def test_pickled_arrays_modules_and_checkpoints_become_the_same_tensors(tmp_path
     torch.save(layer, tmp_path / "module.ckpt")
     hows = {}
     for name in ("plain.pth", "wrapped.pt", "old.bin", "arrays.npz", "module.ckpt"):
-        made = convert(tmp_path / name, tmp_path / f"{name}.out", sandbox)
-        hows[name] = made.method
-        found = load_file(str(made.file))
+        conversion = convert(tmp_path / name, tmp_path / f"{name}.out", sandbox)
+        hows[name] = conversion.method
+        tensors = load_file(str(conversion.file))
         expected = layer.state_dict() if name == "module.ckpt" else state
-        assert set(found) == set(expected), name
-        assert all(torch.equal(found[key], expected[key]) for key in found), name
-        assert made.tensors == len(expected)
+        assert set(tensors) == set(expected), name
+        assert all(torch.equal(tensors[key], expected[key]) for key in tensors), name
+        assert conversion.tensors == len(expected)
     assert hows["plain.pth"] == hows["wrapped.pt"] == "weights_only"
     assert hows["module.ckpt"] == "inert records"
     assert hows["arrays.npz"] == "numpy, no pickle"
@@ -66,8 +66,8 @@ def test_code_in_a_pickle_is_not_run_and_no_weights_are_an_error(tmp_path: Path)
 
     sandbox = choose_sandbox("auto")
     torch.save({"x": torch.ones(2), "y": Evil()}, tmp_path / "evil.pt")
-    made = convert(tmp_path / "evil.pt", tmp_path / "out", sandbox)
-    assert (made.tensors, made.method) == (1, "inert records")
+    conversion = convert(tmp_path / "evil.pt", tmp_path / "out", sandbox)
+    assert (conversion.tensors, conversion.method) == (1, "inert records")
     assert not Path("/tmp/evil-was-run").exists()
     (tmp_path / "text.pt").write_text("no weights")
     with pytest.raises(ModelError, match="could not be converted"):
@@ -91,10 +91,10 @@ def test_fetched_from_a_folder_or_an_address_and_compared_with_the_digest(
     with pytest.raises(UsageError, match=r"holds none of open_clip_model.safetensors.*huggingface.co"):
         fetch("biomedclip", str(source), sandbox)
     torch.save({"visual.trunk.norm.weight": torch.ones(2)}, source / "open_clip_pytorch_model.bin")
-    folder, made = fetch("biomedclip", str(source), sandbox)
-    assert made.tensors == 1
-    said = json.loads((folder / "m3b-start.json").read_text())
-    assert (said["entry"], said["licence"], said["from"], said["read"]) == (
+    folder, conversion = fetch("biomedclip", str(source), sandbox)
+    assert conversion.tensors == 1
+    record = json.loads((folder / "m3b-start.json").read_text())
+    assert (record["entry"], record["licence"], record["from"], record["read"]) == (
         "biomedclip",
         "MIT",
         "a folder",
@@ -133,7 +133,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(app, ["models", "fetch", "stunet/small", "--from", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["tensors"] == 2
-    wanted = [
+    command = [
         "models",
         "convert",
         str(tmp_path / "small_ep4k.model"),
@@ -142,9 +142,9 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "--entry",
         "stunet/small",
     ]
-    assert "2 tensors" in CliRunner().invoke(app, wanted).output
+    assert "2 tensors" in CliRunner().invoke(app, command).output
     assert json.loads((tmp_path / "mine" / "m3b-start.json").read_text())["entry"] == "stunet/small"
-    again = CliRunner().invoke(app, wanted)
+    again = CliRunner().invoke(app, command)
     assert isinstance(again.exception, UsageError)
 
 
@@ -164,15 +164,15 @@ def test_weights_in_parts_are_taken_together_or_not_at_all(tmp_path: Path, monke
     from safetensors.torch import save_file
 
     monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
-    here = tmp_path / "here"
-    here.mkdir()
+    source = tmp_path / "here"
+    source.mkdir()
     parts = {name: f"model-{at}-of-2.safetensors" for at, name in enumerate(_state(), start=1)}
-    (here / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
-    (first, tensor), (second, other) = _state().items()
-    save_file({first: tensor}, str(here / parts[first]))
+    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    (first, first_tensor), (second, second_tensor) = _state().items()
+    save_file({first: first_tensor}, str(source / parts[first]))
     with pytest.raises(UsageError, match="one of 2 parts"):
-        fetch("torchvision/resnet18", str(here), choose_sandbox("auto"))
-    save_file({second: other}, str(here / parts[second]))
-    folder, made = fetch("torchvision/resnet18", str(here), choose_sandbox("auto"))
-    assert made.tensors == 2
+        fetch("torchvision/resnet18", str(source), choose_sandbox("auto"))
+    save_file({second: second_tensor}, str(source / parts[second]))
+    folder, conversion = fetch("torchvision/resnet18", str(source), choose_sandbox("auto"))
+    assert conversion.tensors == 2
     assert all((folder / name).is_file() for name in parts.values())

@@ -22,25 +22,27 @@ FAMILIES = {
 
 
 def test_each_family_says_all_that_a_user_has_to_know() -> None:
-    assert {one.family for one in list_pretrained()} == FAMILIES
-    assert len({one.name for one in list_pretrained()}) == len(list_pretrained())
-    for one in list_pretrained():
-        assert one.source.startswith("https://"), one.name
-        assert one.weight_files, one.name
-        assert one.licence, one.name
-        assert one.citation, one.name
-        assert one.arch or one.builder in ("transformers", "nnunet", "writer"), one.name
-        assert len(one.mean) == len(one.std) == (one.channels if one.range in ("unit", "window") else 0), one.name
-        assert (one.window is not None) == (one.range == "window"), one.name
-        assert not one.size or len(one.size) == one.dims, one.name
-        assert not one.spacing or len(one.spacing) == one.dims, one.name
-        for pattern, _ in one.keys:
+    assert {entry.family for entry in list_pretrained()} == FAMILIES
+    assert len({entry.name for entry in list_pretrained()}) == len(list_pretrained())
+    for entry in list_pretrained():
+        assert entry.source.startswith("https://"), entry.name
+        assert entry.weight_files, entry.name
+        assert entry.licence, entry.name
+        assert entry.citation, entry.name
+        assert entry.arch or entry.builder in ("transformers", "nnunet", "writer"), entry.name
+        assert len(entry.mean) == len(entry.std) == (entry.channels if entry.range in ("unit", "window") else 0), (
+            entry.name
+        )
+        assert (entry.window is not None) == (entry.range == "window"), entry.name
+        assert not entry.size or len(entry.size) == entry.dims, entry.name
+        assert not entry.spacing or len(entry.spacing) == entry.dims, entry.name
+        for pattern, _ in entry.keys:
             re.compile(pattern)
-        for pattern in one.leave:
+        for pattern in entry.leave:
             re.compile(pattern)
-        for file, digest in one.sha256.items():
-            assert file in one.files, one.name
-            assert re.fullmatch("[0-9a-f]{8,64}", digest), one.name
+        for file, digest in entry.sha256.items():
+            assert file in entry.files, entry.name
+            assert re.fullmatch("[0-9a-f]{8,64}", digest), entry.name
 
 
 def test_a_family_with_an_unknown_word_is_no_registry(tmp_path: Path) -> None:
@@ -62,16 +64,16 @@ def test_the_list_says_which_are_here(tmp_path: Path, monkeypatch: pytest.Monkey
     (folder / "model.safetensors").write_bytes(b"\0" * 2**20)
     assert find_stored_weights("torchvision/resnet18") is None  # without its description nobody knows what it is
     (folder / "m3b-start.json").write_text("{}")
-    shown = CliRunner().invoke(app, ["models", "list", "--here"])
-    assert shown.exit_code == 0, shown.output
-    assert "torchvision/resnet18" in shown.output
-    assert "1 MB" in shown.output
-    assert "rad-dino" not in shown.output
-    told = json.loads(CliRunner().invoke(app, ["models", "list", "--task", "report", "--json"]).stdout)
-    assert told["store"] == str(tmp_path)
-    assert {one["name"]: one["folder"] for one in told["models"]}["torchvision/resnet18"] == str(folder)
-    assert {"medgemma/4b-it", "rad-dino"} <= {one["name"] for one in told["models"]}
+    result = CliRunner().invoke(app, ["models", "list", "--here"])
+    assert result.exit_code == 0, result.output
+    assert "torchvision/resnet18" in result.output
+    assert "1 MB" in result.output
+    assert "rad-dino" not in result.output
+    listing = json.loads(CliRunner().invoke(app, ["models", "list", "--task", "report", "--json"]).stdout)
+    assert listing["store"] == str(tmp_path)
+    assert {entry["name"]: entry["folder"] for entry in listing["models"]}["torchvision/resnet18"] == str(folder)
+    assert {"medgemma/4b-it", "rad-dino"} <= {entry["name"] for entry in listing["models"]}
     only = json.loads(CliRunner().invoke(app, ["models", "list", "--task", "diagnosis", "--json"]).stdout)
-    assert "medgemma/4b-it" not in {one["name"] for one in only["models"]}
+    assert "medgemma/4b-it" not in {entry["name"] for entry in only["models"]}
     wrong = CliRunner().invoke(app, ["models", "list", "--task", "cooking"])
     assert isinstance(wrong.exception, UsageError)

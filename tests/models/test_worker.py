@@ -259,8 +259,8 @@ json.dump([{"image": c, "mask": "masks/m.png", "volumes_ml": {"a": 1.0}} for c i
         assert answer.mask == out / "masks/m.png"
         assert answer.mask.read_bytes() == b"mask"
         assert sorted(file.name for file in out.rglob("*")) == ["m.png", "masks", "predictions.json"]
-        [written] = json.loads((out / "predictions.json").read_text())
-        assert written == {"image": image, "mask": "masks/m.png", "volumes_ml": {"a": 1.0}}
+        [entry] = json.loads((out / "predictions.json").read_text())
+        assert entry == {"image": image, "mask": "masks/m.png", "volumes_ml": {"a": 1.0}}
 
 
 def test_inputs_of_every_kind_are_shown_with_what_belongs_to_them(tmp_path: Path) -> None:
@@ -272,15 +272,15 @@ def test_inputs_of_every_kind_are_shown_with_what_belongs_to_them(tmp_path: Path
     (data / "link.png").symlink_to(data / "real.png")
     root = tmp_path / "shown"
     root.mkdir()
-    shown = ShownInputs(root)
+    inputs = ShownInputs(root)
     for path in ("v.mhd", "s.npz#images[3]", "clip.avi#frames=1", "series", "link.png"):
-        found = shown.show(str(data / path))
-        assert found == f"{root}{data}/{path}"
-        assert shown.original(f"{found}: broken") == f"{data}/{path}: broken"
+        visible_path = inputs.show(str(data / path))
+        assert visible_path == f"{root}{data}/{path}"
+        assert inputs.original(f"{visible_path}: broken") == f"{data}/{path}: broken"
     files = sorted(str(file.relative_to(f"{root}{data}")) for file in root.rglob("*") if file.is_file())
     assert files == ["clip.avi", "link.png", "s.npz", "series/1.dcm", "series/2.dcm", "v.mhd", "v.raw"]
     assert not (Path(f"{root}{data}") / "link.png").is_symlink()
-    assert shown.show(str(data / "absent.png")) == str(data / "absent.png")
+    assert inputs.show(str(data / "absent.png")) == str(data / "absent.png")
     assert (Path(f"{root}{data}") / "v.raw").stat().st_ino == (data / "v.raw").stat().st_ino
 
 
@@ -303,8 +303,8 @@ def test_folders_are_mounted_where_links_are_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "link", refuse)
     mounted = folders_to_mount(paths, root)
     assert mounted == (home / "scans",)
-    shown = ShownInputs(root, mounted)
-    assert [shown.show(path) for path in paths] == [f"{root}{home}/a.png", str(home / "scans/b.png")]
+    inputs = ShownInputs(root, mounted)
+    assert [inputs.show(path) for path in paths] == [f"{root}{home}/a.png", str(home / "scans/b.png")]
     assert not can_be_mounted(home)
     assert not can_be_mounted(Path("/"))
 

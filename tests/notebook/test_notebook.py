@@ -65,8 +65,8 @@ def test_a_prediction_in_one_line(prediction: Prediction, shown: str) -> None:
 
 
 def test_of_many_classes_the_likeliest_are_shown() -> None:
-    many = {f"class {n}": n / 100 for n in range(40)}
-    text = repr(Prediction("x.png", probabilities=many, prediction=("class 39",)))
+    probabilities = {f"class {n}": n / 100 for n in range(40)}
+    text = repr(Prediction("x.png", probabilities=probabilities, prediction=("class 39",)))
     assert "class 39 0.390, class 38 0.380, class 37 0.370>" in text
 
 

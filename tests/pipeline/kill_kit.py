@@ -54,7 +54,7 @@ def survivor(asked: Path) -> ScriptedModel:
         if lost := again(messages):
             return lost
         stage, replies = place(messages)
-        since = max(at for at, one in enumerate(messages) if one.text.startswith("Stage: "))
+        since = max(at for at, message in enumerate(messages) if message.text.startswith("Stage: "))
         repeats = sum(
             again(messages[:at]) is not None for at in range(since, len(messages)) if messages[at].role == "assistant"
         )
@@ -69,15 +69,15 @@ def main() -> None:
     from m3b.run import sandbox_executor
 
     run, data = Path(sys.argv[1]), Path(sys.argv[2])
-    left = [0]
+    remaining_events = [0]
     if sys.argv[3] == STAGED:
         sandbox_executor.place_links = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     else:
-        left = [int(sys.argv[3])]
+        remaining_events = [int(sys.argv[3])]
 
     def count(event: Event) -> None:
-        left[0] -= event.is_journaled
-        if event.is_journaled and left[0] == 0:
+        remaining_events[0] -= event.is_journaled
+        if event.is_journaled and remaining_events[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     model = survivor(run.with_name(ASKED))
@@ -102,7 +102,7 @@ def outcome(run: Path) -> dict[str, Any]:
     result = json.loads((run / "run.json").read_text())["result"]
     return {key: value for key, value in result.items() if key not in LATER} | {
         "iterations": result["usage"]["iterations"],
-        "roles": {name: one["status"] for name, one in result["roles"].items()},
+        "roles": {name: role["status"] for name, role in result["roles"].items()},
     }
 
 
@@ -115,35 +115,40 @@ LASTING = (".lock", TOKEN_NAME)
 def faults_of(run: Path, expected: dict[str, Any]) -> list[str]:
     """What is wrong with a run that was killed and went on: another Result, a model asked again for what was recorded, a
     call run twice, processes or temporary files left over."""
-    found = [] if (now := outcome(run)) == expected else [f"another Result: {now}"]
+    faults = [] if (now := outcome(run)) == expected else [f"another Result: {now}"]
     events = journal(run)
-    asked, replies = len(run.with_name(ASKED).read_text().split()), sum(one["kind"] == "reply" for one in events)
-    if asked > replies + 1:  # a kill may fall between the answer of a model and the journal's line
-        found.append(f"the model was asked {asked} times for {replies} replies")
+    request_count, replies = (
+        len(run.with_name(ASKED).read_text().split()),
+        sum(entry["kind"] == "reply" for entry in events),
+    )
+    if request_count > replies + 1:  # a kill may fall between the answer of a model and the journal's line
+        faults.append(f"the model was asked {request_count} times for {replies} replies")
     open_calls: list[str] = []
     for event in events:
         if event["kind"] == "reply":
             open_calls = [call["id"] for call in event["data"]["calls"]]
         elif event["kind"] == "call":
             if event["data"]["id"] not in open_calls:
-                found.append(f"the call {event['data']['id']} was run twice")
+                faults.append(f"the call {event['data']['id']} was run twice")
                 continue
             open_calls.remove(event["data"]["id"])
     try:
         wait_until(lambda: not left_running(run), 30)
     except AssertionError:
-        found.append(f"left running: {left_running(run)}")
-    left = {path for pattern in TEMPORARY for path in run.rglob(pattern) if path.name not in LASTING}
-    if left:
-        found.append(f"left over: {sorted(path.relative_to(run).as_posix() for path in left)}")
-    return found
+        faults.append(f"left running: {left_running(run)}")
+    leftovers = {path for pattern in TEMPORARY for path in run.rglob(pattern) if path.name not in LASTING}
+    if leftovers:
+        faults.append(f"left over: {sorted(path.relative_to(run).as_posix() for path in leftovers)}")
+    return faults
 
 
 def check_survived(run: Path, expected: dict[str, Any]) -> None:
     """The same Result, no model asked twice for what was recorded, no tool's effect twice, nothing left over."""
     assert faults_of(run, expected) == []
-    asked = len(run.with_name(ASKED).read_text().split())
-    assert asked == sum(event["kind"] == "reply" for event in journal(run)), "a recorded reply was asked for again"
+    request_count = len(run.with_name(ASKED).read_text().split())
+    assert request_count == sum(event["kind"] == "reply" for event in journal(run)), (
+        "a recorded reply was asked for again"
+    )
 
 
 if __name__ == "__main__":

@@ -63,9 +63,12 @@ class Compared:
             return f"the run ended before the index: {self.result.status}: {self.result.reason}"
         if self.brief["task"] != self.seen.task:
             return f"look reads for {self.seen.task}, the run for {self.brief['task']}"
-        shown, offered = ([one["spec"] for one in some[:1]] for some in (self.seen.proposals, self.brief["readings"]))
-        if shown != offered:
-            return f"look shows {shown}, the run is offered {offered}"
+        shown_manifests, offered_manifests = (
+            [proposal["spec"] for proposal in proposals[:1]]
+            for proposals in (self.seen.proposals, self.brief["readings"])
+        )
+        if shown_manifests != offered_manifests:
+            return f"look shows {shown_manifests}, the run is offered {offered_manifests}"
         executed = "The best reading cannot be executed" not in self.seen.insufficient
         if executed and self.seen.insufficient != self.brief["insufficient"]:
             return f"look asks {self.seen.insufficient!r}, the run is told {self.brief['insufficient']!r}"
@@ -81,18 +84,18 @@ def compare(data: Path, request: str, top: Path) -> Compared:
     """Look at a folder that is called `data`, and let the rules index it in a run of the real pipeline."""
     place, out = top / "place", top / "run"
     place.mkdir()
-    seen = preview_dataset(data, request, place)
+    preview = preview_dataset(data, request, place)
     stages = ["task_manager", "data_engineer", EndAfterIndex(), "module_architect", "model_trainer"]
     result = Pipeline("rules", data=[data], out=out, stages=stages).run(request)
-    briefs = [fact for told in of_kind(out, "prompt") for fact in told["facts"] if fact["kind"] == "index"]
-    made = [one["value"] for one in of_kind(out, "artifact") if one["artifact"] == "index"]
+    briefs = [fact for prompt in of_kind(out, "prompt") for fact in prompt["facts"] if fact["kind"] == "index"]
+    index_artifacts = [artifact["value"] for artifact in of_kind(out, "artifact") if artifact["artifact"] == "index"]
     return Compared(
-        seen,
+        preview,
         result,
-        _index(place / "work") if seen.counts else {},
-        _index(out / "locked") if made else {},
+        _index(place / "work") if preview.counts else {},
+        _index(out / "locked") if index_artifacts else {},
         briefs[0] if briefs else {},
-        made[-1]["origin"] if made else "",
+        index_artifacts[-1]["origin"] if index_artifacts else "",
     )
 
 

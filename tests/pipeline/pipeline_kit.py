@@ -181,13 +181,13 @@ def play(card: str = "spots", **changes: Sequence[Any]) -> dict[str, Sequence[An
 
 def actor(acts: Mapping[str, Sequence[Any]] | None = None, **more: Any) -> ScriptedModel:
     """A model that plays `acts`; it finds its place by the stage's message and its own replies since."""
-    chosen = acts or play()
+    stage_acts = acts or play()
 
     def step(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
         stage, replies = place(messages)
-        act = chosen[stage]
-        what = act[min(replies, len(act) - 1)]
-        return what(messages, tools) if inspect.isfunction(what) else what
+        act = stage_acts[stage]
+        reply = act[min(replies, len(act) - 1)]
+        return reply(messages, tools) if inspect.isfunction(reply) else reply
 
     return ScriptedModel([step], repeat=True, **more)
 
@@ -224,7 +224,7 @@ def of_kind(run: Path, kind: str, role: str | None = None) -> list[dict[str, Any
 def left_running(run: Path) -> list[str]:
     """Processes, other than this one, that are in the run folder or were told of it."""
     mark = str(run)
-    found = []
+    processes = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
@@ -234,8 +234,8 @@ def left_running(run: Path) -> list[str]:
             with contextlib.suppress(OSError):
                 cwd = os.readlink(folder / "cwd")
             if mark in line or cwd.startswith(mark):
-                found.append(f"{folder.name} {line}")
-    return found
+                processes.append(f"{folder.name} {line}")
+    return processes
 
 
 def wait_until(true: Callable[[], object], seconds: float = 300.0, what: str = "") -> None:

@@ -29,18 +29,18 @@ def draw(
     """Noise of SIDE x SIDE (x DEPTH) with bright shapes; what they are; and a mask, 1 for round and 2 for square."""
     image = random.normal(60, 10, (SIDE, SIDE, DEPTH)[:dims])
     mask = np.zeros(image.shape, np.uint8)
-    found = []
+    shapes = []
     for _ in range(int(random.integers(least, most + 1))):
         name = str(random.choice(list(CELLS)))
         size = 10 if name == "round" else 16
         low = [int(random.integers(1, extent - size - 1)) for extent in image.shape]
         place = tuple(slice(start, start + size) for start in low)
         grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, size)] * dims, indexing="ij"))
-        inside = np.linalg.norm(grid, axis=0) < 1 if name == "round" else np.ones(grid.shape[1:], bool)
-        image[place][inside] = CELLS[name] + 60
-        mask[place][inside] = 1 + list(CELLS).index(name)
-        found.append((name, [*low, *(start + size for start in low)]))
-    return np.clip(image, 0, 255).astype(np.uint8), found, mask
+        shape_mask = np.linalg.norm(grid, axis=0) < 1 if name == "round" else np.ones(grid.shape[1:], bool)
+        image[place][shape_mask] = CELLS[name] + 60
+        mask[place][shape_mask] = 1 + list(CELLS).index(name)
+        shapes.append((name, [*low, *(start + size for start in low)]))
+    return np.clip(image, 0, 255).astype(np.uint8), shapes, mask
 
 
 def drawn(
@@ -73,15 +73,15 @@ def voc(folder: Path, cases: int = 40) -> Path:
     """Pictures in `JPEGImages/` and a Pascal VOC file each in `Annotations/`."""
     for name in ("Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
-    for number, image, found, _ in drawn(cases):
+    for number, image, shapes, _ in drawn(cases):
         picture(folder / "JPEGImages" / f"smear_{number:03d}.png", image)
         root = ElementTree.Element("annotation")
         ElementTree.SubElement(root, "filename").text = f"smear_{number:03d}.png"
-        for name, (top, left, bottom, right) in found:
+        for name, (y_min, x_min, y_max, x_max) in shapes:
             item = ElementTree.SubElement(root, "object")
             ElementTree.SubElement(item, "name").text = name
             box = ElementTree.SubElement(item, "bndbox")
-            for edge, value in (("xmin", left + 1), ("ymin", top + 1), ("xmax", right), ("ymax", bottom)):
+            for edge, value in (("xmin", x_min + 1), ("ymin", y_min + 1), ("xmax", x_max), ("ymax", y_max)):
                 ElementTree.SubElement(box, edge).text = str(value)
         ElementTree.ElementTree(root).write(folder / "Annotations" / f"smear_{number:03d}.xml")
     (folder / "ImageSets/Main/train.txt").write_text("\n".join(f"smear_{number:03d}" for number in range(cases)))
@@ -91,9 +91,9 @@ def voc(folder: Path, cases: int = 40) -> Path:
 def boxed_volumes(folder: Path, cases: int = 24) -> Path:
     """NIfTI files in `scans/`, and a JSON record each with boxes of six numbers (i, j, k of both corners)."""
     records = []
-    for number, voxels, found, _ in drawn(cases, 3, most=2):
+    for number, voxels, shapes, _ in drawn(cases, 3, most=2):
         volume(folder / "scans" / f"scan_{number:03d}.nii.gz", voxels)
-        boxes = {"labels": [name for name, _ in found], "boxes": [box for _, box in found]}
+        boxes = {"labels": [name for name, _ in shapes], "boxes": [box for _, box in shapes]}
         records.append({"file_name": f"scan_{number:03d}.nii.gz", **boxes})
     (folder / "boxes.json").write_text(json.dumps(records))
     return folder
@@ -137,15 +137,15 @@ def sequences(folder: Path, cases: int = 20) -> Path:
 
 def polygons(folder: Path, cases: int = 40) -> Path:
     """Pictures and a LabelMe file each with the outline of every shape, as one draws them: polygons of pixel edges."""
-    for number, image, found, _ in drawn(cases):
+    for number, image, cells, _ in drawn(cases):
         name = f"field_{number:03d}"
         picture(folder / f"{name}.png", image)
         shapes = []
-        for kind, (top, left, bottom, right) in found:
+        for kind, (y_min, x_min, y_max, x_max) in cells:
             turns = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-            middle, half = ((left + right) / 2, (top + bottom) / 2), (right - left) / 2
+            middle, half = ((x_min + x_max) / 2, (y_min + y_max) / 2), (x_max - x_min) / 2
             around = [(middle[0] + half * np.cos(turn), middle[1] + half * np.sin(turn)) for turn in turns]
-            corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+            corners = [(x_min, y_min), (x_max, y_min), (x_max, y_max), (x_min, y_max)]
             points = [[float(x), float(y)] for x, y in (around if kind == "round" else corners)]
             shapes.append({"label": kind, "points": points, "group_id": None, "shape_type": "polygon", "flags": {}})
         about = {
@@ -164,12 +164,12 @@ def nested(folder: Path, cases: int = 40) -> Path:
     random = np.random.default_rng(3)
     for number in range(cases):
         image = random.normal(60, 10, (SIDE, SIDE))
-        top, left, size = (*random.integers(4, SIDE - 32, 2), int(random.integers(18, 28)))
+        row, column, size = (*random.integers(4, SIDE - 32, 2), int(random.integers(18, 28)))
         masks = {}
-        for name, margin, more in (("tumor", 0, 60), ("core", 5, 70)):
+        for name, margin, brightness in (("tumor", 0, 60), ("core", 5, 70)):
             mask = np.zeros((SIDE, SIDE), bool)
-            mask[top + margin : top + size - margin, left + margin : left + size - margin] = True
-            image[mask] += more
+            mask[row + margin : row + size - margin, column + margin : column + size - margin] = True
+            image[mask] += brightness
             masks[name] = mask
         picture(folder / "images" / f"slice_{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
         for name, mask in masks.items():
@@ -191,9 +191,9 @@ def lesions(folder: Path, cases: int = 24) -> Path:
 def several_labels(folder: Path, cases: int = 80) -> Path:
     """Pictures in `images/`, and a table with a yes/no column for each of two findings."""
     rows = []
-    for number, image, found, _ in drawn(cases, least=0):
+    for number, image, shapes, _ in drawn(cases, least=0):
         picture(folder / "images" / f"x{number:03d}.png", image)
-        names = {name for name, _ in found}
+        names = {name for name, _ in shapes}
         rows.append([f"x{number:03d}.png", f"p{number:03d}", *(int(name in names) for name in CELLS)])
     table(folder / "findings.csv", ["image", "patient_id", *CELLS], rows)
     return folder
@@ -207,8 +207,8 @@ def dicom_series(folder: Path, cases: int = 32, slices: int = 8) -> Path:
         sick = bool(number % 2)
         voxels = random.normal(40, 12, (slices, 48, 48))
         if sick:
-            top, left = random.integers(6, 26, 2)
-            voxels[2:6, top : top + 14, left : left + 14] += 90
+            row, column = random.integers(6, 26, 2)
+            voxels[2:6, row : row + 14, column : column + 14] += 90
         series = generate_uid(entropy_srcs=[f"series {number}"])
         for at, pixels in enumerate(voxels):
             file = folder / "series" / f"p{number:03d}" / f"IM{slices - at:04d}.dcm"
@@ -299,10 +299,10 @@ def _segments(file: Path, mask: NDArray[np.uint8], series: str) -> None:
 
 
 def _item(**fields: object) -> Dataset:
-    one = Dataset()
+    item = Dataset()
     for name, value in fields.items():
-        setattr(one, name, value)
-    return one
+        setattr(item, name, value)
+    return item
 
 
 # --- reports -----------------------------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ SAID = {
 def reports(folder: Path, cases: int = 60, views: int = 1) -> Path:
     """Pictures in `images/`, and a table with a row an image: study, findings, impression."""
     rows = []
-    for number, image, found, _ in drawn(cases, least=0, most=2):
-        names = list(dict.fromkeys(name for name, _ in found)) or [""]
+    for number, image, shapes, _ in drawn(cases, least=0, most=2):
+        names = list(dict.fromkeys(name for name, _ in shapes)) or [""]
         text = [" ".join(SAID[name][part] for name in names) for part in (0, 1)]
         aside = f"Study of room {number}."
         for view in range(views):
@@ -336,16 +336,16 @@ def brightened(folder: Path, cases: int = 90) -> Path:
     """Radiographs with a disc each, and a table with how bright it is: in grey levels, and as one of four grades."""
     random = np.random.default_rng(5)
     rows, columns = np.mgrid[:SIDE, :SIDE]
-    listed = []
+    table_rows = []
     for number in range(cases):
         level = float(random.uniform(20, 140))
         image = random.normal(60, 10, (SIDE, SIDE))
-        top, left = random.uniform(16, SIDE - 16, 2)
-        image[(rows - top) ** 2 + (columns - left) ** 2 < 144] += level
+        center_y, center_x = random.uniform(16, SIDE - 16, 2)
+        image[(rows - center_y) ** 2 + (columns - center_x) ** 2 < 144] += level
         picture(folder / "films" / f"film{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
         sex, patient = ("F", "M")[number % 2], f"p{number // 2:03d}"
-        listed.append([f"film{number:03d}.png", patient, sex, round(level, 1), int(level // 35)])
-    table(folder / "films.csv", ["file", "patient_id", "sex", "bone_density_g", "density_grade"], listed)
+        table_rows.append([f"film{number:03d}.png", patient, sex, round(level, 1), int(level // 35)])
+    table(folder / "films.csv", ["file", "patient_id", "sex", "bone_density_g", "density_grade"], table_rows)
     return folder
 
 
@@ -369,17 +369,17 @@ def followed(folder: Path, cases: int = 160) -> Path:
     """Scans with a disc each, and a table of months to death or the last visit: the brighter the sooner."""
     random = np.random.default_rng(11)
     rows, columns = np.mgrid[:SIDE, :SIDE]
-    listed = []
+    table_rows = []
     for number in range(cases):
         level = float(random.uniform(20, 140))
         image = random.normal(60, 10, (SIDE, SIDE))
-        top, left = random.uniform(16, SIDE - 16, 2)
-        image[(rows - top) ** 2 + (columns - left) ** 2 < 144] += level
+        center_y, center_x = random.uniform(16, SIDE - 16, 2)
+        image[(rows - center_y) ** 2 + (columns - center_x) ** 2 < 144] += level
         picture(folder / "scans" / f"scan{number:03d}.png", np.clip(image, 0, 255).astype(np.uint8))
         time, end = random.exponential(40 * np.exp((80 - level) / 25)), random.uniform(10, 150)
         status = "1:DECEASED" if time <= end else "0:LIVING"
-        listed.append([f"scan{number:03d}.png", f"p{number:03d}", round(float(min(time, end)), 1), status])
-    table(folder / "clinical.csv", ["file", "patient_id", "os_months", "os_status"], listed)
+        table_rows.append([f"scan{number:03d}.png", f"p{number:03d}", round(float(min(time, end)), 1), status])
+    table(folder / "clinical.csv", ["file", "patient_id", "os_months", "os_status"], table_rows)
     return folder
 
 
@@ -388,10 +388,10 @@ def two_views(folder: Path, cases: int = 80) -> Path:
     random = np.random.default_rng(13)
     rows = []
     for number in range(cases):
-        ill, shown = number % 2, ("frontal", "lateral")[int(random.integers(2))]
+        ill, lesion_view = number % 2, ("frontal", "lateral")[int(random.integers(2))]
         for view in ("frontal", "lateral"):
             image = random.normal(60, 10, (SIDE, SIDE))
-            if ill and view == shown:
+            if ill and view == lesion_view:
                 image[20:44, 20:44] += 90
             picture(folder / "films" / f"s{number:03d}_{view}.png", np.clip(image, 0, 255).astype(np.uint8))
         rows.append([f"s{number:03d}", f"p{number:03d}", ("healthy", "ill")[ill]])

@@ -37,11 +37,11 @@ class Terminal:
         if not ready:
             raise AssertionError(f"nothing came for {PATIENCE_S} s after:\n{self.text[-2000:]}")
         try:
-            more = os.read(self.master, 65536)
+            chunk = os.read(self.master, 65536)
         except OSError:  # Linux says so when the last process has closed its side
             return False
-        self.seen += more
-        return bool(more)
+        self.seen += chunk
+        return bool(chunk)
 
     def wait_for(self, words: str) -> str:
         while words not in self.text:

@@ -76,10 +76,10 @@ def refused(ended: subprocess.CompletedProcess[str], *words: str) -> None:
 
 def test_version_and_help(m3b_: M3b) -> None:
     assert m3b_("--version").stdout.strip() == f"m3b {m3b.__version__}"
-    shown = m3b_("--help")
-    assert shown.returncode == 0
+    help_page = m3b_("--help")
+    assert help_page.returncode == 0
     for name in ("demo", "run", "resume", "runs", "show", "predict", "score", "data", "doctor"):
-        assert re.search(rf"^\s*{name}\b", shown.stdout, re.MULTILINE)
+        assert re.search(rf"^\s*{name}\b", help_page.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -194,24 +194,24 @@ def test_flags_reach_the_run(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
     )  # fmt: skip
     assert ended.returncode == 1, ended.stderr
     options = json.loads((tmp_path / "one" / "run.json").read_text())["options"]
-    wanted = {
+    expected = {
         "max_actions": 7, "max_tokens": 99999, "max_cost": 1.5, "max_wall": 120.0, "train_minutes": 0.5, "seed": 3,
         "roles": "single", "reflect": False, "examples": False, "debug": False, "phi": "allow",
     }  # fmt: skip
-    assert {name: options[name] for name in wanted} == wanted
+    assert {name: options[name] for name in expected} == expected
 
 
 def test_a_server_that_is_down(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
     """Named with its address, in the view, the result and `show`, and not taken for an emoji (`openai:m:`)."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        spec = f"openai:m@http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        spec = f"openai:m@http://127.0.0.1:{bound_socket.getsockname()[1]}/v1"
         ended = m3b_("run", REQUEST, "--llm", spec, "--data", spots, "--out", "one")
     assert ended.returncode == 1
-    said = f"openai:m: no connection to {spec.partition('@')[2]} (Connection refused)"
-    assert ended.stdout.startswith(f"failed: {said}")
-    assert f"unreachable: {said}" in ended.stderr
-    assert f"failed: {said}" in m3b_("show", "last").stdout
+    message = f"openai:m: no connection to {spec.partition('@')[2]} (Connection refused)"
+    assert ended.stdout.startswith(f"failed: {message}")
+    assert f"unreachable: {message}" in ended.stderr
+    assert f"failed: {message}" in m3b_("show", "last").stdout
 
 
 def test_a_run_out_of_budget_names_the_option_to_raise(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
@@ -241,14 +241,14 @@ def test_runs_and_show(finished) -> None:
         assert ended.stderr == ""
         return ended.stdout
 
-    listed = ask("runs")
-    assert run.name in listed
-    assert "completed" in listed
-    assert "auroc" in listed
+    run_list = ask("runs")
+    assert run.name in run_list
+    assert "completed" in run_list
+    assert "auroc" in run_list
     (row,) = json.loads(ask("runs", "--json"))["runs"]
     assert row["id"] == run.name
     assert row["status"] == "completed"
-    shown = ask("show")
+    run_log = ask("show")
     for words in (
         REQUEST,
         "== Task Manager",
@@ -257,8 +257,8 @@ def test_runs_and_show(finished) -> None:
         "[handed over] model",
         "completed:",
     ):
-        assert words in shown
-    assert "... (" in shown
+        assert words in run_log
+    assert "... (" in run_log
     assert "... (" not in ask("show", run.name, "--full").replace("... (Logout", "")
     record = json.loads(ask("show", run, "--json"))
     assert record["status"] == "completed"
@@ -296,14 +296,14 @@ def test_the_list_of_runs_fits_its_terminal(m3b_: M3b, tmp_path: Path, columns: 
         assert register(folder, "bubblewrap") == ""
     env = {**clean_environment(), **({} if columns is None else {"COLUMNS": str(columns)})}
     env = {name: value for name, value in env.items() if columns is not None or name != "COLUMNS"}
-    shown = m3b_("runs", env=env).stdout
-    lines = shown.splitlines()
+    output = m3b_("runs", env=env).stdout
+    lines = output.splitlines()
     assert [line.split()[0] for line in lines] == ["run", "20260103-101500-ab12", "20260101-101500-ab12",
                                                    "20260102-101500-ab12"]  # fmt: skip
     assert max(cell_len(line) for line in lines) <= (columns or 80)
     assert "Tell p" in lines[3]
     assert lines[3].endswith("...")
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown), "control characters"
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", output), "control characters"
     assert ("started" in lines[0]) == (columns == 120)
     if columns != 60:
         assert all("auroc 0.962" in line and "out_of_budget" in line for line in lines[1:])
@@ -314,16 +314,16 @@ def test_a_moved_run_and_its_model_by_every_name(finished, m3b_: M3b, pictures: 
     run = copy_run(old, tmp_path / "runs" / "20260105-000000-cdef")
     refused(m3b_("show", run.name), "by its path", f"runs/{run.name}")
     assert register(run, "bubblewrap") == ""
-    shown = m3b_("show", "last").stdout
-    assert f"model: {run}/model" in shown
-    assert f"report: {run}/report.html" in shown
-    assert str(old) not in shown[shown.rindex("completed:") :]
+    run_log = m3b_("show", "last").stdout
+    assert f"model: {run}/model" in run_log
+    assert f"report: {run}/report.html" in run_log
+    assert str(old) not in run_log[run_log.rindex("completed:") :]
     assert json.loads(m3b_("show", run.name, "--json").stdout)["result"]["model_dir"] == str(run / "model")
     again = json.loads(m3b_("resume", run, "--json").stdout)
     assert (again["run_dir"], again["report"]) == (str(run), str(run / "report.html"))
-    told = [m3b_("predict", name, "new_0.png").stdout for name in ("last", run.name, run, run / "model")]
-    assert len(set(told)) == 1
-    assert told[0].startswith("new_0.png: ")
+    predictions = [m3b_("predict", name, "new_0.png").stdout for name in ("last", run.name, run, run / "model")]
+    assert len(set(predictions)) == 1
+    assert predictions[0].startswith("new_0.png: ")
     scored = m3b_("score", "last", run / "work" / "Datapath" / "test.json")
     assert "auroc" in scored.stdout, scored.stderr
     assert "holds no parts.py" in m3b_("export", "last", "--to", "onnx", "-o", "there").stderr
@@ -391,9 +391,9 @@ def test_predict(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> N
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) == 3
     assert re.match(r".*new_0\.png: (plain|spot) \(plain 0\.\d+, spot 0\.\d+\)", ended.stdout.splitlines()[0])
-    shown = json.loads(m3b_("predict", model, "new_1.png", "--json").stdout)["predictions"]
-    assert shown[0]["image"] == "new_1.png"
-    assert sum(shown[0]["probabilities"].values()) == pytest.approx(1)
+    predictions = json.loads(m3b_("predict", model, "new_1.png", "--json").stdout)["predictions"]
+    assert predictions[0]["image"] == "new_1.png"
+    assert sum(predictions[0]["probabilities"].values()) == pytest.approx(1)
     assert m3b_("predict", model, *pictures, "-o", "out.csv").returncode == 0
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert [Path(row["image"]).name for row in rows] == ["new_0.png", "new_1.png", "new_2.png"]
@@ -406,27 +406,27 @@ def test_predict(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> N
 def test_predict_overwrites_nothing_of_a_user(
     finished, m3b_: M3b, pictures: list[Path], tmp_path: Path, place: str
 ) -> None:
-    mine = tmp_path / place if "." in place else tmp_path / place / "predictions.json"
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("a week of corrections")
+    user_file = tmp_path / place if "." in place else tmp_path / place / "predictions.json"
+    user_file.parent.mkdir(exist_ok=True)
+    user_file.write_text("a week of corrections")
     ended = m3b_("predict", finished[0] / "model", "new_0.png", "-o", place)
     refused(ended, str(Path(place)), "exists already", "-o", "--force")
-    assert mine.read_text() == "a week of corrections"
+    assert user_file.read_text() == "a week of corrections"
     ended = m3b_("predict", finished[0] / "model", "new_0.png", "-o", place, "--force")
     assert ended.returncode == 0, ended.stderr
-    assert "new_0.png" in mine.read_text()
+    assert "new_0.png" in user_file.read_text()
 
 
 @pytest.mark.parametrize("name", ["masks/mine.nii.gz", "overlays/mine.png"])
 def test_masks_and_pictures_of_before_stay(
     finished, m3b_: M3b, pictures: list[Path], tmp_path: Path, name: str
 ) -> None:
-    mine = tmp_path / "found" / name
-    mine.parent.mkdir(parents=True)
-    mine.write_text("drawn by hand")
-    refused(m3b_("predict", finished[0] / "model", "new_0.png", "-o", "found"), str(mine.parent.name), "--force")
+    user_file = tmp_path / "found" / name
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text("drawn by hand")
+    refused(m3b_("predict", finished[0] / "model", "new_0.png", "-o", "found"), str(user_file.parent.name), "--force")
     assert m3b_("predict", finished[0] / "model", "new_0.png", "-o", "found", "--force").returncode == 0
-    assert mine.read_text() == "drawn by hand", "a file of another name stays even then"
+    assert user_file.read_text() == "drawn by hand", "a file of another name stays even then"
 
 
 def test_predict_into_a_folder_with_other_files(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
@@ -472,10 +472,10 @@ def test_score(finished, m3b_: M3b) -> None:
     ended = m3b_("score", run / "model", run / "locked" / "Datapath" / "test.json", "--base", run / "work", "--json")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["metrics"]["auroc"]["value"] == pytest.approx(result["primary"]["value"])
-    told = m3b_("score", run / "model", run / "work" / "Datapath" / "test.json")
-    assert told.returncode == 0, told.stderr
-    assert "auroc" in told.stdout
-    assert "95 % CI" in told.stdout
+    text_result = m3b_("score", run / "model", run / "work" / "Datapath" / "test.json")
+    assert text_result.returncode == 0, text_result.stderr
+    assert "auroc" in text_result.stdout
+    assert "95 % CI" in text_result.stdout
 
 
 # --- data and doctor ---------------------------------------------------------------------------------------------

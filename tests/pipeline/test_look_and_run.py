@@ -44,8 +44,8 @@ def plain_coco(root: Path, boxes: int = 3) -> str:
         Image.fromarray(rng.integers(0, 255, (128, 128), dtype=np.uint8)).save(root / "images" / name)
         images.append({"id": at, "file_name": name, "width": 128, "height": 128})
         for _ in range(boxes):
-            left, top, width, height = (int(value) for value in rng.integers(5, 40, 4))
-            box = [left, top, width, height]
+            x, y, width, height = (int(value) for value in rng.integers(5, 40, 4))
+            box = [x, y, width, height]
             marks.append({"id": len(marks), "image_id": at, "category_id": 1, "bbox": box})
     document = {"images": images, "annotations": marks, "categories": [{"id": 1, "name": "cell"}]}
     (root / "annotations.json").write_text(json.dumps(document))
@@ -154,28 +154,28 @@ def shortened(names: Iterable[str]) -> list[object]:
 @pytest.mark.parametrize("name", shortened(READ))
 def test_a_run_takes_the_reading_that_look_shows(tmp_path: Path, name: str) -> None:
     request = READ[name](tmp_path / "data")
-    found = compare(tmp_path / "data", request, tmp_path)
-    assert (found.difference(), found.seen.insufficient) == ("", "")
-    assert found.is_accepted
-    assert found.origin == "proposed"
+    comparison = compare(tmp_path / "data", request, tmp_path)
+    assert (comparison.difference(), comparison.seen.insufficient) == ("", "")
+    assert comparison.is_accepted
+    assert comparison.origin == "proposed"
 
 
 @pytest.mark.parametrize("name", shortened(ASKED))
 def test_what_look_asks_ends_a_run_with_the_same_question(tmp_path: Path, name: str) -> None:
     request = ASKED[name](tmp_path / "data")
-    found = compare(tmp_path / "data", request, tmp_path)
-    assert found.difference() == ""
-    assert found.seen.insufficient
-    assert found.result.status == "failed"
-    assert str(found.seen.proposals[0]["unclear"]) in found.result.reason
+    comparison = compare(tmp_path / "data", request, tmp_path)
+    assert comparison.difference() == ""
+    assert comparison.seen.insufficient
+    assert comparison.result.status == "failed"
+    assert str(comparison.seen.proposals[0]["unclear"]) in comparison.result.reason
 
 
 @pytest.mark.parametrize("name", shortened(DECLINED))
 def test_a_contradiction_is_declined(tmp_path: Path, name: str) -> None:
     request = WRONG[name](tmp_path / "data")
-    found = compare(tmp_path / "data", request, tmp_path)
-    assert found.result.status == "no_dataset"
-    assert found.brief == {}
+    comparison = compare(tmp_path / "data", request, tmp_path)
+    assert comparison.result.status == "no_dataset"
+    assert comparison.brief == {}
 
 
 @pytest.mark.slow

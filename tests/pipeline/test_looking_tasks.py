@@ -20,9 +20,9 @@ from m3b.run.proposal_choice import other_tasks
 def test_masks_are_read_where_no_class_is(tmp_path: Path, request_: str, task: str) -> None:
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(tmp_path / "data", request_, tmp_path / "place")
-    assert seen.task == task
-    assert seen.counts["train"] + seen.counts["test"] == 16
+    preview = preview_dataset(tmp_path / "data", request_, tmp_path / "place")
+    assert preview.task == task
+    assert preview.counts["train"] + preview.counts["test"] == 16
 
 
 def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
@@ -31,25 +31,25 @@ def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
     assert other_tasks("Tell adenomas from hyperplastic polyps") == ()
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")
-    assert seen.task == "diagnosis"
-    assert not seen.proposals
+    preview = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")
+    assert preview.task == "diagnosis"
+    assert not preview.proposals
 
 
 def test_masks_are_read_though_the_request_speaks_of_boxes(tmp_path: Path) -> None:
     polyps(tmp_path / "data")
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(tmp_path / "data", "Segment polyps; no boxing is wanted", tmp_path / "place")
-    assert (seen.task, seen.insufficient) == ("segmentation", "")
+    preview = preview_dataset(tmp_path / "data", "Segment polyps; no boxing is wanted", tmp_path / "place")
+    assert (preview.task, preview.insufficient) == ("segmentation", "")
 
 
 def test_nothing_that_fits_is_told_of_the_task_first_thought_of(tmp_path: Path) -> None:
     for number in range(8):
         picture(tmp_path / "data" / f"s{number}.png", number)
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place")
-    assert seen.task == "diagnosis"
-    assert "8 pictures" in seen.insufficient
+    preview = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place")
+    assert preview.task == "diagnosis"
+    assert "8 pictures" in preview.insufficient
     with pytest.raises(UsageError, match="empty"):
         preview_dataset(tmp_path / "data", " ", tmp_path / "place")
 
@@ -59,8 +59,8 @@ def objects(root: Path) -> None:
     rows = ["filename,xmin,ymin,xmax,ymax,cell_type"]
     for at in range(30):
         picture(root / "images" / f"smear_{at:02d}.png", at)
-        for kind, left in (("red", 4), ("white", 24 if at else 30))[: 1 if at % 10 == 0 else 2]:
-            rows.append(f"smear_{at:02d}.png,{left + at % 5},{5 + at % 7},{left + 7},{22 + at % 3},{kind}")
+        for kind, x_min in (("red", 4), ("white", 24 if at else 30))[: 1 if at % 10 == 0 else 2]:
+            rows.append(f"smear_{at:02d}.png,{x_min + at % 5},{5 + at % 7},{x_min + 7},{22 + at % 3},{kind}")
     (root / "cells.csv").write_text("\n".join(rows) + "\n")
 
 
@@ -68,27 +68,27 @@ def test_a_table_of_objects_labels_no_images(tmp_path: Path) -> None:
     """Read as a diagnosis by the column of the objects' kinds, four of thirty images were left, and it passed."""
     objects(tmp_path / "raw")
     (tmp_path / "place").mkdir()
-    seen = preview_dataset(tmp_path / "raw", "Detect blood cells in these smears", tmp_path / "place")
-    assert (seen.task, seen.insufficient) == ("detection", "")
-    assert seen.counts["train"] + seen.counts["test"] == 30
+    preview = preview_dataset(tmp_path / "raw", "Detect blood cells in these smears", tmp_path / "place")
+    assert (preview.task, preview.insufficient) == ("detection", "")
+    assert preview.counts["train"] + preview.counts["test"] == 30
     (tmp_path / "other").mkdir()
-    seen = preview_dataset(tmp_path / "raw", "Tell red from white blood cells", tmp_path / "other", task="diagnosis")
-    assert seen.insufficient
-    assert any("27 of 30 images have several labels" in one for one in seen.proposals[0]["doubts"])
+    preview = preview_dataset(tmp_path / "raw", "Tell red from white blood cells", tmp_path / "other", task="diagnosis")
+    assert preview.insufficient
+    assert any("27 of 30 images have several labels" in doubt for doubt in preview.proposals[0]["doubts"])
 
 
 def test_without_a_request_it_is_told_what_is_there(tmp_path: Path) -> None:
     objects(tmp_path / "raw")
-    shown = CliRunner().invoke(app, ["look", str(tmp_path / "raw")])
-    assert shown.exit_code == 0, shown.output
-    assert "images/smear_{number}.png x 30: 2D picture 32x32" in shown.output
-    assert "as detection: images/smear_{number}.png, boxes from cells.csv" in shown.output
-    told = json.loads(CliRunner().invoke(app, ["look", str(tmp_path / "raw"), "--json"]).output)
-    assert {one["task"] for one in told["readings"]} >= {"detection", "diagnosis"}
+    result = CliRunner().invoke(app, ["look", str(tmp_path / "raw")])
+    assert result.exit_code == 0, result.output
+    assert "images/smear_{number}.png x 30: 2D picture 32x32" in result.output
+    assert "as detection: images/smear_{number}.png, boxes from cells.csv" in result.output
+    preview = json.loads(CliRunner().invoke(app, ["look", str(tmp_path / "raw"), "--json"]).output)
+    assert {proposal["task"] for proposal in preview["readings"]} >= {"detection", "diagnosis"}
     (tmp_path / "empty").mkdir()
-    for words, why in (
+    for words, message in (
         (["look", str(tmp_path / "empty")], "holds no images, tables or annotations"),
         (["look", str(tmp_path / "raw"), "--page", "x.html"], "say what the model shall do"),
     ):
         done = CliRunner().invoke(app, words)
-        assert why in str(done.exception)
+        assert message in str(done.exception)

@@ -22,12 +22,12 @@ SIDE = 32
 def drawn(seed: int, kinds: np.ndarray) -> np.ndarray:
     """Pictures of so many kinds, `(n, 32, 32)` in 8 bits: how large a bright square is says which, wherever it lies."""
     noise = np.random.default_rng(seed)
-    made = noise.integers(20, 70, (len(kinds), SIDE, SIDE)).astype(np.uint8)
-    for picture, kind in zip(made, kinds, strict=True):
+    images = noise.integers(20, 70, (len(kinds), SIDE, SIDE)).astype(np.uint8)
+    for picture, kind in zip(images, kinds, strict=True):
         side = 5 + 6 * int(kind)
         row, column = noise.integers(0, SIDE - side, 2)
         picture[row : row + side, column : column + side] += 120
-    return made
+    return images
 
 
 def finished(tmp_path: Path, data: Path, request: str, *options: str) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def finished(tmp_path: Path, data: Path, request: str, *options: str) -> dict[st
 
 
 def index(tmp_path: Path, part: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((tmp_path / "run/locked/Datapath" / f"{part}.json").read_text())
-    return found
+    cases: list[dict[str, Any]] = json.loads((tmp_path / "run/locked/Datapath" / f"{part}.json").read_text())
+    return cases
 
 
 def test_a_file_a_case_with_its_class_and_patient(tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_a_file_a_case_with_its_class_and_patient(tmp_path: Path) -> None:
         with h5py.File(data / f"{at + 1}.mat", "w", userblock_size=512) as out:
             out["cjdata/image"] = drawn(at, np.array([at // 2 % 3]))[0].astype(np.int16)
             out["cjdata/label"] = np.array([[1.0 + at // 2 % 3]])
-            out["cjdata/PID"] = np.array([[ord(one)] for one in f"{100360 + at // 2}"], np.uint16)
+            out["cjdata/PID"] = np.array([[ord(case)] for case in f"{100360 + at // 2}"], np.uint16)
     (data / "README.txt").write_text("cjdata.label: 1 for meningioma, 2 for glioma, 3 for pituitary tumor\n")
     result = finished(tmp_path, data, "Classify brain tumors into meningioma, glioma and pituitary tumor")
     assert result["primary"]["value"] > 0.9
     cases = {part: index(tmp_path, part) for part in ("train", "test")}
-    assert {one["labels"][0] for one in cases["test"]} == {"meningioma", "glioma", "pituitary tumor"}
-    people = [{one["patient"] for one in some} for some in cases.values()]
+    assert {case["labels"][0] for case in cases["test"]} == {"meningioma", "glioma", "pituitary tumor"}
+    people = [{case["patient"] for case in part_cases} for part_cases in cases.values()]
     assert len(people[0] | people[1]) == 24
     assert not people[0] & people[1]
 
@@ -83,7 +83,7 @@ def test_parts_of_images_and_labels_with_a_table_of_their_slides(tmp_path: Path)
         (data / f"patches_{part}_meta.csv").write_text("\n".join([",wsi", *rows]))
     result = finished(tmp_path, data, "Detect metastases in lymph node patches")
     assert result["primary"]["value"] > 0.9
-    assert [one["image_path"] for one in index(tmp_path, "test")] == [
+    assert [case["image_path"] for case in index(tmp_path, "test")] == [
         f"data/data/patches_test_x.h5#x[{at}]" for at in range(40)
     ]
     assert len(index(tmp_path, "train")) == 80

@@ -66,9 +66,9 @@ def test_an_accepted_model_outlives_one_that_is_rejected_after_it(build) -> None
 def test_time_is_kept_for_measuring(build, wall_s: float | None, minutes: float) -> None:
     result = build(model=[script("echo no")], max_wall=wall_s, train_minutes=10.0, max_actions=4)
     briefing = of_kind(Path(result.run_dir), "prompt", "module_architect")[0]["text"]
-    told = float(briefing.split("Training time: ")[1].split()[0])
+    announced_minutes = float(briefing.split("Training time: ")[1].split()[0])
     notes = [note["text"] for note in of_kind(Path(result.run_dir), "stage", "module_architect")]
-    assert told == minutes or 0 < told < minutes == 7.0
+    assert announced_minutes == minutes or 0 < announced_minutes < minutes == 7.0
     assert any("kept for measuring" in note for note in notes) is (minutes < 10)
 
 

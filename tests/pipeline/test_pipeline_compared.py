@@ -66,11 +66,13 @@ def xrays(tmp_path: Path) -> Path:
 def hand_over(tmp_path: Path, data: Path, body: str, *words: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The checks of an index that a script made, and the notes."""
     making = combine_calls(write({"make.py": HEAD + body + TAIL}), script("python make.py"))
-    acts = play("xrays", index=[making, *(say(one) for one in words or ("Indexed.",)), llm_error(LLMError, STOP)],
+    acts = play("xrays", index=[making, *(say(event) for event in words or ("Indexed.",)), llm_error(LLMError, STOP)],
                 module=[llm_error(LLMError, STOP)])  # fmt: skip
     Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run(REQUEST)
-    checks = [one for one in of_kind(tmp_path / "run", "check") if one.get("role", "data_engineer") == "data_engineer"]
-    return checks[1:] if len(checks) > 1 else checks, [one["text"] for one in of_kind(tmp_path / "run", "note")]
+    checks = [
+        event for event in of_kind(tmp_path / "run", "check") if event.get("role", "data_engineer") == "data_engineer"
+    ]
+    return checks[1:] if len(checks) > 1 else checks, [event["text"] for event in of_kind(tmp_path / "run", "note")]
 
 
 def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: Path) -> None:
@@ -79,7 +81,7 @@ def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: 
     assert "The index was made by a script of the Data Engineer's." in notes
     assert any(note.endswith("in 120 of 120 cases.") and "'dx' of labels.csv" in note for note in notes)
     assert "121 of 122 files of the data folder are used." in notes
-    (index,) = [one["value"] for one in of_kind(tmp_path / "run", "artifact") if one["artifact"] == "index"]
+    (index,) = [event["value"] for event in of_kind(tmp_path / "run", "artifact") if event["artifact"] == "index"]
     assert index["origin"] == "script"
     assert "121 of 122 files of the data folder are used." in index["notes"], "which the model card holds"
     report = (tmp_path / "run" / "report.html").read_text()
@@ -164,13 +166,13 @@ def test_masks_that_a_script_wrote_are_held_against_the_archives(tmp_path: Path,
         Image.fromarray(picture).save(data / "images" / f"case_{at:02d}.png")
         Image.fromarray(marked.astype(np.uint8) * 255).save(data / "masks" / f"case_{at:02d}.png")
     making = combine_calls(write({"make.py": MASKS.replace("DRAW", draw)}), script("python make.py"))
-    chosen = choice("polyps", task="segmentation", metric="dice")
-    acts = play("polyps", selection=[chosen], index=[making, say("Indexed."), llm_error(LLMError, STOP)],
+    selection = choice("polyps", task="segmentation", metric="dice")
+    acts = play("polyps", selection=[selection], index=[making, say("Indexed."), llm_error(LLMError, STOP)],
                 module=[llm_error(LLMError, STOP)])  # fmt: skip
     Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run("Segment polyps in colonoscopy images")
-    check = [one for one in of_kind(tmp_path / "run", "check")][1]
+    check = [event for event in of_kind(tmp_path / "run", "check")][1]
     assert check["accepted"] == accepted, check
-    notes = [one["text"] for one in of_kind(tmp_path / "run", "note")]
+    notes = [event["text"] for event in of_kind(tmp_path / "run", "note")]
     if accepted:
         assert any(
             note.startswith("Its masks agree with masks/") and note.endswith("in 15 of 15 cases.") for note in notes

@@ -67,8 +67,8 @@ def edited(place: Path, change: Callable[[dict[str, Any]], object]) -> Callable[
     """What a person does who opens the reading that the question names."""
 
     def answer(question: str) -> str:
-        shown = next(line for line in question.splitlines() if line.startswith("The reading as JSON: "))
-        spec = json.loads(Path(shown.partition(": ")[2]).read_text())
+        manifest_line = next(line for line in question.splitlines() if line.startswith("The reading as JSON: "))
+        spec = json.loads(Path(manifest_line.partition(": ")[2]).read_text())
         change(spec)
         place.write_text(json.dumps(spec))
         return str(place)
@@ -108,8 +108,8 @@ def test_an_edited_reading_takes_the_place_of_the_first(tmp_path: Path, scans: P
     assert "plain 24, spot 24" in person.asked[1], "the one at hand stands"
     assert "patients unknown" in person.asked[2]
     index = json.loads((tmp_path / "run/locked/Datapath/train.json").read_text())
-    assert all(one["patient"].startswith("unknown-") for one in index)
-    handed = [one for one in of_kind(tmp_path / "run", "artifact") if one["artifact"] == "index"]
+    assert all(entry["patient"].startswith("unknown-") for entry in index)
+    handed = [entry for entry in of_kind(tmp_path / "run", "artifact") if entry["artifact"] == "index"]
     assert handed[-1]["value"]["origin"] == "given"
     assert again(tmp_path, None).reason == STOP
 
@@ -166,8 +166,8 @@ def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, 
     def given(question: str) -> str:
         run = tmp_path / "run"
         assert not (run / "reading.json").exists(), "the script's index came from no reading"
-        named = next(line for line in question.splitlines() if line.startswith("A script made the index"))
-        proposed = Path(named.rpartition(": ")[2])
+        script_line = next(line for line in question.splitlines() if line.startswith("A script made the index"))
+        proposed = Path(script_line.rpartition(": ")[2])
         (tmp_path / "mine.json").write_text(proposed.read_text())
         return str(tmp_path / "mine.json")
 
@@ -189,7 +189,7 @@ def test_a_person_at_a_terminal_declines(tmp_path: Path, scans: Path) -> None:
     with terminal(command, env=clean_environment(), cwd=tmp_path) as screen:
         screen.wait_for("Your answer")
         screen.type("no")
-        status, shown = screen.end()
+        status, output = screen.end()
     assert status == 1
-    assert "Is the data read rightly?" in shown
-    assert "cancelled" in shown
+    assert "Is the data read rightly?" in output
+    assert "cancelled" in output

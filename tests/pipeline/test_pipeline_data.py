@@ -52,8 +52,8 @@ def by_rules(tmp_path: Path):
 def indexed(result) -> dict:
     """The index that was accepted, before the run ended on purpose."""
     assert result.reason == STOP
-    (found,) = [a["value"] for a in of_kind(Path(result.run_dir), "artifact") if a["artifact"] == "index"]
-    return found
+    (index,) = [a["value"] for a in of_kind(Path(result.run_dir), "artifact") if a["artifact"] == "index"]
+    return index
 
 
 # --- folders -----------------------------------------------------------------------------------------------------
@@ -93,8 +93,8 @@ def as_ordinary_user() -> list[str]:
         return []
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not there to take root's rights away")
-    less = "-dac_override,-dac_read_search"
-    return ["setpriv", f"--inh-caps={less}", f"--bounding-set={less}"]
+    dropped_capabilities = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--inh-caps={dropped_capabilities}", f"--bounding-set={dropped_capabilities}"]
 
 
 def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ def test_one_class_folder_only(tmp_path: Path, by_rules) -> None:
 
 
 def test_a_model_that_gives_the_data_up(build) -> None:
-    why = "Every picture is of the phantom; export patients' scans."
-    result = build(index=[say(json.dumps({"unusable": why}))])
-    check_end(result, "rejected_data", why)
+    reason = "Every picture is of the phantom; export patients' scans."
+    result = build(index=[say(json.dumps({"unusable": reason}))])
+    check_end(result, "rejected_data", reason)
     assert result.usage["iterations"] == 0
 
 
@@ -252,9 +252,9 @@ def test_a_table_that_names_absent_images(tmp_path: Path, by_rules) -> None:
     rows += [[f"absent{n}.png", f"Q{n}", "spot"] for n in range(5)]
     result = by_rules(make_table(tmp_path / "scans", rows))
     check_end(result, "failed")
-    found = indexed(result)
-    assert sum(found["cases"].values()) == 40
-    assert sum(found["counts"][split]["spot"] for split in ("train", "test")) == 20
+    index = indexed(result)
+    assert sum(index["cases"].values()) == 40
+    assert sum(index["counts"][split]["spot"] for split in ("train", "test")) == 20
 
 
 def test_an_index_that_names_absent_images(build) -> None:

@@ -45,14 +45,19 @@ def small_disk(tmp_path: Path, megabytes: int, script: str, env: dict[str, str])
     """
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("only root can mount a small file system here")
-    disk, kept = tmp_path / "disk", tmp_path / "kept"
+    disk, copy_folder = tmp_path / "disk", tmp_path / "kept"
     disk.mkdir()
     mount = f"mount -t tmpfs -o size={megabytes}m none {disk}"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
         pytest.skip("this machine refuses a private mount namespace")
-    whole = f"{mount} || exit 99\n{script}\ncp -a {disk}/run {kept}\n"
+    namespace_script = f"{mount} || exit 99\n{script}\ncp -a {disk}/run {copy_folder}\n"
     return subprocess.run(
-        ["unshare", "-m", "sh", "-c", whole], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900
+        ["unshare", "-m", "sh", "-c", namespace_script],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
 
 
@@ -80,8 +85,10 @@ def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None
         assert (tmp_path / "first.rc").read_text().strip() == "1"
     assert second["status"] == "completed"
     assert (tmp_path / "second.rc").read_text().strip() == "0"
-    told = [e["data"] for e in journal(tmp_path / "kept") if e["kind"] == "result" and e["role"] == "model_trainer"]
-    assert not any("lost" in e["text"] for e in told), "that the disk is full is no riddle"
+    tool_results = [
+        e["data"] for e in journal(tmp_path / "kept") if e["kind"] == "result" and e["role"] == "model_trainer"
+    ]
+    assert not any("lost" in e["text"] for e in tool_results), "that the disk is full is no riddle"
 
 
 @pytest.mark.slow

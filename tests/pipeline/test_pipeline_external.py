@@ -20,15 +20,15 @@ from m3b.run.external_sources import parse_external_arguments
 def places(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> dict[str, Path]:
     """A second hospital, of whose images training had some; one with classes of another kind; a folder without images."""
     top = tmp_path_factory.mktemp("elsewhere")
-    other = make_spots(top / "north", patients=44, seed=5)
+    north = make_spots(top / "north", patients=44, seed=5)
     foreign = make_spots(top / "foreign", patients=20, seed=6)
     for name in ("plain", "spot"):
         (foreign / name).rename(foreign / f"{name}ish_thing")
     (top / "empty").mkdir()
     (top / "empty" / "notes.txt").write_text("nothing here")
     for file in sorted((spots / "spot").iterdir())[:9]:
-        shutil.copy(file, other / "spot" / f"again_{file.name}")
-    return {"north": other, "foreign": foreign, "empty": top / "empty"}
+        shutil.copy(file, north / "spot" / f"again_{file.name}")
+    return {"north": north, "foreign": foreign, "empty": top / "empty"}
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,9 @@ def test_a_second_place_gets_figures_with_intervals(whole: Result) -> None:
 
 def test_what_cannot_be_measured_says_why(whole: Result) -> None:
     for name, words in (("foreign", "plain"), ("empty", "read")):
-        made = whole.external[name]
-        assert not made.is_measured
-        assert words in made.reason, made.reason
+        external_result = whole.external[name]
+        assert not external_result.is_measured
+        assert words in external_result.reason, external_result.reason
     assert "Give a reading" in whole.external["foreign"].reason
 
 
@@ -77,39 +77,42 @@ def test_images_that_training_had_are_left_out(whole: Result, places: dict[str, 
 def test_it_stands_wherever_the_figure_stands(whole: Result) -> None:
     north = whole.external["north"]
     assert north.primary is not None
-    shown = f"{north.primary.value:.3f}"
-    assert any(line.startswith("external north: auroc") and shown in line for line in format_result(whole))
+    value_text = f"{north.primary.value:.3f}"
+    assert any(line.startswith("external north: auroc") and value_text in line for line in format_result(whole))
     assert Result.from_json(json.loads(json.dumps(whole.to_json()))).external == whole.external
     model = Path(str(whole.model_dir))
-    stored = {one["name"]: one for one in json.loads((model / "metrics.json").read_text())["external"]}
+    stored = {
+        external_set["name"]: external_set
+        for external_set in json.loads((model / "metrics.json").read_text())["external"]
+    }
     assert stored["north"]["primary"]["value"] == north.primary.value
     card = (model / "README.md").read_text()
     assert "### External test sets" in card
-    assert f"| north | {north.cases} | {north.patients or 'unknown'} | auroc | {shown}" in card
+    assert f"| north | {north.cases} | {north.patients or 'unknown'} | auroc | {value_text}" in card
     assert "foreign: not measured" in card
     page = (Path(whole.run_dir) / "report.html").read_text()
     assert "External test sets" in page
-    assert shown in page
+    assert value_text in page
     assert str(whole.external["north"].summary.partition(": ")[2])[:20] in whole._repr_html_()
 
 
 def test_no_agent_and_no_training_saw_it(whole: Result, places: dict[str, Path]) -> None:
-    told = [event["text"] for event in of_kind(Path(whole.run_dir), "prompt")]
-    assert not any("north" in text or "foreign" in text for text in told)
+    prompts = [event["text"] for event in of_kind(Path(whole.run_dir), "prompt")]
+    assert not any("north" in text or "foreign" in text for text in prompts)
     assert not (Path(whole.run_dir) / "locked/data/external-north").exists()
     assert "external" not in (Path(whole.run_dir) / "work/Datapath/train.json").read_text()
 
 
 def test_the_figures_are_computed_once_more_by_verify(whole: Result, tmp_path: Path) -> None:
     run = copy_run(Path(whole.run_dir), tmp_path / "copy")
-    found = {one.subject: one.state for one in verify(run).comparisons}
-    assert found["the figures on the external set north, computed once more"] == "same"
+    states = {comparison.subject: comparison.state for comparison in verify(run).comparisons}
+    assert states["the figures on the external set north, computed once more"] == "same"
     answers = run / "locked/external/north/predictions.json"
-    kept = json.loads(answers.read_text())
-    for row in kept["rows"]:
+    predictions = json.loads(answers.read_text())
+    for row in predictions["rows"]:
         row["probabilities"] = {"plain": 0.5, "spot": 0.5}
-    answers.write_text(json.dumps(kept))
-    changed = [one.subject for one in verify(run).comparisons if one.state == "changed"]
+    answers.write_text(json.dumps(predictions))
+    changed = [comparison.subject for comparison in verify(run).comparisons if comparison.state == "changed"]
     assert changed == ["the figures on the external set north, computed once more"]
 
 
@@ -148,6 +151,6 @@ def test_names_on_the_command_line(tmp_path: Path) -> None:
         "a": (str(tmp_path), str(spec)),
         "b": ("/x", None),
     }
-    for given, words in ((["a"], "NAME=DIR"), ([f"a={spec}"], "is a reading"), (["a=/x", "a=/y"], "twice")):
+    for arguments, words in ((["a"], "NAME=DIR"), ([f"a={spec}"], "is a reading"), (["a=/x", "a=/y"], "twice")):
         with pytest.raises(UsageError, match=words):
-            parse_external_arguments(given)
+            parse_external_arguments(arguments)

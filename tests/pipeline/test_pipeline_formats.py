@@ -25,9 +25,9 @@ def test_a_run_of_format_1_is_resumed(tmp_path: Path, spots: Path) -> None:
     check_end(result, "failed", "Enough.")
     assert result.request == REQUEST
     assert list(result.roles) == ["task_manager", "data_engineer", "module_architect"]
-    told = [message.text for message in model.requests[0][0]]
-    assert any("first" in text for text in told)
-    assert any("second" in text for text in told)
+    message_texts = [message.text for message in model.requests[0][0]]
+    assert any("first" in text for text in message_texts)
+    assert any("second" in text for text in message_texts)
     lines = journal(run)
     assert sum("n" not in line for line in lines) == len((OLD / "journal.jsonl").read_text("utf-8").splitlines())
     assert json.loads((run / "run.json").read_text())["format"] == 2

@@ -30,10 +30,10 @@ def test_a_job_that_runs_on_is_stopped_before_the_check(finish) -> None:
     run = Path(result.run_dir)
     notes = [e["data"]["text"] for e in events if e["kind"] == "note"]
     assert any("still ran at the hand-over and was stopped" in text for text in notes)
-    told = [e["data"]["text"] for e in events if e["kind"] == "message"]
-    assert any("still ran at the hand-over" in text for text in told), "the agent hears of it"
-    written = (run / "work" / "Deliver" / "note.txt").read_text()
-    assert (run / "model" / "note.txt").read_text() == written
+    message_texts = [e["data"]["text"] for e in events if e["kind"] == "message"]
+    assert any("still ran at the hand-over" in text for text in message_texts), "the agent hears of it"
+    delivered_note = (run / "work" / "Deliver" / "note.txt").read_text()
+    assert (run / "model" / "note.txt").read_text() == delivered_note
 
 
 def test_a_rejected_hand_over_says_which_script_was_stopped(build) -> None:
@@ -45,8 +45,8 @@ def test_a_rejected_hand_over_says_which_script_was_stopped(build) -> None:
     ]
     result: Result = build(module=acts)
     check_end(result, "completed")
-    told = [m["text"] for m in of_kind(Path(result.run_dir), "message")]
-    assert any("does not accept" in text and "`sleep 1000`" in text for text in told), told
+    message_texts = [m["text"] for m in of_kind(Path(result.run_dir), "message")]
+    assert any("does not accept" in text and "`sleep 1000`" in text for text in message_texts), message_texts
 
 
 def at_acceptance(change: Any) -> Any:
@@ -78,10 +78,10 @@ def test_what_is_measured_is_what_is_delivered(finish, tmp_path: Path) -> None:
     hashes = accepted["hashes"]
     assert hashes == accepted["value"]["hashes"]
     assert {"predict.py", "config.json", "model.safetensors"} <= set(hashes)
-    listed = json.loads((run / "model/provenance.json").read_text())["files"]
+    recorded_hashes = json.loads((run / "model/provenance.json").read_text())["files"]
     for name, value in hashes.items():
         if name != "README.md":  # m3b writes the card itself
-            assert hashlib.sha256((run / "model" / name).read_bytes()).hexdigest() == value == listed[name]
+            assert hashlib.sha256((run / "model" / name).read_bytes()).hexdigest() == value == recorded_hashes[name]
     assert load_model(run / "model").classes == ("plain", "spot")
 
 
@@ -115,8 +115,8 @@ def test_links_in_the_deliverable_are_refused_and_the_agent_mends_it(finish, tmp
     result: Result = finish([plant, say("Done."), script("rm Deliver/notes.txt Deliver/pipe"), say("Now.")])
     check_end(result, "completed")
     run = Path(result.run_dir)
-    told = [m["text"] for m in of_kind(run, "message")]
-    assert any("notes.txt is a link" in text and "pipe is neither" in text for text in told), told
+    message_texts = [m["text"] for m in of_kind(run, "message")]
+    assert any("notes.txt is a link" in text and "pipe is neither" in text for text in message_texts), message_texts
     assert not (run / "model" / "notes.txt").exists()
 
 

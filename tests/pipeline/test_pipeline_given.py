@@ -47,11 +47,11 @@ def spec(column: str = "dx", **more: Any) -> dict[str, Any]:
 
 def indexed(run: Path) -> dict[str, tuple[str, str, str]]:
     """Image -> label, patient, part; of the index as the run locked it."""
-    found = {}
+    cases = {}
     for part in ("train", "test"):
-        for one in json.loads((run / "locked/Datapath" / f"{part}.json").read_text()):
-            found[Path(one["image_path"]).name] = (one["labels"][0], one["patient"], part)
-    return found
+        for case in json.loads((run / "locked/Datapath" / f"{part}.json").read_text()):
+            cases[Path(case["image_path"]).name] = (case["labels"][0], case["patient"], part)
+    return cases
 
 
 def by_rules(tmp_path: Path, data: Path, **given: Any) -> Any:
@@ -61,10 +61,10 @@ def by_rules(tmp_path: Path, data: Path, **given: Any) -> Any:
 
 def test_a_whole_reading_is_executed_by_m3b_for_the_rules(tmp_path: Path, xrays: Path) -> None:
     assert by_rules(tmp_path, xrays, index=spec("second")).reason == STOP
-    found = indexed(tmp_path / "run")
-    assert len(found) == 60
-    assert found["s000.png"][0] == "normal", "the second reader's column, which evidence alone would not choose"
-    assert found["s003.png"][:2] == ("pneumonia", "Q001x")
+    cases = indexed(tmp_path / "run")
+    assert len(cases) == 60
+    assert cases["s000.png"][0] == "normal", "the second reader's column, which evidence alone would not choose"
+    assert cases["s003.png"][:2] == ("pneumonia", "Q001x")
     briefing = [event["text"] for event in of_kind(tmp_path / "run", "prompt")][1]
     assert "The user gave this reading, and it stands" in briefing
 
@@ -77,9 +77,9 @@ def test_what_an_agent_writes_does_not_replace_a_given_reading(tmp_path: Path, x
 
 
 def test_a_selection_keeps_to_the_task_of_a_given_reading(tmp_path: Path, xrays: Path) -> None:
-    chosen = {"data_card": "xrays", "task": "report", "metric": "bleu_4", "plan": "Write a text for every image in the folder.",
+    selection = {"data_card": "xrays", "task": "report", "metric": "bleu_4", "plan": "Write a text for every image in the folder.",
               "classes": [], "reason": ""}  # fmt: skip
-    acts = play(selection=[say(json.dumps(chosen)), llm_error(LLMError, STOP)])
+    acts = play(selection=[say(json.dumps(selection)), llm_error(LLMError, STOP)])
     Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", manifest=spec()).run(REQUEST)
     (check,) = of_kind(tmp_path / "run", "check")
     assert "The user gave a reading of the data for diagnosis" in check["faults"][0]
@@ -93,9 +93,9 @@ def test_parts_of_a_reading_narrow_what_is_proposed(tmp_path: Path, xrays: Path)
         "classes": ["normal", "pneumonia"],
     }
     assert by_rules(tmp_path, xrays, reading=reading).reason == STOP
-    found = indexed(tmp_path / "run")
-    assert found["s000.png"] == ("normal", "Q000x", "test")
-    assert {patient for _, patient, part in found.values() if part == "test"} == {"Q000x", "Q005x", "Q010x", "Q015x"}
+    cases = indexed(tmp_path / "run")
+    assert cases["s000.png"] == ("normal", "Q000x", "test")
+    assert {patient for _, patient, part in cases.values() if part == "test"} == {"Q000x", "Q005x", "Q010x", "Q015x"}
 
 
 def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) -> None:
@@ -158,21 +158,21 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
         image, mask = rng.integers(60, 120, (32, 32), np.uint8), np.zeros((32, 32), np.uint8)
         top = int(rng.integers(2, 16))
         mask[top : top + 10, 4:18] = 255
-        other = np.zeros_like(mask)
-        other[4:18, top : top + 10] = 255
-        for name, array in (("images", image), ("first", mask), ("second", other)):
+        second_mask = np.zeros_like(mask)
+        second_mask[4:18, top : top + 10] = 255
+        for name, array in (("images", image), ("first", mask), ("second", second_mask)):
             (data / name).mkdir(parents=True, exist_ok=True)
             Image.fromarray(array).save(data / name / f"p{number:02d}.png")
-    asked = [*m3b_command(), "look", str(data), "Segment polyps in endoscopy images"]
+    command = [*m3b_command(), "look", str(data), "Segment polyps in endoscopy images"]
     for option in (str(data / "second"), "second/*.png"):
-        seen = subprocess.run([*asked, "--masks", option, "-o", str(tmp_path / "s.json"), "--force"], capture_output=True, text=True,
+        result = subprocess.run([*command, "--masks", option, "-o", str(tmp_path / "s.json"), "--force"], capture_output=True, text=True,
                               check=False)  # fmt: skip
-        assert seen.returncode == 0, seen.stdout + seen.stderr
-        assert "masks from second/" in seen.stdout.splitlines()[0]
-        assert "16 files are left out: other masks of the same images" in seen.stdout
-    again = subprocess.run([*asked, "--index", str(tmp_path / "s.json")], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "masks from second/" in result.stdout.splitlines()[0]
+        assert "16 files are left out: other masks of the same images" in result.stdout
+    again = subprocess.run([*command, "--index", str(tmp_path / "s.json")], capture_output=True, text=True, check=False)
     assert "the reading that the user gave" in again.stdout
     assert "cases for training" in again.stdout
-    wrong = subprocess.run([*asked, "--masks", "third"], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([*command, "--masks", "third"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "folders: first, images, second" in wrong.stderr

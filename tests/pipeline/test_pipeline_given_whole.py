@@ -38,7 +38,7 @@ def xrays(tmp_path: Path) -> Path:
     """
     folder, rng = tmp_path / "xrays", np.random.default_rng(0)
     (folder / "img").mkdir(parents=True)
-    rows, listed = ["old_name,file,first,second,who"], []
+    rows, second_visit = ["old_name,file,first,second,who"], []
     for number in range(120):
         sick = [number % 2 == 0, number // 2 % 2 == 0]
         picture = rng.integers(20, 60, (24, 24), np.uint8)
@@ -46,12 +46,12 @@ def xrays(tmp_path: Path) -> Path:
         picture[:, 12:] += np.uint8(150 * sick[1])
         name = f"s{number:03d}.png"
         Image.fromarray(picture).save(folder / "img" / name)
-        said = ",".join("pneumonia" if one else "normal" for one in sick)
-        rows.append(f"x{number * 7 % 120:03d}.png,{name},{said},Q{number // 2:03d}x")
+        labels = ",".join("pneumonia" if is_sick else "normal" for is_sick in sick)
+        rows.append(f"x{number * 7 % 120:03d}.png,{name},{labels},Q{number // 2:03d}x")
         if number // 2 % 4 < 2:
-            listed.append(name)
+            second_visit.append(name)
     (folder / "labels.csv").write_text("\n".join(rows))
-    (folder / "second_visit.txt").write_text("\n".join(listed))
+    (folder / "second_visit.txt").write_text("\n".join(second_visit))
     return folder
 
 
@@ -80,28 +80,28 @@ def finished(tmp_path: Path, data: Path, *options: object) -> dict[str, Any]:
 
 def locked(tmp_path: Path) -> dict[str, tuple[str, str, str]]:
     """Name of an image -> label, patient, part."""
-    found = {}
+    cases = {}
     for part in ("train", "test"):
-        for one in json.loads((tmp_path / "run/locked/Datapath" / f"{part}.json").read_text()):
-            found[Path(one["image_path"]).name] = (one["labels"][0], one["patient"], part)
-    return found
+        for case in json.loads((tmp_path / "run/locked/Datapath" / f"{part}.json").read_text()):
+            cases[Path(case["image_path"]).name] = (case["labels"][0], case["patient"], part)
+    return cases
 
 
 def predicts(result: dict[str, Any], data: Path) -> None:
     """The delivered model answers a picture of either class rightly."""
-    asked = [str(data / "img" / name) for name in ("s000.png", "s002.png")]
-    answers = [one.prediction for one in load_model(Path(result["model_dir"])).predict(asked)]
-    assert [tuple(one) for one in answers] == [("pneumonia",), ("normal",)]
+    images = [str(data / "img" / name) for name in ("s000.png", "s002.png")]
+    answers = [answer.prediction for answer in load_model(Path(result["model_dir"])).predict(images)]
+    assert [tuple(answer) for answer in answers] == [("pneumonia",), ("normal",)]
 
 
 def test_a_list_of_test_images_is_the_locked_split_of_a_delivered_model(tmp_path: Path, xrays: Path) -> None:
-    listed = set((xrays / "second_visit.txt").read_text().split())
+    second_visit = set((xrays / "second_visit.txt").read_text().split())
     result = finished(
         tmp_path, xrays, "--split", "second_visit.txt", "--label-column", "second", "--patient-column", "who"
     )
-    found = locked(tmp_path)
-    parts = {name for name, (_, _, part) in found.items() if part == "test"}
-    assert parts == listed
+    cases = locked(tmp_path)
+    parts = {name for name, (_, _, part) in cases.items() if part == "test"}
+    assert parts == second_visit
     assert result["primary"]["n"] == len(parts)
     predicts(result, xrays)
 
@@ -109,13 +109,13 @@ def test_a_list_of_test_images_is_the_locked_split_of_a_delivered_model(tmp_path
 def test_a_whole_reading_is_carried_out_to_a_delivered_model(tmp_path: Path, xrays: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(spec()))
     result = finished(tmp_path, xrays, "--index", tmp_path / "mine.json")
-    found = locked(tmp_path)
-    assert found["s000.png"][:2] == ("pneumonia", "Q000x")
-    assert found["s001.png"][0] == "pneumonia", "by the second reader"
-    assert sum(part == "test" for _, _, part in found.values()) in range(42, 54), "two fifths, by patients"
-    kept = json.loads((tmp_path / "run/reading.json").read_text())
-    assert kept["labels"]["sources"][0]["column"] == "second"
-    assert kept["split"] == {"share": 0.4, "seed": 5}
+    cases = locked(tmp_path)
+    assert cases["s000.png"][:2] == ("pneumonia", "Q000x")
+    assert cases["s001.png"][0] == "pneumonia", "by the second reader"
+    assert sum(part == "test" for _, _, part in cases.values()) in range(42, 54), "two fifths, by patients"
+    manifest = json.loads((tmp_path / "run/reading.json").read_text())
+    assert manifest["labels"]["sources"][0]["column"] == "second"
+    assert manifest["split"] == {"share": 0.4, "seed": 5}
     card = (Path(result["model_dir"]) / "README.md").read_text()
     assert "reading that the user gave" in card
     predicts(result, xrays)
@@ -124,12 +124,21 @@ def test_a_whole_reading_is_carried_out_to_a_delivered_model(tmp_path: Path, xra
 def test_columns_and_table_are_taken_as_a_person_names_them(tmp_path: Path, xrays: Path) -> None:
     decoy = "\n".join(["file,second,who", *(f"s{n:03d}.png,normal,Z{n}" for n in range(120))])
     (xrays / "other.csv").write_text(decoy)
-    named = ("--labels", "labels.csv", "--image-column", "file", "--label-column", "second", "--patient-column", "who")
-    result = finished(tmp_path, xrays, *named)
-    found = locked(tmp_path)
-    assert found["s001.png"][:2] == ("pneumonia", "Q000x")
-    assert found["s002.png"][:2] == ("normal", "Q001x")
-    sides = {patient: {part for _, its, part in found.values() if its == patient} for _, patient, _ in found.values()}
+    options = (
+        "--labels",
+        "labels.csv",
+        "--image-column",
+        "file",
+        "--label-column",
+        "second",
+        "--patient-column",
+        "who",
+    )
+    result = finished(tmp_path, xrays, *options)
+    cases = locked(tmp_path)
+    assert cases["s001.png"][:2] == ("pneumonia", "Q000x")
+    assert cases["s002.png"][:2] == ("normal", "Q001x")
+    sides = {patient: {part for _, its, part in cases.values() if its == patient} for _, patient, _ in cases.values()}
     assert len(sides) == 60
     assert all(len(parts) == 1 for parts in sides.values())
     predicts(result, xrays)
@@ -137,16 +146,16 @@ def test_columns_and_table_are_taken_as_a_person_names_them(tmp_path: Path, xray
 
 def test_a_person_who_is_asked_edits_the_reading_agrees_and_gets_a_model(tmp_path: Path, xrays: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(spec()))
-    asked = command(tmp_path, xrays, "--confirm", "--label-column", "first", "--patient-column", "who")
-    with terminal(asked, env=plugin(tmp_path / "plugin", RULED), cwd=tmp_path) as screen:
+    arguments = command(tmp_path, xrays, "--confirm", "--label-column", "first", "--patient-column", "who")
+    with terminal(arguments, env=plugin(tmp_path / "plugin", RULED), cwd=tmp_path) as screen:
         screen.wait_for("Your answer")
         assert "Is the data read rightly?" in screen.text
         screen.type(str(tmp_path / "mine.json"))
         while screen.text.count("Your answer") < 2:
             assert screen.read(), screen.text
         screen.type("yes")
-        status, shown = screen.end()
-    assert status == 0, shown
-    assert "completed" in shown
+        status, output = screen.end()
+    assert status == 0, output
+    assert "completed" in output
     assert locked(tmp_path)["s001.png"][0] == "pneumonia", "the edited reading's column"
     assert json.loads((tmp_path / "run/reading.json").read_text())["split"] == {"share": 0.4, "seed": 5}

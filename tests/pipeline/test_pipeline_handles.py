@@ -28,20 +28,20 @@ def test_two_runs_of_one_pipeline_end_by_themselves(tmp_path: Path, spots: Path)
     """Closing the events of one used to cancel the other too."""
     pipeline = Pipeline(actor(SLEEPS), data=[spots])
     events = pipeline.iter(REQUEST, out=tmp_path / "closed")
-    other = pipeline.start(REQUEST, out=tmp_path / "goes_on")
-    for place, told in (("closed", events), ("goes_on", other.events())):
-        assert any(isinstance(event, ToolCalled) for event in told), place
+    handle = pipeline.start(REQUEST, out=tmp_path / "goes_on")
+    for place, run_events in (("closed", events), ("goes_on", handle.events())):
+        assert any(isinstance(event, ToolCalled) for event in run_events), place
     wait_until(lambda: left_running(tmp_path / "goes_on"), what="the script runs")
     events.close()
     check_left(tmp_path / "closed", "cancelled")
-    assert not other.is_done
+    assert not handle.is_done
     with pytest.raises(TimeoutError):
-        other.result(timeout=0.01)
-    other.cancel()
-    result = other.result()
+        handle.result(timeout=0.01)
+    handle.cancel()
+    result = handle.result()
     check_end(result, "cancelled")
-    assert result.run_dir == str(other.folder) == str(tmp_path / "goes_on")
-    assert other.id == "goes_on"
+    assert result.run_dir == str(handle.folder) == str(tmp_path / "goes_on")
+    assert handle.id == "goes_on"
 
 
 def test_a_cancel_before_a_run_is_not_lost(tmp_path: Path, spots: Path) -> None:
@@ -54,8 +54,8 @@ def test_a_cancel_before_a_run_is_not_lost(tmp_path: Path, spots: Path) -> None:
 
 
 def test_events_can_be_read_by_anybody_and_afterwards(tmp_path: Path, spots: Path) -> None:
-    seen: list[str] = []
-    pipeline = Pipeline(actor(play(index=[STOP])), data=[spots], on_event=lambda event: seen.append(event.kind))
+    event_kinds: list[str] = []
+    pipeline = Pipeline(actor(play(index=[STOP])), data=[spots], on_event=lambda event: event_kinds.append(event.kind))
     handle = pipeline.start(REQUEST, out=tmp_path / "run")
     live = list(handle.events())
     assert isinstance(live[0], RunStarted)
@@ -64,7 +64,7 @@ def test_events_can_be_read_by_anybody_and_afterwards(tmp_path: Path, spots: Pat
     check_end(result, "failed", "Enough.")
     assert live[-1].result == result.to_json()
     assert list(handle.events()) == [event for event in live if event.is_journaled]
-    assert seen == [event.kind for event in live]
+    assert event_kinds == [event.kind for event in live]
     with pytest.raises(UsageError, match="not an empty folder"):
         pipeline.start(REQUEST, out=tmp_path / "run")
 
@@ -72,16 +72,18 @@ def test_events_can_be_read_by_anybody_and_afterwards(tmp_path: Path, spots: Pat
 def test_a_run_in_asyncio(tmp_path: Path, spots: Path) -> None:
     async def both() -> None:
         pipeline = Pipeline(actor(play(index=[STOP])), data=[spots])
-        slow = Pipeline(actor(SLEEPS), data=[spots], on_event=lambda event: event.kind == "call" and begun.set())
+        slow = Pipeline(
+            actor(SLEEPS), data=[spots], on_event=lambda event: event.kind == "call" and script_started.set()
+        )
         waiting = asyncio.create_task(slow.arun(REQUEST, out=tmp_path / "slow"))
         quick = await pipeline.arun(REQUEST, out=tmp_path / "quick")
         assert quick.status == "failed"
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(script_started.wait)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    begun = threading.Event()
+    script_started = threading.Event()
     asyncio.run(both())
     check_left(tmp_path / "quick", "failed")
     check_left(tmp_path / "slow", "cancelled")

@@ -149,12 +149,12 @@ def test_no_key_is_in_any_file(whole: Result) -> None:
 
 
 def test_closing_words_reach_the_roles_that_follow(whole: Result) -> None:
-    told = {
+    briefings = {
         role: of_kind(Path(whole.run_dir), "prompt", role)[0]["text"] for role in ("module_architect", "model_trainer")
     }
-    assert "The Data Engineer said: Indexed." in told["module_architect"]
-    assert "The Data Engineer said: Indexed." in told["model_trainer"]
-    assert "The Module Architect said: The project is in place." in told["model_trainer"]
+    assert "The Data Engineer said: Indexed." in briefings["module_architect"]
+    assert "The Data Engineer said: Indexed." in briefings["model_trainer"]
+    assert "The Module Architect said: The project is in place." in briefings["model_trainer"]
     history = RunState.from_events(RunFolder(Path(whole.run_dir)).read_events())
     assert history.closing_remarks["data_engineer"] == ["Indexed."], (
         "the same from the journal, for a run that is resumed"
@@ -183,19 +183,19 @@ def test_the_report(whole: Result) -> None:
 
 def test_models_by_role_and_a_plain_function(build) -> None:
     """Any Python function is a model, and each role can have its own."""
-    played = actor(play(module=[llm_error(LLMError, "Far enough.")]))
+    default_model = actor(play(module=[llm_error(LLMError, "Far enough.")]))
 
     def somebody(messages, tools):
-        return played.ask(messages, tools)
+        return default_model.ask(messages, tools)
 
     special = actor(play(), name="special")
     result = build(llm={"default": somebody, "data_engineer": special})
     check_end(result, "failed", "Far enough.")
-    named = {e["title"]: e["llm"] for e in of_kind(Path(result.run_dir), "role_started")}
-    assert named["Data Engineer"] == "special"
-    assert "somebody" in named["Task Manager"]
+    model_names = {e["title"]: e["llm"] for e in of_kind(Path(result.run_dir), "role_started")}
+    assert model_names["Data Engineer"] == "special"
+    assert "somebody" in model_names["Task Manager"]
     assert len(special.requests) == 2
-    assert len(played.requests) == 2
+    assert len(default_model.requests) == 2
 
 
 def test_statuses_are_the_documented_ones() -> None:

@@ -17,9 +17,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> tuple[
     """The outcome of a run that nobody kills, and the kinds of its events."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     assert ended(run, spots) == 0
-    found = outcome(run)
-    assert found["status"] == "completed"
-    return found, [event["kind"] for event in journal(run)]
+    expected = outcome(run)
+    assert expected["status"] == "completed"
+    return expected, [event["kind"] for event in journal(run)]
 
 
 def survives(run: Path, spots: Path, at: int, expected: dict[str, Any]) -> None:

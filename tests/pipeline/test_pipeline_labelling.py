@@ -56,13 +56,13 @@ def squares(tmp_path: Path) -> Path:
     folder.mkdir()
     for number in range(24):
         x, y = random.integers(2, 14, 2)
-        drawn = np.zeros((24, 24), np.uint8)
-        drawn[y : y + 8, x : x + 8] = 200
-        there = drawn if number < 23 else 0 * drawn
-        picture = np.clip(random.normal(70, 8, (24, 24)) + there * 0.4, 0, 255).astype(np.uint8)
+        drawing = np.zeros((24, 24), np.uint8)
+        drawing[y : y + 8, x : x + 8] = 200
+        visible_square = drawing if number < 23 else 0 * drawing
+        picture = np.clip(random.normal(70, 8, (24, 24)) + visible_square * 0.4, 0, 255).astype(np.uint8)
         Image.fromarray(picture).save(folder / f"p{number:02d}_scan.png")
         if number < 15:
-            Image.fromarray(drawn).save(folder / f"p{number:02d}_drawn.png")
+            Image.fromarray(drawing).save(folder / f"p{number:02d}_drawn.png")
     return folder
 
 
@@ -80,14 +80,14 @@ HUNDREDS = {name: text.replace("* 3", "* 200").replace('"square": 3', '"square":
 
 def acts(**changes: Any) -> Any:
     reading = {"Datapath/index_spec.json": json.dumps(SPEC)}
-    chosen = {
+    defaults = {
         "selection": [choice("squares", task="segmentation", metric="dice")],
         "index": [call("label_images", images=BARE, target="square"), write(reading), say("Indexed.")],
         "module": [write(HUNDREDS), say("In place.")],
         "model": [script("python train.py && python export.py"), say("Trained.")],
         EPISODE: [call("add_box", box=[0, 0, 999, 999]), call("stop")],
     }
-    return actor(play("squares", **{**chosen, **changes}), facts=SEEING)
+    return actor(play("squares", **{**defaults, **changes}), facts=SEEING)
 
 
 def test_prompted_masks_teach_and_are_told_and_never_test(squares: Path, segmenter: Path, tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_prompted_masks_teach_and_are_told_and_never_test(squares: Path, segment
     test = json.loads((out / "locked/Datapath/test.json").read_text())
     assert test
     assert not {row["image_path"] for row in test} & set(BARE)
-    told = "8 of 18 training masks were drawn by no person"
+    origin_note = "8 of 18 training masks were drawn by no person"
     card, report = (
         (Path(result.model_dir or "") / "README.md").read_text(),
         Path(result.report).read_text(encoding="utf-8"),
     )
-    assert told in card
-    assert told in report
-    assert told in " ".join(event["text"] for event in of_kind(out, "note"))
+    assert origin_note in card
+    assert origin_note in report
+    assert origin_note in " ".join(event["text"] for event in of_kind(out, "note"))
     train = (
         json.loads((out / "locked/work/Datapath/train.json").read_text()) if (out / "locked/work").is_dir() else None
     )

@@ -136,11 +136,11 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for number in range(24):
         x, y = random.integers(2, 14, 2)
-        drawn = np.zeros((24, 24), np.uint8)
-        drawn[y : y + 8, x : x + 8] = 200
-        picture = np.clip(random.normal(80, 12, (24, 24)) + drawn * 0.4, 0, 255).astype(np.uint8)
+        drawing = np.zeros((24, 24), np.uint8)
+        drawing[y : y + 8, x : x + 8] = 200
+        picture = np.clip(random.normal(80, 12, (24, 24)) + drawing * 0.4, 0, 255).astype(np.uint8)
         Image.fromarray(picture).save(folder / f"p{number:02d}_scan.png")
-        Image.fromarray(drawn).save(folder / f"p{number:02d}_drawn.png")
+        Image.fromarray(drawing).save(folder / f"p{number:02d}_drawn.png")
     return folder
 
 
@@ -166,13 +166,13 @@ def elsewhere(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def acts(**changes: Any) -> Any:
-    chosen = {
+    defaults = {
         "selection": [choice("squares", task="segmentation", metric="dice")],
         "index": [write({"make_index.py": MAKE_INDEX}), script("python make_index.py"), say("Indexed.")],
         "module": [write(TOY), say("In place.")],
         "model": [script("python train.py && python export.py"), say("Trained.")],
     }
-    return actor(play("squares", **{**chosen, **changes}))
+    return actor(play("squares", **{**defaults, **changes}))
 
 
 def run(squares: Path, out: Path, **changes: Any) -> Result:
@@ -192,7 +192,7 @@ def test_masks_of_other_numbers_are_brought_to_the_models_classes_by_name(square
     assert any("does not know (ruler)" in note for note in south.notes)
     numbered = sorted((tmp_path / "run/locked/external/south/Datapath/numbered").iterdir())
     assert set(np.unique(np.asarray(Image.open(numbered[0])))) == {0, 3}
-    assert {one.state for one in verify(tmp_path / "run").comparisons} == {"same"}
+    assert {comparison.state for comparison in verify(tmp_path / "run").comparisons} == {"same"}
 
 
 def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ END
     assert result.primary is not None
     assert result.primary.value > 0.85, "measured against the masks as they were when they were locked"
     index = read_index(tmp_path / "run/locked", "segmentation")
-    said = [event["data"]["text"] for event in events if event["kind"] == "result"]
-    assert any(f"{len(index.train)} masks" in text for text in said), "those of training cases alone"
+    script_outputs = [event["data"]["text"] for event in events if event["kind"] == "result"]
+    assert any(f"{len(index.train)} masks" in text for text in script_outputs), "those of training cases alone"
     for record in index.test:
         put_back = tmp_path / "run/work" / record.targets[0]
         assert put_back.read_bytes() == (tmp_path / "run/locked" / record.targets[0]).read_bytes()
@@ -270,8 +270,8 @@ def test_a_mask_of_another_size_goes_back_to_the_agent(squares: Path, tmp_path: 
     ]
     result = run(squares, tmp_path / "run", model=[*steps[0], *steps[1]])
     events = check_end(result, "completed")
-    told = [
+    prompts = [
         e["data"]["text"] for e in events if e["kind"] == "prompt" and "does not accept" in e["data"].get("text", "")
     ]
-    said = json.dumps(told) + json.dumps([e["data"] for e in events if e["kind"] == "check"])
-    assert "of shape (12, 24) for the image" in said
+    feedback = json.dumps(prompts) + json.dumps([e["data"] for e in events if e["kind"] == "check"])
+    assert "of shape (12, 24) for the image" in feedback

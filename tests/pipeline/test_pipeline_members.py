@@ -22,7 +22,7 @@ class Asking(RulesLLM):
     """The rules, which make their plan with settings besides."""
 
     def __init__(self, *settings: str) -> None:
-        self.settings = " ".join(f"'{one}'" for one in settings)
+        self.settings = " ".join(f"'{setting}'" for setting in settings)
 
     def ask(self, *given: Any, **more: Any) -> Any:
         reply = super().ask(*given, **more)
@@ -63,24 +63,24 @@ def held_out(result: Result, share: float = 1.0) -> dict[int, int]:
 def measured(result: Result) -> float:
     """What the trainer heard of validation cases."""
     lines = (Path(result.run_dir) / "journal.jsonl").read_text().splitlines()
-    told = [json.loads(line)["data"] for line in lines if '"artifact"' in line or '"kind": "check"' in line]
-    found = [one for one in map(_validation, told) if one is not None]
-    return found[-1]
+    records = [json.loads(line)["data"] for line in lines if '"artifact"' in line or '"kind": "check"' in line]
+    values = [value for value in map(_validation, records) if value is not None]
+    return values[-1]
 
 
 def _validation(data: Any) -> float | None:
     if isinstance(data, dict):
         if isinstance(data.get("validation"), dict) and "value" in data["validation"]:
             return float(data["validation"]["value"])
-        return next((found for found in map(_validation, data.values()) if found is not None), None)
+        return next((value for value in map(_validation, data.values()) if value is not None), None)
     return None
 
 
 @pytest.mark.slow
 def test_a_grader_of_three_folds(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
-    asked = "Grade the bone density 0 to 3 on wrist X-rays"
-    result, config = whole_run(data, asked, tmp_path / "run", STEPS, "folds=3")
+    request = "Grade the bone density 0 to 3 on wrist X-rays"
+    result, config = whole_run(data, request, tmp_path / "run", STEPS, "folds=3")
     assert weights(result) == [f"model-{k}-of-3.safetensors" for k in (1, 2, 3)]
     assert not config["refit"]
     assert set(held_out(result)) == {0, 1, 2}
@@ -91,8 +91,8 @@ def test_a_grader_of_three_folds(tmp_path: Path) -> None:
 def test_an_estimator_trained_on_every_case(tmp_path: Path) -> None:
     """Its interval comes from networks like it that had not seen the cases, and the card says that it has no figure."""
     data = kit.brightened(tmp_path / "films")
-    asked = "Predict the bone density in g on wrist X-rays"
-    result, config = whole_run(data, asked, tmp_path / "run", STEPS, "folds=3", "refit=true")
+    request = "Predict the bone density in g on wrist X-rays"
+    result, config = whole_run(data, request, tmp_path / "run", STEPS, "folds=3", "refit=true")
     assert (config["refit"], weights(result)) == (True, ["model.safetensors"])
     assert config["interval"]["reach"] > 0
     assert set(held_out(result)) == {0, 1, 2}
@@ -120,8 +120,8 @@ def test_masks_of_two_folds(tmp_path: Path, refit: bool) -> None:
 @pytest.mark.slow
 def test_masks_of_two_folds_that_hold_out_a_part_of_five_each(tmp_path: Path) -> None:
     data = kit.outlined(tmp_path / "slides")
-    asked = "Segment the nuclei on microscopy slides"
-    result, config = whole_run(data, asked, tmp_path / "run", STEPS, "folds=2", "parts=5")
+    request = "Segment the nuclei on microscopy slides"
+    result, config = whole_run(data, request, tmp_path / "run", STEPS, "folds=2", "parts=5")
     assert (config["refit"], len(weights(result))) == (False, 2)
     assert set(held_out(result, share=2 / 5)) == {0, 1}
     assert 0 < measured(result) <= 1
@@ -132,8 +132,8 @@ def test_masks_of_two_folds_that_hold_out_a_part_of_five_each(tmp_path: Path) ->
 def test_boxes_of_two_folds(tmp_path: Path, refit: bool) -> None:
     data = kit.voc(tmp_path / "smears")
     settings = (STEPS, "folds=2", f"refit={str(refit).lower()}")
-    asked = "Find round and square cells in blood smears, with boxes"
-    result, config = whole_run(data, asked, tmp_path / "run", *settings)
+    request = "Find round and square cells in blood smears, with boxes"
+    result, config = whole_run(data, request, tmp_path / "run", *settings)
     assert config["refit"] is refit
     assert len(weights(result)) == (1 if refit else 2)
     assert set(held_out(result)) == {0, 1}

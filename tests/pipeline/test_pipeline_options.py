@@ -130,8 +130,8 @@ def test_a_run_that_is_shorter_than_its_training() -> None:
 
 
 def test_no_limit_is_none_and_whole_numbers_are_minutes() -> None:
-    kept = Pipeline(actor(), max_tokens=None, max_cost=None, max_wall=None, train_minutes=20).options
-    assert (kept.max_tokens, kept.train_minutes) == (None, 20)
+    options = Pipeline(actor(), max_tokens=None, max_cost=None, max_wall=None, train_minutes=20).options
+    assert (options.max_tokens, options.train_minutes) == (None, 20)
 
 
 def test_an_option_that_does_not_exist() -> None:
@@ -150,10 +150,10 @@ def test_a_role_that_does_not_exist() -> None:
 def test_examples_off(build) -> None:
     with_them = build(index=HALT, out="with")
     without = build(index=HALT, out="without", examples=False)
-    one, other = (of_kind(Path(r.run_dir), "prompt")[0]["system"] for r in (with_them, without))
-    assert "Example" in one
-    assert "Example" not in other
-    assert len(other) < len(one)
+    full_prompt, short_prompt = (of_kind(Path(r.run_dir), "prompt")[0]["system"] for r in (with_them, without))
+    assert "Example" in full_prompt
+    assert "Example" not in short_prompt
+    assert len(short_prompt) < len(full_prompt)
 
 
 NOTED = MAKE_INDEX.replace("% 3", "% 9")  # a ninth for testing: the audit notes that they are few
@@ -168,35 +168,35 @@ def test_reflection(build, reflect: bool) -> None:
     ]
     result = build(index=acts, module=HALT, reflect=reflect)
     check_end(result, "failed", STOP)
-    told = of_kind(Path(result.run_dir), "message", "data_engineer")
-    assert len(told) == (1 if reflect else 0), "once at most, whatever the answer"
+    messages = of_kind(Path(result.run_dir), "message", "data_engineer")
+    assert len(messages) == (1 if reflect else 0), "once at most, whatever the answer"
     if reflect:
-        assert "uncertain" in told[0]["text"]
+        assert "uncertain" in messages[0]["text"]
 
 
 # --- hooks -------------------------------------------------------------------------------------------------------
 
 
 def test_on_event_sees_what_the_journal_keeps(build) -> None:
-    seen = []
-    result = build(on_event=seen.append, module=HALT)
+    live_events = []
+    result = build(on_event=live_events.append, module=HALT)
     events = check_end(result, "failed", STOP)
-    kept = [event for event in seen if event.kind not in ("output", "waiting")]
-    assert [event.kind for event in kept] == [event["kind"] for event in events]
-    assert json.loads(json.dumps(kept[-1].data)) == result.to_json()
+    journaled_events = [event for event in live_events if event.kind not in ("output", "waiting")]
+    assert [event.kind for event in journaled_events] == [event["kind"] for event in events]
+    assert json.loads(json.dumps(journaled_events[-1].data)) == result.to_json()
 
 
 def test_approve_can_veto(build) -> None:
-    asked = []
+    commands = []
 
     def approve(command: str) -> bool:
-        asked.append(command)
+        commands.append(command)
         return "forbidden" not in command
 
     acts = [combine_calls(script("touch forbidden"), script("touch allowed")), *HALT]
     result = build(index=acts, approve=approve)
     check_end(result, "failed", STOP)
-    assert asked == ["touch forbidden", "touch allowed"]
+    assert commands == ["touch forbidden", "touch allowed"]
     work = Path(result.run_dir) / "work"
     assert not (work / "forbidden").exists()
     assert (work / "allowed").exists()
@@ -242,12 +242,12 @@ def test_what_identifies_a_person_is_masked(tmp_path: Path, build) -> None:
     rows = [[f"c{n:03d}.png", f"Grimhilde Ödegaard{n}", ("plain", "spot")[n % 2]] for n in range(20)]
     data = make_table(tmp_path / "scans", rows, columns="image,patient_name,finding")
     acts = {"selection": [call("preview_files", paths=["data/scans/cases.csv"]), choice("scans")], "index": HALT}
-    for out, phi, shown in (("masked", "mask", False), ("open", "allow", True)):
+    for out, phi, is_visible in (("masked", "mask", False), ("open", "allow", True)):
         result = build(data=data, out=out, phi=phi, **acts)
         check_end(result, "failed", STOP)
         run = Path(result.run_dir)
-        assert any("Grimhilde" in text for text in texts(run)) is shown
-        assert ("Grimhilde" in (run / "journal.jsonl").read_text(encoding="utf-8")) is shown
+        assert any("Grimhilde" in text for text in texts(run)) is is_visible
+        assert ("Grimhilde" in (run / "journal.jsonl").read_text(encoding="utf-8")) is is_visible
         assert all("patient_name" in text for text in [of_kind(run, "result", "task_manager")[0]["text"]])
 
 

@@ -38,18 +38,18 @@ def test_agents_call_a_tool_of_the_users(build: Any) -> None:
     result = build(index=steps, model=[say('{"given_up": "enough seen"}')], tools=[scanner])
     check_end(result, "failed", "enough seen")
     assert asked == ["p007"]
-    told = of_kind(Path(result.run_dir), "result", "data_engineer")
-    assert [(one["text"], one["is_error"]) for one in told[:2]] == [
+    tool_results = of_kind(Path(result.run_dir), "result", "data_engineer")
+    assert [(tool_result["text"], tool_result["is_error"]) for tool_result in tool_results[:2]] == [
         ("a 3 T scanner", False), ("scanner: ValueError: 7 is no patient", True)
     ]  # fmt: skip
-    assert "Unknown argument 'who'" in told[2]["text"]
+    assert "Unknown argument 'who'" in tool_results[2]["text"]
 
 
 def test_a_check_of_the_users_sends_a_hand_over_back(build: Any) -> None:
-    seen: list[DataIndex] = []
+    checked_indexes: list[DataIndex] = []
 
     def note(index: DataIndex, work: Path) -> list[str]:
-        seen.append(index)
+        checked_indexes.append(index)
         return [] if (work / "NOTES.md").is_file() else ["Write NOTES.md: how were patients told apart?"]
 
     steps = [
@@ -61,9 +61,9 @@ def test_a_check_of_the_users_sends_a_hand_over_back(build: Any) -> None:
     result = build(index=steps, checks={"data_engineer": note})
     check_end(result, result.status)
     assert result.model_dir
-    assert [one["accepted"] for one in of_kind(Path(result.run_dir), "check", "data_engineer")] == [False, True]
+    assert [check["accepted"] for check in of_kind(Path(result.run_dir), "check", "data_engineer")] == [False, True]
     assert "Write NOTES.md" in json.dumps(of_kind(Path(result.run_dir), "check", "data_engineer")[0])
-    assert seen[0].cases == seen[1].cases
+    assert checked_indexes[0].cases == checked_indexes[1].cases
 
 
 def test_a_model_that_the_users_check_refuses_is_not_delivered_when_the_budget_ends(build: Any) -> None:

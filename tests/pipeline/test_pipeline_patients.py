@@ -30,10 +30,10 @@ def test_of_unknown_patients_no_number_is_given_out(tmp_path: Path, spots: Path)
     result = run(tmp_path, spots, "'unknown-' + file.stem")
     assert (result.patients_known, result.patients) == (False, None)
     assert result.tested_on == f"20 cases; {UNKNOWN}"
-    told = everything(result)
-    assert told.count(UNKNOWN) >= 3, "in the terminal, on the card and in the report"
+    output = everything(result)
+    assert output.count(UNKNOWN) >= 3, "in the terminal, on the card and in the report"
     for words in ("20 patients", "40 patients", "patients that training never saw", "train: 40, test: 20"):
-        assert words not in told
+        assert words not in output
     metrics = json.loads(Path(str(result.model_dir), "metrics.json").read_text())
     assert (metrics["n_patients"], metrics["n_groups"], metrics["patients_known"]) == (None, 20, False)
     assert Result.from_json(result.to_json()) == result

@@ -39,7 +39,7 @@ CHAT = DIALECTS["openai"]
 @pytest.fixture
 def canaries(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A key in each variable that a provider looks at, unlike any other text."""
-    names = {*(each for provider in PROVIDERS.values() for each in provider.variables), "M3B_API_KEY"}
+    names = {*(variable for provider in PROVIDERS.values() for variable in provider.variables), "M3B_API_KEY"}
     planted = {name: f"sk-canary-{n:03d}-Vw93kfPq7" for n, name in enumerate(sorted(names))}
     for name, value in planted.items():
         monkeypatch.setenv(name, value)
@@ -62,8 +62,8 @@ def server(canaries: dict[str, str]) -> Iterator[Server]:
 
     def respond(heard: Any) -> ServerAnswer:
         if len(server.heard) % 3 == 1:
-            said = CHAT.error(f"Bad key {key} in Bearer {key}")
-            return ServerAnswer(said, status=500, headers={"X-Echo": key, "Retry-After": "0"})
+            body = CHAT.error(f"Bad key {key} in Bearer {key}")
+            return ServerAnswer(body, status=500, headers={"X-Echo": key, "Retry-After": "0"})
         answer: ServerAnswer = play_on(heard)
         return answer
 
@@ -72,25 +72,28 @@ def server(canaries: dict[str, str]) -> Iterator[Server]:
 
 
 def test_no_byte_of_a_run_holds_a_key(server: Server, canaries: dict[str, str], spots: Path, tmp_path: Path) -> None:
-    seen: list[str] = []
+    event_texts: list[str] = []
     pipeline = Pipeline(
-        f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run", on_event=lambda event: seen.append(repr(event))
+        f"openai:m@{server.url}/v1",
+        data=[spots],
+        out=tmp_path / "run",
+        on_event=lambda event: event_texts.append(repr(event)),
     )
     result = pipeline.run(REQUEST)
     assert result.status == "completed", result.reason
-    sent = [heard.headers["authorization"] for heard in server.requests]
+    sent = [request.headers["authorization"] for request in server.requests]
     assert set(sent) == {f"Bearer {canaries['M3B_API_KEY']}"}
-    assert any("Bad key [key]" in event for event in seen), "the trouble was not told"
+    assert any("Bad key [key]" in event for event in event_texts), "the trouble was not told"
     searched = 0
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file() and not path.is_symlink():
             searched += 1
-            found = [name for name, value in canaries.items() if value.encode() in path.read_bytes()]
-            assert not found, f"{path} holds the value of {found}"
+            leaked_names = [name for name, value in canaries.items() if value.encode() in path.read_bytes()]
+            assert not leaked_names, f"{path} holds the value of {leaked_names}"
     assert searched > 30
-    shown = "".join(seen) + json.dumps(result.to_json()) + repr(pipeline.__dict__)
-    assert not any(value in shown for value in canaries.values())
-    assert any("PATH=" in event for event in seen), "the script did not show its environment"
+    visible_text = "".join(event_texts) + json.dumps(result.to_json()) + repr(pipeline.__dict__)
+    assert not any(value in visible_text for value in canaries.values())
+    assert any("PATH=" in event for event in event_texts), "the script did not show its environment"
 
 
 def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> None:
@@ -98,7 +101,7 @@ def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> Non
     result = Pipeline(f"openai:m@{server.url}/v1", data=[spots], out=out).run(REQUEST)
     lines = ledger.read_ledger(out / ledger.LEDGER_FILE)
     sent = [line for line in lines if line["what"] == "sent"]
-    assert [line["bytes"] for line in sent] == [len(heard.raw) for heard in server.requests]
+    assert [line["bytes"] for line in sent] == [len(request.raw) for request in server.requests]
     assert {line["host"] for line in sent} == {server.url.removeprefix("http://")}
     assert {line["role"] for line in lines} == {
         "task_manager",
@@ -111,9 +114,9 @@ def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> Non
         assert total[name] == pytest.approx(result.usage[name])
     assert result.usage["cached_share"] == pytest.approx(0.6)
     assert json.loads((out / "run.json").read_text())["llm"] == {"default": f"openai:m@{server.url}/v1"}
-    shown = subprocess.run(m3b_command("show", out, "--ledger"), capture_output=True, text=True, timeout=300)
-    assert f"{sum(line['bytes'] for line in sent):,}" in shown.stdout
-    assert shown.stdout.endswith("Nothing left this machine.\n")
+    process = subprocess.run(m3b_command("show", out, "--ledger"), capture_output=True, text=True, timeout=300)
+    assert f"{sum(line['bytes'] for line in sent):,}" in process.stdout
+    assert process.stdout.endswith("Nothing left this machine.\n")
 
 
 def test_a_resumed_run_asks_the_same_server(canaries: dict[str, str], spots: Path, tmp_path: Path) -> None:
@@ -135,7 +138,7 @@ def test_a_second_model_takes_over(spots: Path, tmp_path: Path) -> None:
     waits: list[str] = []
     dead = f"openai:m@{_closed()}/v1"
     acts = play(selection=[choice(None)])
-    with Server(faults.Actor(acts, CHAT)) as server, Server(lambda heard: ServerAnswer({}, status=401)) as locked:
+    with Server(faults.Actor(acts, CHAT)) as server, Server(lambda request: ServerAnswer({}, status=401)) as locked:
         spec = f"openai:m@{locked.url}/v1|openai:m@{server.url}/v1"
         result = Pipeline(
             spec,
@@ -171,7 +174,7 @@ def test_a_request_that_would_pass_the_limit_is_not_sent(limit: Any, said: str, 
 
 
 def test_time_ends_a_wait(spots: Path, tmp_path: Path) -> None:
-    with Server(lambda heard: ServerAnswer(CHAT.error("slow"), status=429, headers={"Retry-After": "300"})) as server:
+    with Server(lambda request: ServerAnswer(CHAT.error("slow"), status=429, headers={"Retry-After": "300"})) as server:
         pipeline = Pipeline(
             f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run", max_wall=20, train_minutes=0.01
         )
@@ -195,5 +198,5 @@ def test_faults_change_no_result() -> None:
 @pytest.mark.slow
 def test_the_benchmark_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry that gives up at once, and a conversation that forgets a turn, are both found out."""
-    monkeypatch.setattr(faults.Retry, "run", lambda self, request, *more: request())
+    monkeypatch.setattr(faults.Retry, "run", lambda self, request, *args: request())
     assert any(name.startswith("BROKEN") for name in faults.measure(runs=12, whole=0, seed=3))

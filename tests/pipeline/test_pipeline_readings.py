@@ -35,8 +35,8 @@ def make_lossy(folder: Path, cases: int = 24) -> Path:
     for number in range(cases):
         image = rng.integers(90, 150, (48, 56, 3), np.uint8)
         mask = np.zeros((48, 56), np.uint8)
-        top, left = rng.integers(4, 20, 2)
-        mask[top : top + 18, left : left + 20] = 255
+        row, column = rng.integers(4, 20, 2)
+        mask[row : row + 18, column : column + 20] = 255
         image[mask > 0] = np.clip(image[mask > 0] + 60, 0, 255)
         for name, array in (("images", image), ("masks", mask)):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path
     result = by_rules(tmp_path, data, "Segment polyps in colonoscopy images")
     assert result.reason == STOP
     calls = [event for event in of_kind(tmp_path / "run", "call") if event.get("name") != "look"]
-    assert [one["name"] for one in calls] == ["copy_files"]
+    assert [tool_call["name"] for tool_call in calls] == ["copy_files"]
     notes = [event["text"] for event in of_kind(tmp_path / "run", "note")]
     assert "48 of 49 files of the data folder are used." in notes
     assert any("left out: a document" in note for note in notes)
@@ -63,13 +63,13 @@ def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path
     assert any("were cut: above 127.5 is polyps" in note for note in notes), notes
     spec, root = load_accepted_manifest(RunFolder.open(tmp_path / "run"))
     assert (root, spec.masks and spec.masks.cut) == (data, 127.5)
-    written = tmp_path / "croissant.json"
-    asked = m3b_command("data", "croissant", tmp_path / "run", "-o", written)
-    made = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if made.returncode == 0:
-        assert given_by(load(written)).index == spec
+    croissant_file = tmp_path / "croissant.json"
+    command = m3b_command("data", "croissant", tmp_path / "run", "-o", croissant_file)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode == 0:
+        assert given_by(load(croissant_file)).index == spec
     else:
-        assert "m3b[croissant]" in made.stderr
+        assert "m3b[croissant]" in process.stderr
 
 
 def test_what_is_not_clear_is_said_and_not_guessed(tmp_path: Path) -> None:
@@ -131,17 +131,17 @@ def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> Non
 
 def test_a_look_before_a_run(tmp_path: Path) -> None:
     data = make_lossy(tmp_path / "polyps", cases=12)
-    asked = [*m3b_command(), "look", str(data), "Segment polyps in colonoscopy images"]
-    seen = subprocess.run([*asked, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
-    assert seen.returncode == 0, seen.stderr
-    assert "cut at" in seen.stdout
-    assert "24 of 24 files of the data folder are used" in seen.stdout
+    command = [*m3b_command(), "look", str(data), "Segment polyps in colonoscopy images"]
+    result = subprocess.run([*command, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "cut at" in result.stdout
+    assert "24 of 24 files of the data folder are used" in result.stdout
     assert json.loads((tmp_path / "spec.json").read_text())["task"] == "segmentation"
-    again = subprocess.run([*asked, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    again = subprocess.run([*command, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "--force" in again.stderr
-    told = json.loads(subprocess.run([*asked, "--json"], capture_output=True, text=True, check=False).stdout)
-    assert told["counted"]["train"] + told["counted"]["test"] == 12
+    preview = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=False).stdout)
+    assert preview["counted"]["train"] + preview["counted"]["test"] == 12
     nothing = subprocess.run(
         [*m3b_command(), "look", str(tmp_path / "none"), "x"], capture_output=True, text=True, check=False
     )

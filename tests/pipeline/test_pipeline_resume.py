@@ -52,9 +52,9 @@ def test_the_conversation_goes_on_where_it_stopped(build) -> None:
     model = actor(play(index=[*acts[:2], *play()["index"]], module=[llm_error(LLMError, "Enough.")]))
     second = resume(first.run_dir, model)
     check_end(second, "failed", "Enough.")
-    seen = [message.text for message in model.requests[0][0]]
-    assert any("first" in text for text in seen)
-    assert any("second" in text for text in seen)
+    message_texts = [message.text for message in model.requests[0][0]]
+    assert any("first" in text for text in message_texts)
+    assert any("second" in text for text in message_texts)
     prompts = of_kind(Path(first.run_dir), "prompt", "data_engineer")
     assert len(prompts) == 1, "no second briefing"
     calls = [c["arguments"].get("command") for c in of_kind(Path(first.run_dir), "call", "data_engineer")]
@@ -225,7 +225,11 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path: Path, halfway_r
     ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     result = Result.from_json(json.loads(ended.stdout))
     check_end(result, "completed")
-    told = [one["text"] for one in of_kind(run, "result", "model_trainer")]
-    assert "A checkpoint is there (Logout/checkpoint-7)" in told[-2]
-    assert "goes on from step 7" in told[-1]
-    assert [one["name"] for one in of_kind(run, "call", "model_trainer")] == ["write_files", "run_script", "run_script"]
+    script_outputs = [event["text"] for event in of_kind(run, "result", "model_trainer")]
+    assert "A checkpoint is there (Logout/checkpoint-7)" in script_outputs[-2]
+    assert "goes on from step 7" in script_outputs[-1]
+    assert [event["name"] for event in of_kind(run, "call", "model_trainer")] == [
+        "write_files",
+        "run_script",
+        "run_script",
+    ]

@@ -82,47 +82,49 @@ def test_stages_of_the_users_in_a_run_that_is_taken_up_again(
         (tmp_path / "my-project" / name).write_text(text, encoding="utf-8")
     *before, sheet = shown["pipeline"]
     order = (*before, Unlucky(), sheet)
-    heard: list[tuple[str, ...]] = []
-    given: dict[str, Any] = {
+    remarks: list[tuple[str, ...]] = []
+    options: dict[str, Any] = {
         "stages": order,
-        "checks": {"index_reviewer": lambda made, work: heard.append(made.remarks)},
+        "checks": {"index_reviewer": lambda handed_over, work: remarks.append(handed_over.remarks)},
     }
 
     acts = play(index_reviewer=REVIEW, model=[script(TRAIN), llm_error(LLMError, "The line is dead.")])
-    first = Pipeline(actor(acts), data=[spots], out=tmp_path / "run", **given).run(REQUEST)
+    first = Pipeline(actor(acts), data=[spots], out=tmp_path / "run", **options).run(REQUEST)
     check_end(first, "failed", "The line is dead.")
     run = Path(first.run_dir)
     _check_agents(run)
-    assert heard == [("One picture a patient.", "Nothing else.")]
+    assert remarks == [("One picture a patient.", "Nothing else.")]
 
     with pytest.raises(UsageError, match=r"index_reviewer.*; given are task_manager, data_engineer, module.*stages=\["):
-        Pipeline.resume(run, actor(play()), checks=given["checks"])
-    other = (*order[:2], order[3], order[2], *order[4:])
+        Pipeline.resume(run, actor(play()), checks=options["checks"])
+    reordered_stages = (*order[:2], order[3], order[2], *order[4:])
     with pytest.raises(UsageError, match="with the stages task_manager, data_engineer, index_reviewer, own_project"):
-        Pipeline.resume(run, actor(play()), **{**given, "stages": other})
+        Pipeline.resume(run, actor(play()), **{**options, "stages": reordered_stages})
     assert json.loads((run / "run.json").read_text())["status"] == "failed", "nothing is changed by the attempts"
 
     model = actor(play())
-    result = Pipeline.resume(run, model, **given)
+    result = Pipeline.resume(run, model, **options)
     check_end(result, "completed")
     assert len(model.requests) == 1, "only the Model Trainer was asked"
-    made = [one["artifact"] for one in of_kind(run, "artifact")]
-    assert made == ["selection", "index", "review", "module", "model", "sheet"]
-    assert {name: one["status"] for name, one in result.roles.items()} == {
+    handed_over = [entry["artifact"] for entry in of_kind(run, "artifact")]
+    assert handed_over == ["selection", "index", "review", "module", "model", "sheet"]
+    assert {name: entry["status"] for name, entry in result.roles.items()} == {
         **dict.fromkeys(NAMES, "done"), "unlucky": "failed",
     }  # fmt: skip
-    assert any("goes on without Unlucky" in one["text"] for one in of_kind(run, "note"))
+    assert any("goes on without Unlucky" in entry["text"] for entry in of_kind(run, "note"))
     _check_shown(run)
 
 
 def _check_agents(run: Path) -> None:
     """What the agents were told and did."""
-    (told,) = of_kind(run, "prompt", "index_reviewer")
-    assert told["system"].endswith("You review an index. Reply with your remarks, one a line.")
-    assert told["text"].startswith("Stage: index_reviewer\n\nThe index has 40 cases for training. train: ")
+    (briefing,) = of_kind(run, "prompt", "index_reviewer")
+    assert briefing["system"].endswith("You review an index. Reply with your remarks, one a line.")
+    assert briefing["text"].startswith("Stage: index_reviewer\n\nThe index has 40 cases for training. train: ")
     looks = of_kind(run, "result", "index_reviewer")
-    assert [one["is_error"] for one in looks] == [True, False], "test cases are out of sight once the index is accepted"
-    assert [one["accepted"] for one in of_kind(run, "check", "index_reviewer")] == [False, True]
+    assert [event["is_error"] for event in looks] == [True, False], (
+        "test cases are out of sight once the index is accepted"
+    )
+    assert [event["accepted"] for event in of_kind(run, "check", "index_reviewer")] == [False, True]
     (briefed,) = of_kind(run, "prompt", "model_trainer")
     assert "The Index Reviewer said: One picture a patient." in briefed["text"]
     assert not of_kind(run, "prompt", "own_project")
@@ -138,10 +140,10 @@ def _check_shown(run: Path) -> None:
     page = (run / "report.html").read_text(encoding="utf-8")
     for words in ("Index Reviewer", "Own Project", "Data Sheet", "One picture a patient.", "DATASHEET.md"):
         assert words in page
-    told = CliRunner().invoke(app, ["show", str(run)]).stdout
-    assert "== Index Reviewer (scripted)" in told
-    assert "== Own Project (Python)" in told
-    assert "[handed over] review" in told
+    output = CliRunner().invoke(app, ["show", str(run)]).stdout
+    assert "== Index Reviewer (scripted)" in output
+    assert "== Own Project (Python)" in output
+    assert "[handed over] review" in output
 
 
 def test_what_a_stage_of_the_users_raises_ends_the_run_in_a_result(build: Any) -> None:
@@ -167,7 +169,7 @@ def test_one_agent_takes_the_users_parts_too(build: Any) -> None:
     result = build(llm=actor(acts), roles="single", stages=[*FOUR[:2], IndexReviewer(), *FOUR[2:]])
     events = check_end(result, "failed", "Enough.")
     prompts = [e["data"] for e in events if e["kind"] == "prompt"]
-    assert [bool(one["system"]) for one in prompts] == [True, False, False, False]
+    assert [bool(prompt["system"]) for prompt in prompts] == [True, False, False, False]
     assert "# Index Reviewer\nYou review an index." in prompts[0]["system"]
     assert [e["role"] for e in journal(Path(result.run_dir)) if e["kind"] == "artifact"] == [
         *FOUR[:2],
@@ -229,15 +231,15 @@ def test_a_role_of_the_users_can_have_model_check_and_prompt(tmp_path: Path) -> 
     stages = [*FOUR, IndexReviewer()]
     (tmp_path / "index_reviewer.md").write_text("Look at the patients.")
     workspace = Workspace(prompts=tmp_path)
-    mine = lambda messages, tools: ""  # noqa: E731
-    pipeline = Pipeline({"default": "rules", "index_reviewer": mine}, workspace=workspace, stages=stages)
+    user_model = lambda messages, tools: ""  # noqa: E731
+    pipeline = Pipeline({"default": "rules", "index_reviewer": user_model}, workspace=workspace, stages=stages)
     assert set(pipeline.llms) == {"default", "index_reviewer"}
     with pytest.raises(DataError, match=r"index_reviewer.md; prompts are added to common"):
         Pipeline("rules", workspace=workspace)
     with pytest.raises(UsageError, match="roles reviewer; known are data_engineer, default, index_reviewer"):
-        Pipeline({"default": "rules", "reviewer": mine}, stages=stages)
+        Pipeline({"default": "rules", "reviewer": user_model}, stages=stages)
     with pytest.raises(UsageError, match=r"names the roles reviewer; known are .*index_reviewer"):
-        Pipeline("rules", checks={"reviewer": lambda made, work: []}, stages=stages)
+        Pipeline("rules", checks={"reviewer": lambda artifact, work: []}, stages=stages)
     with pytest.raises(UsageError, match=r"rules play m3b's own roles only. Name a model for index_reviewer"):
         Pipeline("rules", stages=stages)
     Pipeline("rules", stages=[*FOUR[:2], PatientArchitect(), FOUR[3]])  # makes what they know

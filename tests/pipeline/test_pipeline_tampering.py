@@ -49,11 +49,11 @@ def test_scripts_can_neither_read_nor_write_what_is_locked(finish) -> None:
     result: Result = finish([script(f"{spy}; {TRAIN}"), say("Done.")])
     check_end(result, "completed")
     assert result.integrity == "clean"
-    told = [
+    script_outputs = [
         e["data"]["text"] for e in journal_of(result) if e["kind"] == "result" and e["data"]["name"] == "run_script"
     ]
-    assert not any("image_path" in text for text in told)
-    assert not any("locked" in text and "journal.jsonl" in text for text in told), "not even its names"
+    assert not any("image_path" in text for text in script_outputs)
+    assert not any("locked" in text and "journal.jsonl" in text for text in script_outputs), "not even its names"
 
 
 def journal_of(result: Result) -> list[dict]:

@@ -213,7 +213,7 @@ def test_a_number_with_its_unit(tmp_path: Path) -> None:
     assert "limits of agreement" in card
     assert "| sex | F |" in card
     figures = json.loads((Path(str(result.model_dir)) / "metrics.json").read_text())
-    assert {one["group"] for one in figures["details"]["subgroups"]["sex"]} == {"F", "M"}
+    assert {subgroup["group"] for subgroup in figures["details"]["subgroups"]["sex"]} == {"F", "M"}
     assert "attributes" not in (Path(result.run_dir) / "work/Datapath/train.json").read_text()
 
 
@@ -292,6 +292,6 @@ def test_reports_of_one_and_of_several_views(tmp_path: Path, views: int) -> None
     cases = index(result)
     assert len(cases) == 60
     assert {len(case["image_path"]) if isinstance(case["image_path"], list) else 1 for case in cases} == {views}
-    shown = [data / f"images/s000_{side}.png" for side in ("frontal", "lateral")[:views]]
-    [answer] = answers(result, shown if views > 1 else shown[0])
+    images = [data / f"images/s000_{side}.png" for side in ("frontal", "lateral")[:views]]
+    [answer] = answers(result, images if views > 1 else images[0])
     assert answer.findings or answer.impression

@@ -66,10 +66,10 @@ def test_scripts_see_the_training_cases_alone(build, sandbox: str, roles: str) -
     looks = seen_files(run)
     assert len(looks) == 2
     training_names = {Path(record.files[0]).name for record in read_index(run / "locked").train}
-    for seen in looks:
-        assert training_names <= seen
-        assert not test_names(run) & seen
-        assert not {"test.json", "make_index.py", "data_audit.json"} & seen
+    for visible_files in looks:
+        assert training_names <= visible_files
+        assert not test_names(run) & visible_files
+        assert not {"test.json", "make_index.py", "data_audit.json"} & visible_files
 
 
 def test_tools_see_the_training_cases_alone(build, spots: Path) -> None:
@@ -91,13 +91,13 @@ def test_tools_see_the_training_cases_alone(build, spots: Path) -> None:
 
 
 def test_other_data_sets_are_gone_too(tmp_path: Path, spots: Path) -> None:
-    other = make_spots(tmp_path / "more", seed=3, patients=8)
-    acts = play(model=[script(f"{LOOK}; ls data; ls {other} {spots} || true; {TRAIN}"), say("Done.")])
+    second_dataset = make_spots(tmp_path / "more", seed=3, patients=8)
+    acts = play(model=[script(f"{LOOK}; ls data; ls {second_dataset} {spots} || true; {TRAIN}"), say("Done.")])
     acts["index"] = [
         combine_calls(write({"make_index.py": MAKE_SPOTS}), script("python make_index.py")),
         say("Indexed."),
     ]
-    result = Pipeline(actor(acts), data=[spots, other], out=tmp_path / "run").run(REQUEST)
+    result = Pipeline(actor(acts), data=[spots, second_dataset], out=tmp_path / "run").run(REQUEST)
     check_end(result, "completed")
     (text,) = [e["text"] for e in of_kind(Path(result.run_dir), "result", "model_trainer")]
     assert "\nmore\n" not in text
@@ -139,8 +139,8 @@ def test_a_resumed_run_takes_them_away_again(build) -> None:
     second = resume(run, actor(play(model=[script(f"{LOOK}; {TRAIN}"), say("Done.")])))
     check_end(second, "completed")
     assert second.integrity == "clean"
-    (seen,) = seen_files(run)
-    assert not (test_names(run) | {"test.json", "data_audit.json"}) & seen
+    (visible_files,) = seen_files(run)
+    assert not (test_names(run) | {"test.json", "data_audit.json"}) & visible_files
 
 
 def test_a_moved_run_leads_to_its_own_view(halfway_run: Path, tmp_path: Path, finish) -> None:
@@ -179,10 +179,10 @@ def test_a_crash_at_any_step_of_the_change_is_made_good(
     monkeypatch.undo()
     (place.work / "data").mkdir(parents=True, exist_ok=True)  # as laying out the run folder does
     training.begin_training(place, raw, "spots", "diagnosis", allow_links=True)
-    left = {p.relative_to(place.work) for p in place.work.rglob("*")}
-    assert Path(TRAINING) in left
-    assert Path(TEST) not in left
-    assert Path("Datapath/label_dict.json") in left
+    work_files = {p.relative_to(place.work) for p in place.work.rglob("*")}
+    assert Path(TRAINING) in work_files
+    assert Path(TEST) not in work_files
+    assert Path("Datapath/label_dict.json") in work_files
     assert (place.path / "scratch/make_index.py").is_file()
     assert sorted(os.listdir(place.path / "view")) == ["spots"]
     assert not [p.name for p in place.path.iterdir() if p.name.endswith(".part")]
@@ -215,6 +215,6 @@ def test_a_run_that_was_killed_can_still_be_audited(halfway_run: Path, tmp_path:
     """While a run is at work its test cases are in `locked/` alone."""
     place = copy_run(halfway_run, tmp_path / "run")
     (place / "work" / TEST).unlink()
-    shown = CliRunner().invoke(app, ["data", "audit", str(place), "--json"])
-    assert shown.exit_code == 0, shown.output
-    assert json.loads(shown.stdout)["opened"] == 60
+    result = CliRunner().invoke(app, ["data", "audit", str(place), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["opened"] == 60

@@ -43,11 +43,11 @@ def test_a_weak_model_completes_with_the_repairs(weak: Any, spots: Path, tmp_pat
     good = sum(slips.values()) - slips["cut"] - slips["announced"]
     assert slips["cut"] * 6 >= good, "too few calls were malformed"
     assert outcome.told >= slips["cut"] > 0
-    told = [
+    malformed_results = [
         e["data"] for e in journal(tmp_path / "run") if e["kind"] == "result" and e["data"]["data"].get("malformed")
     ]
-    assert len(told) == outcome.told
-    for result in told:  # the place of the fault, and the schema of what is expected
+    assert len(malformed_results) == outcome.told
+    for result in malformed_results:  # the place of the fault, and the schema of what is expected
         assert "line 1, column" in result["text"]
         assert '"type":"object"' in result["text"]
         assert result["is_error"]
@@ -77,11 +77,11 @@ def test_words_are_shown_as_they_come_and_not_kept(spots: Path, tmp_path: Path, 
     with Server(served) as server:
         llm = f"openai:m@{server.url}/v1"
         result = Pipeline(llm, data=[spots], out=tmp_path / "run", on_event=events.append, stream=stream).run(REQUEST)
-        assert [bool(heard.body.get("stream")) for heard in server.requests] == [stream] * len(server.requests)
+        assert [bool(request.body.get("stream")) for request in server.requests] == [stream] * len(server.requests)
     assert result.status == "no_dataset"
-    told = "".join(event.data["text"] for event in events if event.kind == "delta")
-    said = [event.data["text"] for event in events if event.kind == "reply"]
-    assert told == ("".join(said) if stream else "")
+    streamed_text = "".join(event.data["text"] for event in events if event.kind == "delta")
+    replies = [event.data["text"] for event in events if event.kind == "reply"]
+    assert streamed_text == ("".join(replies) if stream else "")
     assert not [event for event in journal(tmp_path / "run") if event["kind"] == "delta"]
 
 

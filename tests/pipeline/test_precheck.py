@@ -158,5 +158,5 @@ def test_a_card_with_facts_that_cannot_be(facts: dict[str, Any], match: str, tmp
 
 def test_other_spellings_of_task_and_metric_are_those_of_m3b(spots: Path) -> None:
     card = {"name": "spots", "description": "x", "path": str(spots), "task": "Diagnosis", "metric": "ROC AUC"}
-    found = Pipeline(Deaf(), data=[card]).workspace.cards["spots"]
-    assert (found.task, found.metric) == ("diagnosis", "auroc")
+    parsed_card = Pipeline(Deaf(), data=[card]).workspace.cards["spots"]
+    assert (parsed_card.task, parsed_card.metric) == ("diagnosis", "auroc")

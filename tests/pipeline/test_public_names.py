@@ -22,12 +22,12 @@ BOUND = st.none() | NUMBER
 
 
 def test_every_exported_name_is_there_and_on_the_page() -> None:
-    said = (Path(__file__).parents[2] / "docs" / "python.md").read_text() + (
+    documentation = (Path(__file__).parents[2] / "docs" / "python.md").read_text() + (
         Path(__file__).parents[2] / "docs" / "extending.md"
     ).read_text()
     for name in m3b.__all__:
         assert getattr(m3b, name) is not None
-        assert name in said, name
+        assert name in documentation, name
 
 
 def test_options_by_name_are_those_that_there_are() -> None:

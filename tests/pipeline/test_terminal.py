@@ -57,11 +57,11 @@ def test_the_name_of_the_data_set_is_an_answer(tmp_path: Path, spots: Path, answ
     with terminal(unserved(tmp_path, spots), env=clean_environment(), cwd=tmp_path) as screen:
         screen.wait_for(PROMPT)
         screen.type(answer)
-        status, shown = screen.end()
+        status, output = screen.end()
     assert status == 1
-    assert "Which data set should be used? (xrays)" in shown
-    assert "Data Engineer" in shown
-    assert not [leak for leak in LEAKS if leak in shown], shown
+    assert "Which data set should be used? (xrays)" in output
+    assert "Data Engineer" in output
+    assert not [leak for leak in LEAKS if leak in output], output
 
 
 def test_an_answer_that_is_none(tmp_path: Path, spots: Path) -> None:
@@ -73,12 +73,12 @@ def test_an_answer_that_is_none(tmp_path: Path, spots: Path) -> None:
         while screen.text.count(PROMPT) < 2:
             screen.read()
         screen.type("")
-        status, shown = screen.end()
+        status, output = screen.end()
     assert status == 1
-    assert "no_dataset: " in shown
-    assert "Data here: xrays" in shown
-    assert "Data Engineer" not in shown
-    assert not [leak for leak in LEAKS if leak in shown], shown
+    assert "no_dataset: " in output
+    assert "Data here: xrays" in output
+    assert "Data Engineer" not in output
+    assert not [leak for leak in LEAKS if leak in output], output
 
 
 def test_the_prompt_stands_still_while_somebody_types(tmp_path: Path, spots: Path) -> None:
@@ -125,8 +125,8 @@ def test_any_line_of_output_may_be_shown(line: str) -> None:
 def test_h_is_help_everywhere(words: list[str]) -> None:
     from m3b.cli.app import app
 
-    shown = CliRunner().invoke(app, words)
-    assert (shown.exit_code, "Usage: " in shown.output) == (0, True)
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, "Usage: " in result.output) == (0, True)
 
 
 def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
     for words in ("m3b show 2026", "m3b show l", "m3b data audit x --task s", "m3b data make ch", "m3b sc"):
         env = {**clean_environment(), "M3B_RUNS": str(tmp_path / "runs"), "_M3B_COMPLETE": "complete_bash"}
         env |= {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-        asked = subprocess.run(m3b_command(), env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        offers[words] = set(asked.stdout.split())
+        process = subprocess.run(m3b_command(), env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        offers[words] = set(process.stdout.split())
     assert offers["m3b show 2026"] == {"20260101-000000-aaaa", "20260102-000000-bbbb"}
     assert offers["m3b show l"] == {"last"}
     assert offers["m3b data audit x --task s"] == {"segmentation", "survival"}
@@ -153,17 +153,17 @@ def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) 
     command = m3b_command(
         "run", request, "--llm", "rules", "--data", spots, "--out", "run", "--json", "--max-actions", "1"
     )
-    asked = subprocess.run(
+    process = subprocess.run(
         command, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert json.loads(asked.stdout)["status"] == "out_of_budget"
-    assert "Task Manager (rules)" in asked.stderr
+    assert json.loads(process.stdout)["status"] == "out_of_budget"
+    assert "Task Manager (rules)" in process.stderr
 
 
 def long_run() -> list[Event]:
     """A role at work for ten minutes: two calls, a fault, an audit, a rejected and an accepted hand-over, a training."""
-    said = [ScriptOutput(0, f"fold0 epoch {n}: loss 0.5\n") for n in range(60)]
+    outputs = [ScriptOutput(0, f"fold0 epoch {n}: loss 0.5\n") for n in range(60)]
     return [
         RunStarted("tell spots", "a-run", {"name": "bubblewrap"}),
         RoleStarted("Data Engineer", "rules"),
@@ -180,7 +180,7 @@ def long_run() -> list[Event]:
         RoleEnded("done"),
         RoleStarted("Model Trainer", "rules"),
         ToolCalled("b", "run_script", {"command": "python train.py"}),
-        *said,
+        *outputs,
     ]
 
 
@@ -233,13 +233,13 @@ def test_a_terminal_hears_in_the_users_voice_what_was_not_accepted(
         assert live.is_interactive
         for event in long_run():
             live(event)
-    shown = ESCAPES.sub("", capsys.readouterr().err)
-    assert "not accepted: No index of the data was written." in shown
-    assert "Datapath/train.json" not in shown
+    output = ESCAPES.sub("", capsys.readouterr().err)
+    assert "not accepted: No index of the data was written." in output
+    assert "Datapath/train.json" not in output
     for detail in (
         "run_script python build_index.py",
         "failed: no such column",
         "train: clear 142",
         "noted: few cases",
     ):
-        assert detail in shown
+        assert detail in output

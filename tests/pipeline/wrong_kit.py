@@ -22,9 +22,13 @@ def picture(file: Path, seed: int, *, level: int = 90) -> None:
 
 
 def _classes(root: Path, each: int, names: tuple[str, ...] = ("normal", "pneumonia")) -> None:
-    for which, name in enumerate(names):
+    for class_index, name in enumerate(names):
         for number in range(each):
-            picture(root / name / f"s{which}{number:03d}.png", which * 1000 + number, level=40 + 50 * (which % 3))
+            picture(
+                root / name / f"s{class_index}{number:03d}.png",
+                class_index * 1000 + number,
+                level=40 + 50 * (class_index % 3),
+            )
 
 
 def _mask(file: Path, seed: int) -> None:
@@ -113,10 +117,10 @@ def zips(root: Path) -> str:
     root.mkdir(parents=True)
     for number in range(3):
         with zipfile.ZipFile(root / f"part{number}.zip", "w") as pack:
-            for one in range(8):
+            for member in range(8):
                 file = root / "spare.png"
-                picture(file, number * 10 + one)
-                pack.write(file, f"{['normal', 'pneumonia'][one % 2]}/s{number}{one}.png")
+                picture(file, number * 10 + member)
+                pack.write(file, f"{['normal', 'pneumonia'][member % 2]}/s{number}{member}.png")
                 file.unlink()
     return XRAYS
 

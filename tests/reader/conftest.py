@@ -16,14 +16,14 @@ SMALL = replace(READER_LIMITS, memory_mib=512)
 
 @pytest.fixture
 def make_reader(tmp_path: Path) -> Iterator[Make]:
-    made: list[Reader] = []
+    readers: list[Reader] = []
 
     def make(name: str = "off", **options: object) -> Reader:
         (tmp_path / "data").mkdir(exist_ok=True)
         mounts = Mounts(read=(tmp_path / "data",))
-        made.append(Reader(backend(name), mounts, limits=SMALL, **options))  # type: ignore[arg-type]
-        return made[-1]
+        readers.append(Reader(backend(name), mounts, limits=SMALL, **options))  # type: ignore[arg-type]
+        return readers[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for reader in readers:
+        reader.close()

@@ -73,33 +73,33 @@ def command(cwd: Path, *words: str | Path) -> dict[str, Any]:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
-    return found
+    report: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    assert report["noticed"] == ["PIL", "opened"], "the watch itself does not work"
+    return report
 
 
 def test_predicting_scoring_and_auditing_load_no_parser(tmp_path: Path) -> None:
     records = volumes(tmp_path / "set")
-    made = model(tmp_path / "model")
+    model_folder = model(tmp_path / "model")
     (tmp_path / "set/Datapath").mkdir()
-    for name, some in (("train", records[:2]), ("test", records[2:])):
-        (tmp_path / f"set/Datapath/{name}.json").write_text(json.dumps(some))
+    for name, part_records in (("train", records[:2]), ("test", records[2:])):
+        (tmp_path / f"set/Datapath/{name}.json").write_text(json.dumps(part_records))
     (tmp_path / "set/Datapath/label_dict.json").write_text('{"ball": 1}')
-    for words, said in (
-        (("predict", made, "set/scans", "-o", "out", "--overlay"), "4 in overlays/"),
-        (("score", made, "set/Datapath/test.json"), "dice"),
+    for words, expected in (
+        (("predict", model_folder, "set/scans", "-o", "out", "--overlay"), "4 in overlays/"),
+        (("score", model_folder, "set/Datapath/test.json"), "dice"),
         (("data", "audit", "set"), "Opened 4 of 4"),
         (("data", "survey", "set"), "nii.gz"),
     ):
-        found = command(tmp_path, *words)
-        assert found["imported"] == {}, words
-        assert set(found["opened"]) <= INDEX, (words, found["opened"])
-        assert said in found["said"], found
-    drawn = sorted((tmp_path / "out/overlays").iterdir())
-    assert [one.name for one in drawn] == ["0001_0.png", "0002_1.png", "0003_2.png", "0004_3.png"]
-    assert Image.open(drawn[0]).width > 300
+        report = command(tmp_path, *words)
+        assert report["imported"] == {}, words
+        assert set(report["opened"]) <= INDEX, (words, report["opened"])
+        assert expected in report["said"], report
+    overlays = sorted((tmp_path / "out/overlays").iterdir())
+    assert [entry.name for entry in overlays] == ["0001_0.png", "0002_1.png", "0003_2.png", "0004_3.png"]
+    assert Image.open(overlays[0]).width > 300
     answers = json.loads((tmp_path / "out/predictions.json").read_text())
-    assert [one["image"] for one in answers] == [f"set/scans/{n}.nii.gz" for n in range(4)]
+    assert [entry["image"] for entry in answers] == [f"set/scans/{n}.nii.gz" for n in range(4)]
 
 
 def test_writing_croissant_loads_no_parser(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_writing_croissant_loads_no_parser(tmp_path: Path) -> None:
     spec = {"task": "diagnosis", "images": {"files": {"pattern": "img/{case}.png"}},
             "labels": {"sources": [table], "classes": {"normal": [], "ill": []}}}  # fmt: skip
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    found = command(tmp_path, "data", "croissant", tmp_path / "spec.json", "--data", "set", "-o", "croissant.json")
-    assert (found["imported"], found["opened"]) == ({}, {})
+    report = command(tmp_path, "data", "croissant", tmp_path / "spec.json", "--data", "set", "-o", "croissant.json")
+    assert (report["imported"], report["opened"]) == ({}, {})
     assert "labels.csv" in (tmp_path / "croissant.json").read_text()
 
 
@@ -125,9 +125,9 @@ def test_folders_are_told_as_they_were_given(tmp_path: Path, monkeypatch: pytest
         (tmp_path / "store" / name).write_bytes(b"x")
     (tmp_path / "led").symlink_to(tmp_path / "store")
     monkeypatch.chdir(tmp_path)
-    found = find_images_confined(["led/", "x.npz#images[3]"], is_2d=True)
-    assert found.images == ["led/b/1.png", "led/b/2.png", "x.npz#images[3]"]
-    assert found.notes == ["led: 1 file(s) passed over that are no images: notes.txt"]
+    result = find_images_confined(["led/", "x.npz#images[3]"], is_2d=True)
+    assert result.images == ["led/b/1.png", "led/b/2.png", "x.npz#images[3]"]
+    assert result.notes == ["led: 1 file(s) passed over that are no images: notes.txt"]
     assert find_images_confined(["store"], is_2d=True, group_views=True).images == [["store/b/1.png", "store/b/2.png"]]
 
 
@@ -148,8 +148,8 @@ def test_a_link_to_a_store_without_endings_is_seen(tmp_path: Path) -> None:
     (tmp_path / "store/0f3a").write_bytes(b"x")
     (tmp_path / "data/a.png").symlink_to(tmp_path / "store/0f3a")
     with open_reader([tmp_path / "data/a.png"]) as reader:
-        found = reader.run_job(TRIAL_JOB, EscapeTrial(files=(tmp_path / "data/a.png",)))
-    assert found.readable_files == (tmp_path / "data/a.png",)
+        result = reader.run_job(TRIAL_JOB, EscapeTrial(files=(tmp_path / "data/a.png",)))
+    assert result.readable_files == (tmp_path / "data/a.png",)
 
 
 def test_many_folders_are_seen_by_what_they_have_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,26 +21,26 @@ BACKENDS = ("bubblewrap", "landlock", "off")
 
 def files(folder: Path, *contents: bytes) -> tuple[Path, ...]:
     folder.mkdir(exist_ok=True)
-    made = [folder / f"{number}.bin" for number in range(len(contents))]
-    for path, content in zip(made, contents, strict=True):
+    paths = [folder / f"{number}.bin" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
-    return tuple(made)
+    return tuple(paths)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     data, secret = files(tmp_path / "data", b"x"), files(tmp_path / "home", b"x")
-    asked = EscapeTrial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
-    found = make_reader(backend).ask(TRIAL_JOB, asked)
-    assert "SOME_API_KEY" not in found.environment
+    trial = EscapeTrial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
+    result = make_reader(backend).ask(TRIAL_JOB, trial)
+    assert "SOME_API_KEY" not in result.environment
     if backend == "off":
         return  # a process of its own with a clean environment is all that it is
-    assert found.opened == data or (
-        backend == "bubblewrap" and set(found.opened) - set(data) == {Path("/proc/1/environ")}
+    assert result.opened == data or (
+        backend == "bubblewrap" and set(result.opened) - set(data) == {Path("/proc/1/environ")}
     )
-    assert found.written == ()
-    assert not found.network
+    assert result.written == ()
+    assert not result.network
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -50,19 +50,22 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
 def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, told: str) -> None:
     paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
     reader = make_reader(backend)
-    found = reader.ask(TRIAL_JOB, EscapeTrial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
-    assert found.opened == paths
-    assert [str(path) in said for path, said in zip((paths[1], paths[3]), found.refused, strict=True)] == [True, True]
-    assert all("ended m3b's reader" in said and "Leave this file out" in said for said in found.refused)
-    assert all(told in said or "MemoryError" in said for said in found.refused), found.refused
+    result = reader.ask(TRIAL_JOB, EscapeTrial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
+    assert result.opened == paths
+    assert [str(path) in refusal for path, refusal in zip((paths[1], paths[3]), result.refused, strict=True)] == [
+        True,
+        True,
+    ]
+    assert all("ended m3b's reader" in refusal and "Leave this file out" in refusal for refusal in result.refused)
+    assert all(told in refusal or "MemoryError" in refusal for refusal in result.refused), result.refused
     assert reader.starts == 3
     assert reader.ask(TRIAL_JOB, EscapeTrial()).refused == ()
 
 
 def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
     paths = files(tmp_path / "data", b"bad")
-    found = make_reader().ask(TRIAL_JOB, EscapeTrial("babble", paths))
-    assert "it sent a message of 4,294,967,295 bytes" in found.refused[0]
+    result = make_reader().ask(TRIAL_JOB, EscapeTrial("babble", paths))
+    assert "it sent a message of 4,294,967,295 bytes" in result.refused[0]
 
 
 def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:

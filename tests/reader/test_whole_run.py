@@ -25,11 +25,11 @@ def test_a_whole_run_loads_no_parser(tmp_path: Path, sandbox: str) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["status"] == "completed"
-    assert found["noticed"] == ["PIL", "opened"], "the watch itself does not work"
-    assert found["imported"] == {}
-    assert {by.partition(" <- ")[0] for by in found["opened"].values()} <= COPIED
-    kinds = ["" if one.startswith(".staged-") else one for one in found["started"]]
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["status"] == "completed"
+    assert report["noticed"] == ["PIL", "opened"], "the watch itself does not work"
+    assert report["imported"] == {}
+    assert {by.partition(" <- ")[0] for by in report["opened"].values()} <= COPIED
+    kinds = ["" if name.startswith(".staged-") else name for name in report["started"]]
     assert kinds.count("readings work") == 1, "one reader surveys, executes and compares"
     assert len(kinds) <= 5, f"for tools, readings, checks, and after training for staging and checks: {kinds}"

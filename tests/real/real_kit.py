@@ -64,7 +64,7 @@ class Tree:
     def rename(self, name: Callable[[str], str]) -> None:
         renamed = {path: name(path) for path in self.files}
         if len(set(renamed.values())) == len(renamed):
-            self.files = {renamed[path]: kept for path, kept in self.files.items()}
+            self.files = {renamed[path]: source for path, source in self.files.items()}
 
     def text(self, path: str) -> str:
         original, changed = self.files[path]
@@ -83,7 +83,7 @@ class Tree:
 
     def restem(self, made: Callable[[str], str]) -> None:
         """New stems for all files but tables and notes; texts that name a file with or without its suffix follow."""
-        told: dict[str, str] = {}
+        new_names: dict[str, str] = {}
         renamed: dict[str, str] = {}
         for path in self.files:
             pure = PurePosixPath(path)
@@ -93,16 +93,16 @@ class Tree:
             stem = pure.name.removesuffix(suffix)
             new = made(stem)
             renamed[path] = (pure.parent / f"{new}{suffix}").as_posix()
-            told[pure.name] = new + suffix
+            new_names[pure.name] = new + suffix
             if any(letter.isalpha() for letter in stem):
-                told[stem] = new
+                new_names[stem] = new
         self.rename(lambda path: renamed.get(path, path))
-        if not told:
+        if not new_names:
             return
-        longest = sorted(told, key=len, reverse=True)
+        longest = sorted(new_names, key=len, reverse=True)
         names = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
         for path, text in self.texts(TEXTS):
-            if (changed := names.sub(lambda match: told[match[0]], text)) != text:
+            if (changed := names.sub(lambda match: new_names[match[0]], text)) != text:
                 self.write(path, changed)
 
     def lay(self, target: Path) -> None:
@@ -122,7 +122,7 @@ class Tree:
 def _annotates(path: str, files: Mapping[str, object]) -> bool:
     """Whether an annotation file is one of a case, called like others beside it."""
     folder = PurePosixPath(path).parent.as_posix()
-    return sum(one.startswith(f"{folder}/") and one.endswith(PurePosixPath(path).suffix) for one in files) > 20
+    return sum(file.startswith(f"{folder}/") and file.endswith(PurePosixPath(path).suffix) for file in files) > 20
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------
@@ -140,28 +140,29 @@ def folders_renamed(tree: Tree, rng: random.Random) -> None:
     around = {tops.pop(): rng.choice(("d1", "Datensatz", "release"))} if len(tops) == 1 else {}
 
     def name(path: str) -> str:
-        *folders, own = path.split("/")
+        *folders, file_name = path.split("/")
         folders = [
-            words.get(one.lower(), one) if at or one not in around else around[one] for at, one in enumerate(folders)
+            words.get(folder.lower(), folder) if at or folder not in around else around[folder]
+            for at, folder in enumerate(folders)
         ]
-        return "/".join([*folders, own])
+        return "/".join([*folders, file_name])
 
     tree.rename(name)
 
 
 def suffixes_cased(tree: Tree, rng: random.Random) -> None:
-    some = sorted({PurePosixPath(path).suffix for path in tree.files} - {"", ".md"} - set(TEXTS))
-    if some:
-        chosen = rng.choice(some)
-        turned = chosen.upper() if chosen.islower() else chosen.lower()
-        tree.rename(lambda path: path.removesuffix(chosen) + turned if path.endswith(chosen) else path)
+    suffixes = sorted({PurePosixPath(path).suffix for path in tree.files} - {"", ".md"} - set(TEXTS))
+    if suffixes:
+        suffix = rng.choice(suffixes)
+        turned = suffix.upper() if suffix.islower() else suffix.lower()
+        tree.rename(lambda path: path.removesuffix(suffix) + turned if path.endswith(suffix) else path)
 
 
 def padded(tree: Tree, rng: random.Random) -> None:
     """The last number of every name with more zeros."""
     width = rng.choice((4, 5, 7))
     last = re.compile(r"(?<![0-9a-zA-Z])\d+(?=\D*$)|(?<=[a-z])\d+$")
-    tree.restem(lambda stem: last.sub(lambda found: found[0].zfill(width), stem, count=1) if len(stem) < 40 else stem)
+    tree.restem(lambda stem: last.sub(lambda match: match[0].zfill(width), stem, count=1) if len(stem) < 40 else stem)
 
 
 def separated(tree: Tree, rng: random.Random) -> None:
@@ -198,9 +199,9 @@ def masks_beside(tree: Tree, rng: random.Random) -> None:
     now = {original: path for path, (original, _) in tree.files.items()}
     moved = {}
     for image, mask in tree.masks.items():
-        own, drawn = PurePosixPath(now[image]), PurePosixPath(now[mask])
-        stem = own.name.partition(".")[0]
-        moved[now[mask]] = (own.parent / f"{stem}{word}.{drawn.name.partition('.')[2]}").as_posix()
+        image_path, mask_path = PurePosixPath(now[image]), PurePosixPath(now[mask])
+        stem = image_path.name.partition(".")[0]
+        moved[now[mask]] = (image_path.parent / f"{stem}{word}.{mask_path.name.partition('.')[2]}").as_posix()
     tree.rename(lambda path: moved.get(path, path))
 
 
@@ -234,23 +235,23 @@ class Verdict:
 
 def original(root: Path) -> Tree:
     """A set as it is."""
-    paths = sorted(one.relative_to(root).as_posix() for one in root.rglob("*") if one.is_file())
+    paths = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
     return Tree(root, {path: (path, None) for path in paths})
 
 
 def mutated(tree: Tree, rng: random.Random) -> tuple[Tree, tuple[str, ...]]:
     """The set with one to four changes, and what they are."""
-    made = Tree(tree.root, dict(tree.files), dict(tree.masks))
-    told: list[str] = []
-    most = rng.choice((1, 2, 3, 4))
+    changed_tree = Tree(tree.root, dict(tree.files), dict(tree.masks))
+    change_names: list[str] = []
+    max_changes = rng.choice((1, 2, 3, 4))
     for change in rng.sample(CHANGES, len(CHANGES)):
-        if len(told) == most:
+        if len(change_names) == max_changes:
             break
-        before = dict(made.files)
-        change(made, rng)
-        if made.files != before:
-            told.append(change.__name__)
-    return made, tuple(told)
+        before = dict(changed_tree.files)
+        change(changed_tree, rng)
+        if changed_tree.files != before:
+            change_names.append(change.__name__)
+    return changed_tree, tuple(change_names)
 
 
 def judge(tree: Tree, want: Mapping[str, Any], changes: tuple[str, ...] = ()) -> Verdict:
@@ -260,25 +261,25 @@ def judge(tree: Tree, want: Mapping[str, Any], changes: tuple[str, ...] = ()) ->
         place.mkdir()
         tree.lay(folder)
         try:
-            seen = preview_dataset(folder, str(want["request"]), place)
+            preview = preview_dataset(folder, str(want["request"]), place)
         except DataError as error:
             return Verdict("no reading", str(error), changes)
         parts = [place / "work" / "Datapath" / f"{name}.json" for name in ("train", "test", "label_dict")]
         if not all(part.is_file() for part in parts):
-            return Verdict("no reading", seen.insufficient or "nothing was executed", changes)
+            return Verdict("no reading", preview.insufficient or "nothing was executed", changes)
         train, test, values = (json.loads(part.read_text()) for part in parts)
-    named = {path: kept for path, (kept, _) in tree.files.items()}
-    sides = [[_back(record, named) for record in part] for part in (train, test)]
+    original_paths = {path: source for path, (source, _) in tree.files.items()}
+    sides = [[_back(record, original_paths) for record in part] for part in (train, test)]
     pairs = {
-        one["images"][0]: one["masks"][0]
+        case["images"][0]: case["masks"][0]
         for side in sides
-        for one in side
-        if len(one["masks"]) == 1 == len(one["images"]) and one["masks"] != one["images"]
+        for case in side
+        if len(case["masks"]) == 1 == len(case["images"]) and case["masks"] != case["images"]
     }
     raw = {image: mask for image, mask in pairs.items() if mask in tree.root.as_posix() or (tree.root / mask).is_file()}
     return Verdict(
         "; ".join(differs(sides[0], sides[1], values, want)),
-        seen.insufficient,
+        preview.insufficient,
         changes,
         raw if len(raw) == len(pairs) else {},
     )
@@ -300,12 +301,12 @@ def first_test_case(run: Path, name: str) -> Any:
 
     def place(value: Any) -> Any:
         if isinstance(value, str):
-            inside = value.removeprefix(f"data/{name}/")
-            return str(FIELD / name / inside if inside != value else run / "work" / value)
+            relative_path = value.removeprefix(f"data/{name}/")
+            return str(FIELD / name / relative_path if relative_path != value else run / "work" / value)
         return (
-            {key: place(one) for key, one in value.items()}
+            {key: place(item) for key, item in value.items()}
             if isinstance(value, dict)
-            else [place(one) for one in value]
+            else [place(item) for item in value]
         )
 
     return place(json.loads((run / "work/Datapath/test.json").read_text())[0]["image_path"])
@@ -318,7 +319,7 @@ def _back(record: Mapping[str, Any], named: Mapping[str, str], root: str = "data
         if isinstance(value, str):
             path = value.removeprefix(root).split("#")[0]
             return [named.get(path) or _folder(path, named)] if value.startswith(root) else [value]
-        return [path for one in (value.values() if isinstance(value, dict) else value or ()) for path in paths(one)]
+        return [path for item in (value.values() if isinstance(value, dict) else value or ()) for path in paths(item)]
 
     masks = paths(record.get("mask_path") or record.get("mask") or [])
     kind = "boxes" if "boxes" in record else "masks" if masks else "report" if "report" in record else "diagnosis"
@@ -326,36 +327,42 @@ def _back(record: Mapping[str, Any], named: Mapping[str, str], root: str = "data
 
 
 def _folder(path: str, named: Mapping[str, str]) -> str:
-    inside = next((kept for new, kept in named.items() if new.startswith(f"{path}/")), path)
-    return PurePosixPath(inside).parent.as_posix()
+    file = next((source for new, source in named.items() if new.startswith(f"{path}/")), path)
+    return PurePosixPath(file).parent.as_posix()
 
 
 def differs(
     train: list[dict[str, Any]], test: list[dict[str, Any]], values: Mapping[str, int], want: Mapping[str, Any]
 ) -> list[str]:
     """What is not as wanted."""
-    found, name = [], want["folder"]
+    problems, name = [], want["folder"]
     low, high = want.get("n", (1, 10**9))
     if not low <= len(train) + len(test) <= high:
-        found.append(f"{len(train) + len(test)} cases, not {low} to {high}")
+        problems.append(f"{len(train) + len(test)} cases, not {low} to {high}")
     if "classes" in want and len(values) != want["classes"]:
-        found.append(f"classes {list(values)[:6]}, not {want['classes']}")
+        problems.append(f"classes {list(values)[:6]}, not {want['classes']}")
     if pattern := want.get("group_re"):
         groups = [
-            {m[1] for one in side for i in one["images"] if (m := re.search(pattern, f"{name}/{i}"))}
+            {m[1] for case in side for i in case["images"] if (m := re.search(pattern, f"{name}/{i}"))}
             for side in (train, test)
         ]
         if both := groups[0] & groups[1]:
-            found.append(f"{len(both)} groups on both sides, e.g. {sorted(both)[0]}")
+            problems.append(f"{len(both)} groups on both sides, e.g. {sorted(both)[0]}")
     every = [*train, *test]
-    odd = _odd(want.get("split_re"), name, (i for one in test for i in one["images"]))
-    found += [f"{len(odd)} test images are not of the set's own test part, e.g. {odd[0]}"] if odd else []
-    odd = _odd(want.get("mask_re"), name, (m for one in every for m in one["masks"] if not m.startswith("Datapath/")))
-    found += [f"{len(odd)} masks are not the labels, e.g. {odd[0]}"] if odd else []
-    kinds = Counter(one["kind"] for one in every)
+    mismatches = _odd(want.get("split_re"), name, (i for case in test for i in case["images"]))
+    problems += (
+        [f"{len(mismatches)} test images are not of the set's own test part, e.g. {mismatches[0]}"]
+        if mismatches
+        else []
+    )
+    mismatches = _odd(
+        want.get("mask_re"), name, (m for case in every for m in case["masks"] if not m.startswith("Datapath/"))
+    )
+    problems += [f"{len(mismatches)} masks are not the labels, e.g. {mismatches[0]}"] if mismatches else []
+    kinds = Counter(case["kind"] for case in every)
     if want.get("target") and set(kinds) != {want["target"]}:
-        found.append(f"targets {dict(kinds)}, not {want['target']}")
-    return found
+        problems.append(f"targets {dict(kinds)}, not {want['target']}")
+    return problems
 
 
 def _odd(pattern: str | None, name: str, paths: Iterable[str]) -> list[str]:
@@ -370,11 +377,15 @@ def verdicts(
     tree = original(folder / want["folder"])
     if plain is None:
         yield (plain := judge(tree, want))
-    named = [re.search(want["mask_re"], PurePosixPath(mask).name) for mask in plain.masks.values() if "mask_re" in want]
-    tree.masks = {} if any(named) else dict(plain.masks)  # where a mask's own name tells it from others, it keeps that
+    mask_matches = [
+        re.search(want["mask_re"], PurePosixPath(mask).name) for mask in plain.masks.values() if "mask_re" in want
+    ]
+    tree.masks = (
+        {} if any(mask_matches) else dict(plain.masks)
+    )  # where a mask's own name tells it from others, it keeps that
     for at in numbers:
-        made, changes = mutated(tree, random.Random(f"{want['folder']}-{at}"))
-        yield judge(made, want, changes)
+        changed_tree, changes = mutated(tree, random.Random(f"{want['folder']}-{at}"))
+        yield judge(changed_tree, want, changes)
 
 
 # --- as a script -----------------------------------------------------------------------------------------------------
@@ -385,14 +396,14 @@ PLAIN = -1
 
 def kept(results: Path | None) -> dict[str, dict[int, dict[str, Any]]]:
     """What a file of results holds: set -> number -> line. A last line that was cut off is left out."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+    lines_by_set: dict[str, dict[int, dict[str, Any]]] = {}
     for line in results.read_text().splitlines() if results and results.is_file() else ():
         try:
-            one = json.loads(line)
+            entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        found.setdefault(one["set"], {})[one["number"]] = one
-    return found
+        lines_by_set.setdefault(entry["set"], {})[entry["number"]] = entry
+    return lines_by_set
 
 
 def measured(
@@ -400,15 +411,25 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """The lines of a set that are not among those `done`."""
     before = done.get(PLAIN)
-    plain = Verdict(before["wrong"], before["why"], masks=before["masks"]) if before else None
-    left = [at for at in range(most) if at not in done]
-    if plain and not left:
+    original_verdict = Verdict(before["wrong"], before["why"], masks=before["masks"]) if before else None
+    remaining = [at for at in range(most) if at not in done]
+    if original_verdict and not remaining:
         return
     start = time.monotonic()
-    for at, one in zip([*([] if plain else [PLAIN]), *left], verdicts(folder, want, left, plain), strict=True):
-        line = {"set": want["folder"], "number": at, "word": one.word, "changes": one.changes, "wrong": one.wrong}
-        line |= {"why": one.why, "seconds": round(time.monotonic() - start, 1)}
-        yield line | ({"masks": dict(one.masks)} if at == PLAIN else {})
+    for at, verdict in zip(
+        [*([] if original_verdict else [PLAIN]), *remaining],
+        verdicts(folder, want, remaining, original_verdict),
+        strict=True,
+    ):
+        line = {
+            "set": want["folder"],
+            "number": at,
+            "word": verdict.word,
+            "changes": verdict.changes,
+            "wrong": verdict.wrong,
+        }
+        line |= {"why": verdict.why, "seconds": round(time.monotonic() - start, 1)}
+        yield line | ({"masks": dict(verdict.masks)} if at == PLAIN else {})
         start = time.monotonic()
 
 
@@ -425,15 +446,15 @@ def main() -> int:
         if not options.only or want["folder"] in options.only
     ]
     done = kept(options.results)
-    for most in options.mutations:
+    for mutation_count in options.mutations:
         sets.sort(key=lambda want: done.get(want["folder"], {}).get(PLAIN, {}).get("seconds", 0.0))  # the quick first
         for want in sets:
-            for line in measured(options.folder, want, dict(done.get(want["folder"], {})), most):
+            for line in measured(options.folder, want, dict(done.get(want["folder"], {})), mutation_count):
                 done.setdefault(want["folder"], {})[line["number"]] = line
-                told = "; ".join(part for part in (line["wrong"], line["why"]) if part)
+                reasons = "; ".join(part for part in (line["wrong"], line["why"]) if part)
                 number = "as it is" if line["number"] == PLAIN else line["number"]
                 print(f"{line['word']:12} {line['set']:26} {number:>8} {line['seconds']:5.0f} s  "
-                      f"{'+'.join(line['changes'])}  {told}", flush=True)  # fmt: skip
+                      f"{'+'.join(line['changes'])}  {reasons}", flush=True)  # fmt: skip
                 if options.results:
                     with options.results.open("a") as out:
                         out.write(json.dumps(line) + "\n")

@@ -16,17 +16,23 @@ RIGHT = 0.9
 @pytest.mark.real
 def test_real_sets_are_read_rightly_whatever_their_layout_and_never_wrongly_without_asking() -> None:
     kit.must_be_there()
-    right, told = 0, []
+    right, failures = 0, []
     for want in kit.SETS:
-        found = list(kit.verdicts(kit.FIELD, want, range(MUTATIONS)))
-        wrong = [f"{want['folder']} {one.changes}: {one.wrong}" for one in found if one.word == "WRONG-PASSED"]
+        verdicts = list(kit.verdicts(kit.FIELD, want, range(MUTATIONS)))
+        wrong = [
+            f"{want['folder']} {verdict.changes}: {verdict.wrong}"
+            for verdict in verdicts
+            if verdict.word == "WRONG-PASSED"
+        ]
         assert not wrong
-        if found[0].word == "right":
-            right += sum(one.word == "right" for one in found[1:])
-            told += [
-                f"{want['folder']} {one.changes}: {one.wrong} {one.why}" for one in found[1:] if one.word != "right"
+        if verdicts[0].word == "right":
+            right += sum(verdict.word == "right" for verdict in verdicts[1:])
+            failures += [
+                f"{want['folder']} {verdict.changes}: {verdict.wrong} {verdict.why}"
+                for verdict in verdicts[1:]
+                if verdict.word != "right"
             ]
-    assert right >= RIGHT * (right + len(told)), told
+    assert right >= RIGHT * (right + len(failures)), failures
 
 
 def test_changes_keep_every_file_and_texts_follow_names(tmp_path: Path) -> None:
@@ -37,17 +43,17 @@ def test_changes_keep_every_file_and_texts_follow_names(tmp_path: Path) -> None:
         rows.append(f"images/x_{at}.png,ill,{at}")
     (tmp_path / "t.csv").write_text("\n".join(rows))
     (tmp_path / "README.md").write_text("x_1.png")
-    seen = set()
+    change_names = set()
     for seed in range(40):
-        made, changes = kit.mutated(kit.original(tmp_path), random.Random(seed))
-        seen |= set(changes)
-        made.lay(tmp_path.parent / f"laid-{seed}")
+        tree, changes = kit.mutated(kit.original(tmp_path), random.Random(seed))
+        change_names |= set(changes)
+        tree.lay(tmp_path.parent / f"laid-{seed}")
         laid = tmp_path.parent / f"laid-{seed}"
-        pictures = {one.name: one.read_bytes() for one in laid.rglob("*") if one.suffix.lower() == ".png"}
+        pictures = {file.name: file.read_bytes() for file in laid.rglob("*") if file.suffix.lower() == ".png"}
         assert sorted(pictures.values()) == [bytes([at]) for at in range(12)]
         (table,) = laid.rglob("t.csv")
         text = table.read_text()
         folded = {name.lower(): name for name in pictures}
         assert all(name in text.lower() for name in folded), (changes, text)
         assert (laid / "README.md").is_file()
-    assert len(seen) >= 5
+    assert len(change_names) >= 5

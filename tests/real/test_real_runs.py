@@ -22,7 +22,7 @@ NAMES = [one["folder"] for one in kit.SETS if not one.get("refuse")]
 @pytest.mark.parametrize("folder", NAMES or [""])
 def test_a_real_set_becomes_a_model_that_answers(folder: str, tmp_path: Path) -> None:
     kit.must_be_there()
-    [want] = [one for one in kit.SETS if one["folder"] == folder]
+    [want] = [candidate for candidate in kit.SETS if candidate["folder"] == folder]
     result = Pipeline("rules", data=[kit.FIELD / folder], out=tmp_path / "run", train_minutes=MINUTES).run(
         want["request"]
     )

@@ -44,14 +44,14 @@ def make(work: Path) -> Path:
 
 
 def test_examples_show_masks_of_both_parts_and_say_what_does_not_open(tmp_path: Path) -> None:
-    drawn = draw_examples(ExamplesRequest(make(tmp_path), "segmentation"))
-    cases = drawn.cases
-    assert [(name, len(colour)) for name, colour in drawn.legend] == [("polyp", 7)]
-    assert {one.split for one in cases} == {"training", "testing"}
-    good = [one for one in cases if one.png]
+    examples = draw_examples(ExamplesRequest(make(tmp_path), "segmentation"))
+    cases = examples.cases
+    assert [(name, len(colour)) for name, colour in examples.legend] == [("polyp", 7)]
+    assert {case.split for case in cases} == {"training", "testing"}
+    good = [case for case in cases if case.png]
     assert len(good) >= 5
-    assert all(is_png(one.png) for one in good)
-    assert all(one.error for one in cases if not one.png)
+    assert all(is_png(case.png) for case in good)
+    assert all(case.error for case in cases if not case.png)
     (tmp_path / "a.png").write_bytes(base64.b64decode(good[0].png))
     with Image.open(tmp_path / "a.png") as picture:
         colours = picture.convert("RGB").getcolors(1 << 20) or []
@@ -60,11 +60,11 @@ def test_examples_show_masks_of_both_parts_and_say_what_does_not_open(tmp_path: 
 
 def test_every_class_is_among_the_examples() -> None:
     records = [Record(f"{at}.png", (("a", "b", "c")[at % 3],), f"p{at}") for at in range(60)]
-    some = choose_examples(Index(tuple(records[:40]), tuple(records[40:]), ("a", "b", "c")))
-    assert {(side, record.labels[0]) for side, record in some} >= {
+    examples = choose_examples(Index(tuple(records[:40]), tuple(records[40:]), ("a", "b", "c")))
+    assert {(side, record.labels[0]) for side, record in examples} >= {
         (s, c) for s in ("training", "testing") for c in "abc"
     }
-    assert len(some) <= 12
+    assert len(examples) <= 12
 
 
 def test_the_page_tells_all_and_runs_nothing() -> None:

@@ -43,8 +43,8 @@ def test_hostile_text_stays_text(check: Check) -> None:
     per_class = [{"name": "aa", "auroc": {"value": 0.5}, "roc": [[0, 0], [1, 1]]}] * 3
     scores = {"metrics": {"auroc": {"value": 0.5}}, "per_class": per_class, "classes": ["aa"], "confusion": [[1]]}
     log = [{"epoch": "1", f"loss {HOSTILE}": "0.5"}, {"epoch": "2", f"loss {HOSTILE}": "0.4"}]
-    whole = poisoned({**run, "result": result})
-    files = RunFiles(Path("r"), whole, events, poisoned(audit), poisoned(scores), log, [(HOSTILE, 3)])
+    record = poisoned({**run, "result": result})
+    files = RunFiles(Path("r"), record, events, poisoned(audit), poisoned(scores), log, [(HOSTILE, 3)])
     page = check(render_report(files))
     assert page.text.count("alert(1)") > 30
     assert "<script>alert(1)</script>" in page.text
@@ -117,8 +117,8 @@ def test_escape_leaves_nothing_special(text: str) -> None:
     escaped = escape(text)
     assert not set("<>\"'") & set(escaped)
     escaped.encode("utf-8")
-    seen: list[object] = []
+    tags: list[object] = []
     reader = HTMLParser()
-    reader.handle_starttag = lambda tag, attrs: seen.append((tag, [name for name, _ in attrs]))  # type: ignore[method-assign]
+    reader.handle_starttag = lambda tag, attrs: tags.append((tag, [name for name, _ in attrs]))  # type: ignore[method-assign]
     reader.feed(tag("p", text, title=text))
-    assert seen == [("p", ["title"])]
+    assert tags == [("p", ["title"])]

@@ -40,14 +40,14 @@ def test_a_result_is_shown_with_the_call_of_its_own_role(tmp_path: Path, check: 
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
     text = write_report(tmp_path).read_text(encoding="utf-8")
     check(text)
-    shown = re.split(r"<code>run_script</code>", text)[1:]
+    sections = re.split(r"<code>run_script</code>", text)[1:]
     for part, command, result in zip(
-        shown, ("build_index", "train", "export"), ("the index is written", "epoch 1", "exported"), strict=False
+        sections, ("build_index", "train", "export"), ("the index is written", "epoch 1", "exported"), strict=False
     ):
         assert command in part
         assert result in part
-    assert "no answer" in shown[3]
-    assert [">error<" in part for part in shown] == [False, False, True, False]
+    assert "no answer" in sections[3]
+    assert [">error<" in part for part in sections] == [False, False, True, False]
 
 
 def test_a_delivery_is_told_by_its_files_and_not_as_json(tmp_path: Path, check: Check) -> None:
@@ -88,9 +88,9 @@ def test_the_title_says_what_was_built(task: str, names: list[str], title: str) 
 
 def test_every_status_has_words_that_claim_no_range() -> None:
     """`below_range` is also a model that is no better than the baseline, or too good, where no range was given."""
-    shown = [describe_status(status)[0] for status in STATUSES]
-    assert len(set(shown)) == len(STATUSES)
-    assert not [words for words in shown if "range" in words.lower() or "_" in words]
+    descriptions = [describe_status(status)[0] for status in STATUSES]
+    assert len(set(descriptions)) == len(STATUSES)
+    assert not [words for words in descriptions if "range" in words.lower() or "_" in words]
 
 
 def test_no_two_lines_look_alike() -> None:
@@ -110,12 +110,12 @@ def test_names_of_lines_do_not_overlap(heights: list[float]) -> None:
 
 def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
     names = [f"organ {n}" for n in range(13)]
-    drawn = draw_line_chart(
+    chart = draw_line_chart(
         "validation", "epoch", {name: [[(1, 0.1 * n), (2, 0.05 * n)]] for n, name in enumerate(names)}
     )
     for n, name in enumerate(names):
-        assert drawn.count(f">{name}<") == 2 or drawn.count(f"{name}</") == 2, name
-        assert drawn.count(f'class="{line_classes_of(n)}"') == 2, "the line, and its sample in the legend"
+        assert chart.count(f">{name}<") == 2 or chart.count(f"{name}</") == 2, name
+        assert chart.count(f'class="{line_classes_of(n)}"') == 2, "the line, and its sample in the legend"
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ TEMPLATES = ROOT / "resources" / "templates"
 
 def test_the_command_line_of_plan_py() -> None:
     assert PlanOptions().to_arguments() == ["--device", "auto", "--minutes", "10"]
-    asked = PlanOptions("cuda:80GB", 8, 60, ("lr=0.1", "batch=4"))
-    assert asked.to_arguments() == [
+    options = PlanOptions("cuda:80GB", 8, 60, ("lr=0.1", "batch=4"))
+    assert options.to_arguments() == [
         "--device", "cuda:80GB", "--minutes", "60", "--gpus", "8", "--set", "lr=0.1", "batch=4"
     ]  # fmt: skip
 
@@ -46,8 +46,8 @@ def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
 def test_a_file_that_goes_away_with_the_copy_is_not_told(tmp_path: Path) -> None:
     (tmp_path / "Datapath").mkdir()
     (tmp_path / "Datapath/train.json").write_text("[]")
-    said = "print('2 cases'); print('wrote plan.json (every run starts afresh)'); print('1 step')\n"
-    (tmp_path / "plan.py").write_text(f"{said}open('plan.json', 'w').write('{{}}')\n")
+    print_lines = "print('2 cases'); print('wrote plan.json (every run starts afresh)'); print('1 step')\n"
+    (tmp_path / "plan.py").write_text(f"{print_lines}open('plan.json', 'w').write('{{}}')\n")
     assert make_dry_plan(tmp_path, PlanOptions(), choose_sandbox("off")).output.splitlines() == ["2 cases", "1 step"]
 
 
@@ -65,14 +65,16 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     assert mark in plan.read_text()
     plan.write_text(plan.read_text().replace(mark, mark + large))
     before = sorted(file.name for file in project.iterdir())
-    found = {gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox("off")) for gb in (8, 140)}
-    small, wide = (found[gb].plan for gb in (8, 140))
+    dry_plans = {
+        gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox("off")) for gb in (8, 140)
+    }
+    small, wide = (dry_plans[gb].plan for gb in (8, 140))
     assert small["machine"]["memory_gb"] == 8
     assert json.dumps([small["patch"], small["batch"]]) != json.dumps([wide["patch"], wide["batch"]])
     assert wide["batch"] * wide["patch"][0] > small["batch"] * small["patch"][0] / small.get("accumulate", 1)
-    for one in found.values():
-        assert "memory of a GPU" in one.output
-        assert "not here: nothing is measured" in one.output
+    for dry_plan in dry_plans.values():
+        assert "memory of a GPU" in dry_plan.output
+        assert "not here: nothing is measured" in dry_plan.output
     assert sorted(file.name for file in project.iterdir()) == before
 
 

@@ -62,8 +62,8 @@ def events_of(one: type[Event]) -> st.SearchStrategy[Event]:
     }
     texts = {name: TEXT for name in fields if types[name] is str}
     loose = {"value": JSON, "findings": st.lists(VALUES, max_size=2), **OTHERS.get(one, {})}
-    mine = {**fields, **texts, **{name: what for name, what in loose.items() if name in fields}}
-    return st.builds(one, **mine, role=TEXT, at=AT)
+    strategies = {**fields, **texts, **{name: strategy for name, strategy in loose.items() if name in fields}}
+    return st.builds(one, **strategies, role=TEXT, at=AT)
 
 
 EVENTS = st.one_of([events_of(one) for one in EVENT_CLASSES if one.is_journaled])
@@ -103,12 +103,12 @@ def test_a_torn_journal_goes_on_whole(file: Path, before: list[Event], after: li
     """Cut anywhere, as a crash does: whole events stay, the torn one goes, and what follows is whole."""
     file.unlink(missing_ok=True)
     fill(file, before)
-    whole = file.read_bytes()
-    at = data.draw(st.integers(0, len(whole)))
-    file.write_bytes(whole[:at])
-    kept = whole[:at].count(b"\n")
+    content = file.read_bytes()
+    at = data.draw(st.integers(0, len(content)))
+    file.write_bytes(content[:at])
+    complete_lines = content[:at].count(b"\n")
     fill(file, after)
-    assert list(read_journal(file)) == before[:kept] + after
+    assert list(read_journal(file)) == before[:complete_lines] + after
     for line in file.read_bytes().splitlines():
         json.loads(line)
 
@@ -146,10 +146,10 @@ def test_a_damaged_line_is_named_with_what_to_do(file: Path, line: bytes) -> Non
     fill(file, [NoteAdded("2")])
     with pytest.raises(JournalError, match=rf"{file}, line 2, .*head -n 1\b"):
         list(read_journal(file))
-    found = salvage_journal(file)
-    assert [event.text for event in found.events if isinstance(event, NoteAdded)] == ["1", "2"], "for showing it"
-    assert found.damaged_lines == (2,)
-    assert found.warning == "Line 2 of journal.jsonl is damaged and left out here."
+    salvage = salvage_journal(file)
+    assert [event.text for event in salvage.events if isinstance(event, NoteAdded)] == ["1", "2"], "for showing it"
+    assert salvage.damaged_lines == (2,)
+    assert salvage.warning == "Line 2 of journal.jsonl is damaged and left out here."
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:1]))
     fill(file, [NoteAdded("2")])
     assert told(file) == ["1", "2"], "what the message said to do has helped"
@@ -194,10 +194,10 @@ def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    refused, why = ended.stdout.split(" ", 1)
-    assert "too large" in why
-    found = [int(text) for text in told(file)]
-    assert found == [*range(int(refused)), -1], "the one that did not fit is gone, a smaller one fits after it"
+    refused, error_text = ended.stdout.split(" ", 1)
+    assert "too large" in error_text
+    numbers = [int(text) for text in told(file)]
+    assert numbers == [*range(int(refused)), -1], "the one that did not fit is gone, a smaller one fits after it"
     assert file.read_bytes().endswith(b"\n")
 
 

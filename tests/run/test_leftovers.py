@@ -54,16 +54,16 @@ def test_a_working_directory_about_to_take_its_place_stays(run: RunFolder) -> No
 
 
 def test_links_in_place_of_leftovers_lead_nowhere(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / ".x.py.0123456789ab.tmp").write_text("kept")
+    target = tmp_path / "outside"
+    target.mkdir()
+    (target / ".x.py.0123456789ab.tmp").write_text("kept")
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
-    (run.path / ".frozen").symlink_to(outside)
-    run.work.symlink_to(outside)
+    (run.path / ".frozen").symlink_to(target)
+    run.work.symlink_to(target)
     remove_leftovers(run)
     assert not (run.path / ".frozen").is_symlink()
-    assert (outside / ".x.py.0123456789ab.tmp").read_text() == "kept"
+    assert (target / ".x.py.0123456789ab.tmp").read_text() == "kept"
 
 
 def test_a_folder_in_which_a_run_was_killed_before_its_record_can_be_used(tmp_path: Path) -> None:

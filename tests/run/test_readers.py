@@ -14,20 +14,22 @@ def opened(readers: ReaderPool, folder: Path, *files: Path) -> tuple[Path, ...]:
 
 
 def test_a_reader_is_kept_for_its_folders_alone(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
+    first, second = tmp_path / "one", tmp_path / "other"
+    for folder in (first, second):
         folder.mkdir()
         (folder / "file").write_bytes(b"x")
     readers = ReaderPool(choose_sandbox(), lambda: False)
     try:
-        assert opened(readers, one, one / "file", other / "file") == (one / "file",)
-        (one / "later").mkdir()
-        (one / "later/file").write_bytes(b"x")
-        assert opened(readers, one, one / "later/file") == (one / "later/file",), "what is put there later is seen"
-        kept = readers.get_reader([one])
-        assert kept.starts == 1
-        assert readers.get_reader([one], [other]) is not kept, "who may write is another"
-        assert opened(readers, other, one / "file", other / "file") == (other / "file",)
+        assert opened(readers, first, first / "file", second / "file") == (first / "file",)
+        (first / "later").mkdir()
+        (first / "later/file").write_bytes(b"x")
+        assert opened(readers, first, first / "later/file") == (first / "later/file",), (
+            "what is put there later is seen"
+        )
+        reader = readers.get_reader([first])
+        assert reader.starts == 1
+        assert readers.get_reader([first], [second]) is not reader, "who may write is another"
+        assert opened(readers, second, first / "file", second / "file") == (second / "file",)
     finally:
         readers.close()
 
@@ -37,11 +39,11 @@ def test_a_reader_that_crashed_is_another_process_for_the_next_job(tmp_path: Pat
     (tmp_path / "bad").write_bytes(b"bad")
     readers = ReaderPool(choose_sandbox(), lambda: False)
     try:
-        kept = readers.get_reader([tmp_path])
-        found = kept.run_job(TRIAL_JOB, EscapeTrial("crash", (tmp_path / "bad", tmp_path / "good")))
-        assert "bad" in found.refusals[0]
-        assert kept.starts == 2
+        reader = readers.get_reader([tmp_path])
+        result = reader.run_job(TRIAL_JOB, EscapeTrial("crash", (tmp_path / "bad", tmp_path / "good")))
+        assert "bad" in result.refusals[0]
+        assert reader.starts == 2
         assert opened(readers, tmp_path, tmp_path / "good") == (tmp_path / "good",)
-        assert readers.get_reader([tmp_path]) is kept
+        assert readers.get_reader([tmp_path]) is reader
     finally:
         readers.close()

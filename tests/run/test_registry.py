@@ -131,9 +131,9 @@ def test_a_link_in_the_place_of_the_list_is_refused(tmp_path: Path) -> None:
     state_file().rename(tmp_path / "elsewhere.jsonl")
     state_file().symlink_to(tmp_path / "elsewhere.jsonl")
     content = (tmp_path / "elsewhere.jsonl").read_bytes()
-    found = read_registry()
-    assert found.runs == ()
-    assert "link" in found.warnings[0]
+    listing = read_registry()
+    assert listing.runs == ()
+    assert "link" in listing.warnings[0]
     assert "link" in register(make_run(tmp_path / "other"), "off")
     assert (tmp_path / "elsewhere.jsonl").read_bytes() == content, "nothing is written through it"
 
@@ -200,10 +200,10 @@ def line(**changes: object) -> bytes:
     ],
 )  # fmt: skip
 def test_damaged_lines_are_ignored_and_counted(damaged: bytes) -> None:
-    found = parse(line() + damaged + line(folder="/runs/b"))
-    assert [run.id for run in found.runs] == ["a", "b"]
-    assert len(found.warnings) == 1
-    assert "1 lines" in found.warnings[0]
+    listing = parse(line() + damaged + line(folder="/runs/b"))
+    assert [run.id for run in listing.runs] == ["a", "b"]
+    assert len(listing.warnings) == 1
+    assert "1 lines" in listing.warnings[0]
 
 
 def test_a_torn_last_line_is_ignored_and_the_next_one_is_whole(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_huge_list_is_read_from_its_end_and_shortened(tmp_path: Path, monkeypa
 
 def test_a_long_list_loses_the_runs_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "MAX_LINES", 20)
-    kept = [make_run(tmp_path / f"kept-{number}") for number in range(3)]
-    for folder in kept:
+    existing_runs = [make_run(tmp_path / f"kept-{number}") for number in range(3)]
+    for folder in existing_runs:
         register(folder, "landlock")
     with state_file().open("ab") as stream:
         stream.write(line(folder="/gone") * 30)
@@ -272,12 +272,12 @@ entries = st.builds(
 @settings(max_examples=300)
 @given(st.lists(st.one_of(entries, st.binary(max_size=200)), max_size=8), st.binary(max_size=50))
 def test_whole_lines_survive_whatever_lies_between_them(parts: list[RegisteredRun | bytes], torn: bytes) -> None:
-    whole = [part for part in parts if isinstance(part, RegisteredRun)]
+    valid_runs = [part for part in parts if isinstance(part, RegisteredRun)]
     content = b"".join(part.to_line() if isinstance(part, RegisteredRun) else part + b"\n" for part in parts)
-    found = parse(content + torn.replace(b"\n", b""))
-    assert {(run.folder, run.token) for run in found.runs} == {(run.folder, run.token) for run in whole}
-    for run in found.runs:
-        last = [part for part in whole if (part.folder, part.token) == (run.folder, run.token)][-1]
+    listing = parse(content + torn.replace(b"\n", b""))
+    assert {(run.folder, run.token) for run in listing.runs} == {(run.folder, run.token) for run in valid_runs}
+    for run in listing.runs:
+        last = [part for part in valid_runs if (part.folder, part.token) == (run.folder, run.token)][-1]
         assert run.sandbox == last.sandbox
 
 
@@ -316,6 +316,6 @@ def test_only_models_of_registered_runs_are_own(tmp_path: Path) -> None:
     assert not is_own_model(model)
     register(run, "bubblewrap")
     assert is_own_model(model)
-    other = run / "copy"
-    other.mkdir()
-    assert not is_own_model(other)
+    copy = run / "copy"
+    copy.mkdir()
+    assert not is_own_model(copy)

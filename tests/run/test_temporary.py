@@ -49,41 +49,41 @@ def test_a_folder_of_a_process_that_lives_stays_and_of_one_that_was_killed_goes(
 
 
 def test_what_is_no_folder_of_m3b_stays(place: Path) -> None:
-    outside = place / "m3b-notes"
-    outside.mkdir()
-    (outside / "kept.txt").write_text("")
-    (place / "m3b-link-held-abc").symlink_to(outside)
+    target = place / "m3b-notes"
+    target.mkdir()
+    (target / "kept.txt").write_text("")
+    (place / "m3b-link-held-abc").symlink_to(target)
     (place / "m3b-file-held-abc").write_text("mine")
     sweep_temporary()
-    assert sorted(one.name for one in place.iterdir()) == ["m3b-file-held-abc", "m3b-link-held-abc", "m3b-notes"]
-    assert (outside / "kept.txt").exists()
+    assert sorted(path.name for path in place.iterdir()) == ["m3b-file-held-abc", "m3b-link-held-abc", "m3b-notes"]
+    assert (target / "kept.txt").exists()
 
 
 def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process may sweep between the making and the locking: CI met it, and a run ended for it."""
-    make, made = tempfile.mkdtemp, []
+    make, folders = tempfile.mkdtemp, []
 
     def swept_once(**options: str) -> str:
-        made.append(make(**options))
-        if len(made) == 1:
+        folders.append(make(**options))
+        if len(folders) == 1:
             sweep_temporary()
-            assert not Path(made[0]).exists()
-        return made[-1]
+            assert not Path(folders[0]).exists()
+        return folders[-1]
 
     monkeypatch.setattr("m3b.untrusted.temporary.tempfile.mkdtemp", swept_once)
     with TemporaryFolder("x") as folder:
-        assert str(folder) == made[1]
+        assert str(folder) == folders[1]
         assert folder.exists()
 
 
 def test_without_locks_an_old_folder_of_a_process_that_is_gone_goes(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+    ended_process = subprocess.Popen([sys.executable, "-c", ""])
+    ended_process.wait()
     for name, age in (
-        (f"m3b-x-{gone.pid}-old", 7200),
-        (f"m3b-x-{gone.pid}-new", 0),
+        (f"m3b-x-{ended_process.pid}-old", 7200),
+        (f"m3b-x-{ended_process.pid}-new", 0),
         (f"m3b-x-{os.getpid()}-old", 7200),
     ):
         (place / name).mkdir()
@@ -96,8 +96,8 @@ def test_without_locks_an_old_folder_of_a_process_that_is_gone_goes(
     with TemporaryFolder("x") as folder:
         sweep_temporary()
         assert folder.name.startswith(f"m3b-x-{os.getpid()}-")
-        assert f"m3b-x-{gone.pid}-old" not in {one.name for one in place.iterdir()}
-    assert {one.name for one in place.iterdir()} == {f"m3b-x-{gone.pid}-new", f"m3b-x-{os.getpid()}-old"}
+        assert f"m3b-x-{ended_process.pid}-old" not in {path.name for path in place.iterdir()}
+    assert {path.name for path in place.iterdir()} == {f"m3b-x-{ended_process.pid}-new", f"m3b-x-{os.getpid()}-old"}
 
 
 def test_the_folder_of_a_running_script_stays(place: Path) -> None:

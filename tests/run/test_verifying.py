@@ -34,15 +34,21 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def changed(place: Path, expect: str = "") -> dict[str, str]:
-    return {one.subject: one.detail for one in verify(place, expect).comparisons if one.state == "changed"}
+    return {
+        comparison.subject: comparison.detail
+        for comparison in verify(place, expect).comparisons
+        if comparison.state == "changed"
+    }
 
 
 def test_a_finished_run_is_what_it_was_wherever_it_lies(finished: Path, run: Path) -> None:
     for place in (finished, run):
-        found = verify(place)
-        assert found.ok
-        assert [one.state for one in found.comparisons] == ["same"] * 7, found.comparisons
-        assert found.fingerprint == digest_line((run / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1])
+        verification = verify(place)
+        assert verification.ok
+        assert [comparison.state for comparison in verification.comparisons] == ["same"] * 7, verification.comparisons
+        assert verification.fingerprint == digest_line(
+            (run / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1]
+        )
 
 
 def test_every_line_is_bound_to_the_one_before(finished: Path) -> None:
@@ -101,10 +107,10 @@ EDITS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_is_named(run: Path, edit: str) -> None:
-    change, what, why = EDITS[edit]
+    change, subject, reason = EDITS[edit]
     change(run)
-    found = changed(run)
-    assert any(name.startswith(what) and why in detail for name, detail in found.items()), found
+    changes = changed(run)
+    assert any(name.startswith(subject) and reason in detail for name, detail in changes.items()), changes
 
 
 def test_answers_that_were_exchanged_with_their_hash_give_another_figure(run: Path) -> None:
@@ -121,28 +127,28 @@ def test_a_damaged_chain_is_not_gone_on_with(run: Path) -> None:
 
 def test_a_journal_that_was_made_anew_meets_the_fingerprint_kept_elsewhere(run: Path) -> None:
     """The chain alone cannot show it: all lines agree with each other."""
-    noted, alone = verify(run).fingerprint, verify(run / "model").fingerprint
+    run_fingerprint, model_fingerprint = verify(run).fingerprint, verify(run / "model").fingerprint
     lines, before = [], ""
     for line in (run / "journal.jsonl").read_text().replace("Indexed.", "Ignored.").splitlines():
         lines.append(json.dumps({**json.loads(line), "prev": before}, ensure_ascii=False).encode() + b"\n")
         before = digest_line(lines[-1])
     (run / "journal.jsonl").write_bytes(b"".join(lines))
     assert verify(run).ok, "which docs/security.md says"
-    assert "the fingerprint that was expected" in changed(run, noted)
+    assert "the fingerprint that was expected" in changed(run, run_fingerprint)
     assert "is not the one that provenance.json names" in changed(run / "model")["the run's journal beside it"]
-    assert not changed(run / "model", alone).get("the fingerprint that was expected")
+    assert not changed(run / "model", model_fingerprint).get("the fingerprint that was expected")
 
 
 def test_a_model_alone(run: Path, tmp_path: Path) -> None:
     place = tmp_path / "given"
     shutil.copytree(run / "model", place)
-    found = verify(place)
-    assert found.ok
-    assert [one.state for one in found.comparisons] == ["same", "unknown"], "no run lies around it"
-    assert [one.state for one in verify(run / "model").comparisons] == ["same", "same"]
+    verification = verify(place)
+    assert verification.ok
+    assert [comparison.state for comparison in verification.comparisons] == ["same", "unknown"], "no run lies around it"
+    assert [comparison.state for comparison in verify(run / "model").comparisons] == ["same", "same"]
     (place / "README.md").write_text("mine")
-    assert verify(place, found.fingerprint[:12]).ok, "the card belongs to people"
-    assert not verify(place, found.fingerprint[:11]).ok, "too short to tell anything"
+    assert verify(place, verification.fingerprint[:12]).ok, "the card belongs to people"
+    assert not verify(place, verification.fingerprint[:11]).ok, "too short to tell anything"
     (place / "predict.py").write_text("print('other')")
     assert "predict.py was changed" in changed(place)["the files, against provenance.json"]
     (place / "provenance.json").unlink()
@@ -150,13 +156,13 @@ def test_a_model_alone(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_command(run: Path) -> None:
-    told = CliRunner().invoke(app, ["verify", str(run)])
-    assert told.exit_code == 0, told.output
-    assert "each bound to the one before" in told.output
+    result = CliRunner().invoke(app, ["verify", str(run)])
+    assert result.exit_code == 0, result.output
+    assert "each bound to the one before" in result.output
     (run / "model/model.safetensors").write_bytes(b"x")
-    told = CliRunner().invoke(app, ["verify", str(run), "--json"])
-    assert told.exit_code == 1
-    assert not json.loads(told.output)["ok"]
+    result = CliRunner().invoke(app, ["verify", str(run), "--json"])
+    assert result.exit_code == 1
+    assert not json.loads(result.output)["ok"]
     assert CliRunner().invoke(app, ["verify", str(run / "work")]).exit_code != 0
     with pytest.raises(UsageError):
         verify(run / "nothing")

@@ -24,11 +24,11 @@ def test_auto_refuses_where_nothing_works_and_says_why(monkeypatch: pytest.Monke
     monkeypatch.setattr(rules, "landlock_abi", lambda: 0)
     with pytest.raises(SandboxError) as caught:
         choose_sandbox("auto")
-    said = str(caught.value)
-    assert "bubblewrap (/bin/false)" in said
-    assert "the kernel has no Landlock" in said
-    assert "m3b doctor" in said
-    assert "--sandbox off" in said
+    message = str(caught.value)
+    assert "bubblewrap (/bin/false)" in message
+    assert "the kernel has no Landlock" in message
+    assert "m3b doctor" in message
+    assert "--sandbox off" in message
 
 
 def test_auto_takes_no_weak_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,13 +173,13 @@ def test_as_an_ordinary_user() -> None:
     finally:
         shutil.rmtree(folder)
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    if all("refused" in one for one in found.values()):
-        pytest.skip(f"an ordinary user gets no sandbox here: {found}")
-    for name, one in found.items():
-        if "refused" in one:
+    outcomes = json.loads(result.stdout)
+    if all("refused" in outcome for outcome in outcomes.values()):
+        pytest.skip(f"an ordinary user gets no sandbox here: {outcomes}")
+    for name, outcome in outcomes.items():
+        if "refused" in outcome:
             continue
-        assert one["code"] == 0, (name, one)
-        assert one["said"].startswith(f"pixels {NOBODY}"), (name, one)
-        assert "OPEN" not in one["said"], (name, one)
-        assert (one["left"], one["data"], one["bomb"]) == (0, "pixels", "processes"), (name, one)
+        assert outcome["code"] == 0, (name, outcome)
+        assert outcome["said"].startswith(f"pixels {NOBODY}"), (name, outcome)
+        assert "OPEN" not in outcome["said"], (name, outcome)
+        assert (outcome["left"], outcome["data"], outcome["bomb"]) == (0, "pixels", "processes"), (name, outcome)

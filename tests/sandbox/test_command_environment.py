@@ -12,9 +12,9 @@ def test_nothing_of_the_caller_is_passed_on_but_devices_and_threads(monkeypatch:
     monkeypatch.setenv("SECRET_KEY", "of the caller")
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # two threads that sleep at every wait are slower than one
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    made = command_environment("/tmp", {"MORE": "1"})
-    assert (made["HOME"], made["MORE"], made["CUDA_VISIBLE_DEVICES"]) == ("/tmp", "1", "1")
-    assert not {"SECRET_KEY", "OMP_WAIT_POLICY"} & set(made)
+    variables = command_environment("/tmp", {"MORE": "1"})
+    assert (variables["HOME"], variables["MORE"], variables["CUDA_VISIBLE_DEVICES"]) == ("/tmp", "1", "1")
+    assert not {"SECRET_KEY", "OMP_WAIT_POLICY"} & set(variables)
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ def test_nothing_of_the_caller_is_passed_on_but_devices_and_threads(monkeypatch:
 def test_omp_num_threads_lowers_the_threads(monkeypatch: pytest.MonkeyPatch, asked: str, threads: str) -> None:
     monkeypatch.setattr(environment, "count_usable_cpus", lambda: 4)
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    made = command_environment("/tmp", {})
-    assert {made[f"{name}_NUM_THREADS"] for name in ("OMP", "MKL", "OPENBLAS")} == {threads}
+    variables = command_environment("/tmp", {})
+    assert {variables[f"{name}_NUM_THREADS"] for name in ("OMP", "MKL", "OPENBLAS")} == {threads}

@@ -26,18 +26,18 @@ def attempt(name, action):
 
 
 def attack(bench: Any, script: str) -> str:
-    end, said = bench.run(ATTEMPT + script)
-    assert end.code == 0, said
-    assert "stopped" in said
-    return str(said)
+    end, output = bench.run(ATTEMPT + script)
+    assert end.code == 0, output
+    assert "stopped" in output
+    return str(output)
 
 
 def test_the_key_in_the_callers_environment_is_unseen(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sk-very-secret")
-    end, said = bench.run("import os; print(sorted(os.environ)); print(os.environ['PATH'], os.environ['HOME'])")
+    end, output = bench.run("import os; print(sorted(os.environ)); print(os.environ['PATH'], os.environ['HOME'])")
     assert end.code == 0
-    assert "API_KEY" not in said
-    assert "HF_HUB_OFFLINE" in said
+    assert "API_KEY" not in output
+    assert "HF_HUB_OFFLINE" in output
 
 
 def test_environ_files_of_processes_outside_are_closed(confined: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ attempt("memory", lambda: open("/proc/{os.getpid()}/mem").read(1))
 
 def test_the_secret_outside_cannot_be_read(confined: Any) -> None:
     secret = str(confined.secret)
-    said = attack(
+    output = attack(
         confined,
         f"""
 import os
@@ -70,14 +70,14 @@ attempt("home", lambda: os.listdir({os.path.expanduser("~")!r} + "/.ssh"))
 attempt("shadow", lambda: open("/etc/shadow").read())
 """,
     )
-    assert "OPEN" not in said
-    assert "the-secret-key" not in said
+    assert "OPEN" not in output
+    assert "the-secret-key" not in output
 
 
 def test_data_can_be_read_but_never_changed(confined: Any) -> None:
     image = confined.data / "image.txt"
     before = image.stat()
-    said = attack(
+    output = attack(
         confined,
         """
 import os
@@ -97,7 +97,7 @@ for change in (lambda: os.chmod("data/image.txt", 0o777), lambda: os.utime("data
 """,
     )
     after = image.stat()
-    assert "OPEN" not in said
+    assert "OPEN" not in output
     assert image.read_text() == "pixels"
     assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
     assert os.listxattr(image) == []
@@ -105,7 +105,7 @@ for change in (lambda: os.chmod("data/image.txt", 0o777), lambda: os.utime("data
 
 
 def test_the_work_folder_is_writable_but_not_its_parent(confined: Any) -> None:
-    said = attack(
+    output = attack(
         confined,
         """
 import os, shutil
@@ -118,24 +118,24 @@ attempt("move the work folder", lambda: os.rename("../work", "../gone"))
     assert (confined.work / "c").read_text() == "x"
     assert not (confined.root / "sibling").exists()
     assert confined.work.is_dir()
-    assert "OPEN move" not in said
+    assert "OPEN move" not in output
 
 
 def test_host_tmp_is_neither_seen_nor_kept(confined: Any) -> None:
-    with tempfile.NamedTemporaryFile(dir="/tmp", prefix="m3b-outside-") as outside:
-        outside.write(b"host")
-        outside.flush()
-        said = attack(
+    with tempfile.NamedTemporaryFile(dir="/tmp", prefix="m3b-outside-") as host_file:
+        host_file.write(b"host")
+        host_file.flush()
+        output = attack(
             confined,
             f"""
 import os, tempfile
-attempt("host file", lambda: open({outside.name!r}).read())
+attempt("host file", lambda: open({host_file.name!r}).read())
 with tempfile.NamedTemporaryFile(delete=False) as file: file.write(b"mine")
 print("KEPT", os.environ["TMPDIR"])
 """,
         )
-    assert "OPEN" not in said
-    private = said.split("KEPT ")[1].strip()
+    assert "OPEN" not in output
+    private = output.split("KEPT ")[1].strip()
     assert private == "/tmp" or not Path(private).exists()
 
 
@@ -143,16 +143,16 @@ def test_private_folder_goes_whatever_its_modes(bench: Any, tmp_path: Path, monk
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    end, said = bench.run(
+    end, output = bench.run(
         "import os; d = os.environ['TMPDIR'] + '/x/y'; os.makedirs(d); open(d + '/z', 'w'); os.chmod(d, 0)"
     )
-    assert end.code == 0, said
+    assert end.code == 0, output
     assert list(place.iterdir()) == []
 
 
 def test_no_network(confined: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        said = attack(
+        output = attack(
             confined,
             f"""
 import socket
@@ -165,7 +165,7 @@ attempt("vsock", lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM))
 attempt("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
 """,
         )
-    assert "OPEN" not in said
+    assert "OPEN" not in output
 
 
 def test_abstract_sockets_outside_are_closed(confined: Any) -> None:
@@ -173,14 +173,14 @@ def test_abstract_sockets_outside_are_closed(confined: Any) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(name)
         server.listen()
-        said = attack(
+        output = attack(
             confined, f"import socket\nattempt('abstract', lambda: socket.socket(socket.AF_UNIX).connect({name!r}))"
         )
-    assert "OPEN" not in said
+    assert "OPEN" not in output
 
 
 def test_signals_and_dangerous_calls(confined: Any) -> None:
-    said = attack(
+    output = attack(
         confined,
         f"""
 import ctypes, os
@@ -199,12 +199,12 @@ attempt("core pattern", lambda: open("/proc/sys/kernel/core_pattern", "w"))
 attempt("device", lambda: os.mknod("node", 0o60666, os.makedev(254, 0)))
 """,
     )
-    assert "OPEN" not in said
+    assert "OPEN" not in output
 
 
 def test_no_capabilities_and_no_way_back(confined: Any) -> None:
-    end, said = confined.run("print(open('/proc/self/status').read())")
-    status = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
+    end, output = confined.run("print(open('/proc/self/status').read())")
+    status = dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
     assert end.code == 0
     assert {int(status[n], 16) for n in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
     assert status["NoNewPrivs"] == "1"
@@ -215,10 +215,10 @@ def test_no_descriptor_of_m3b_reaches_the_command(bench: Any) -> None:
     script = (
         "import os; print(sorted((n, os.readlink(f'/proc/self/fd/{n}')) for n in os.listdir('/proc/self/fd')[:-1]))"
     )
-    end, said = bench.run(script)
-    assert end.code == 0, said
-    assert said.count("pipe:") == 2, said
-    assert str(bench.output) not in said
+    end, output = bench.run(script)
+    assert end.code == 0, output
+    assert output.count("pipe:") == 2, output
+    assert str(bench.output) not in output
 
 
 def test_hidden_paths_in_read_only_folders(confined: Any) -> None:
@@ -227,10 +227,10 @@ assert open("data/image.txt").read() == "pixels"
 attempt("labels", lambda: print(open("data/inner/labels.txt").read()))
 """
     for hidden in (confined.data / "inner" / "labels.txt", confined.data / "inner"):
-        end, said = confined.run(ATTEMPT + script, hide=(hidden,))
-        assert end.code == 0, said
-        assert "the-labels" not in said
-        assert "stopped" in said
+        end, output = confined.run(ATTEMPT + script, hide=(hidden,))
+        assert end.code == 0, output
+        assert "the-labels" not in output
+        assert "stopped" in output
 
 
 def test_what_landlock_cannot_hide_is_refused(make_bench: Any) -> None:
@@ -243,9 +243,9 @@ def test_what_landlock_cannot_hide_is_refused(make_bench: Any) -> None:
 def test_bubblewrap_hides_inside_writable_folders(make_bench: Any) -> None:
     bench = make_bench("bubblewrap")
     (bench.work / "test.json").write_text("the-labels")
-    end, said = bench.run("print(open('test.json').read())", hide=(bench.work / "test.json",))
+    end, output = bench.run("print(open('test.json').read())", hide=(bench.work / "test.json",))
     assert end.code == 1
-    assert "the-labels" not in said
+    assert "the-labels" not in output
 
 
 def test_paths_are_checked_before_anything_starts(bench: Any) -> None:
@@ -264,5 +264,5 @@ def test_paths_are_checked_before_anything_starts(bench: Any) -> None:
 
 
 def test_the_interpreter_of_the_environment_is_found(confined: Any) -> None:
-    end, said = confined.run("import sys, numpy; print(sys.prefix, numpy.zeros(2).sum())", Limits(wall_s=60))
-    assert end.code == 0, said
+    end, output = confined.run("import sys, numpy; print(sys.prefix, numpy.zeros(2).sum())", Limits(wall_s=60))
+    assert end.code == 0, output

@@ -57,8 +57,8 @@ def test_what_no_kernel_writes_is_no_limit_and_no_error(
     place = tmp_path_factory.mktemp("groups")
     (place / "cpu.max").write_text(text, encoding="utf-8")
     (place / "cgroup").write_text(groups, encoding="utf-8")
-    found = read_cpu_quota(place / "cgroup", place)
-    assert found is None or found > 0
+    quota = read_cpu_quota(place / "cgroup", place)
+    assert quota is None or quota > 0
 
 
 @pytest.mark.parametrize(("share", "cpus"), [(None, 8), (64.0, 8), (4.0, 4), (2.5, 2), (0.5, 1)])

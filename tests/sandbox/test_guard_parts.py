@@ -30,21 +30,21 @@ def test_output_is_whole_or_head_and_tail(pieces: list[bytes], size: int) -> Non
             output.append(piece)
         output.flush()
         file.seek(0)
-        written = file.read()
+        content = file.read()
     if len(everything) <= 2 * half:
-        assert written == everything
+        assert content == everything
     else:
         left_out = len(everything) - 2 * half
         note = f"\n[... {left_out} bytes of output left out ...]\n".encode()
-        assert written == everything[:half] + note + everything[-half:]
+        assert content == everything[:half] + note + everything[-half:]
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=15), st.integers(0, 2**22))
 def test_stat_lines_with_any_name(name: str, parent: int) -> None:
     fields = ["S", str(parent), "7", "1", "0", "-1", *["0"] * 11, "5", "0", "99", "1000", "3"]
-    found = tree.ProcessStat(f"123 ({name}) " + " ".join(fields) + "\n")
-    assert (found.parent, found.state, found.group, found.threads) == (parent, "S", 7, 5)
-    assert found.resident == 3 * os.sysconf("SC_PAGE_SIZE")
+    process_stat = tree.ProcessStat(f"123 ({name}) " + " ".join(fields) + "\n")
+    assert (process_stat.parent, process_stat.state, process_stat.group, process_stat.threads) == (parent, "S", 7, 5)
+    assert process_stat.resident == 3 * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_this_process_is_in_the_tree_of_its_parent() -> None:
@@ -58,19 +58,21 @@ def run_filter(program: list[seccomp.Instruction], number: int, arch: int, argum
     given_or_0 = list(enumerate((*arguments, 0, 0, 0, 0)))
     words = {0: number, 4: arch} | {16 + 8 * i: value & 0xFFFFFFFF for i, value in given_or_0}
     words |= {20 + 8 * i: value >> 32 for i, value in given_or_0}
-    at = held = 0
+    at = accumulator = 0
     while True:
         code, yes, no, constant = program[at]
         at += 1
         if code == 0x06:
             return constant
         if code == 0x20:
-            held = words[constant]
+            accumulator = words[constant]
         else:
             if code == 0x54:
-                held &= constant
+                accumulator &= constant
                 continue
-            hit = {0x15: held == constant, 0x35: held >= constant, 0x45: bool(held & constant)}[code]
+            hit = {0x15: accumulator == constant, 0x35: accumulator >= constant, 0x45: bool(accumulator & constant)}[
+                code
+            ]
             at += yes if hit else no
 
 
@@ -86,7 +88,7 @@ def asker(machine: str, **calls: Any) -> Callable[..., int]:
     settings = {"families": [int(socket.AF_UNIX)], "beside_others": False, "connects": True, **calls}
     program = seccomp.build_filter(SeccompPolicy(**settings), machine)  # type: ignore[typeddict-item]
     column, arch = MACHINES[machine]
-    known = {
+    system_calls = {
         **syscalls.DENIED_CALLS,
         **syscalls.METADATA_CALLS,
         **syscalls.NAME_CALLS,
@@ -95,7 +97,7 @@ def asker(machine: str, **calls: Any) -> Callable[..., int]:
     }
 
     def ask(name: str | int, *arguments: int) -> int:
-        number = name if isinstance(name, int) else known[name][column]
+        number = name if isinstance(name, int) else system_calls[name][column]
         return ALLOW if number is None else run_filter(program, number, arch, arguments)
 
     return ask
@@ -187,8 +189,8 @@ def test_the_tables_hold_no_number_twice() -> None:
         syscalls.EXAMINED_CALLS,
     )
     for column in (0, 1):
-        found = {(name, n[column]) for table in tables for name, n in table.items() if n[column] is not None}
-        assert len(found) == len({number for _, number in found})
+        entries = {(name, n[column]) for table in tables for name, n in table.items() if n[column] is not None}
+        assert len(entries) == len({number for _, number in entries})
 
 
 def total(folder: Path) -> int:
@@ -196,15 +198,15 @@ def total(folder: Path) -> int:
 
 
 def test_disk_count_follows_no_links_and_counts_hard_links_once(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
-    inside.mkdir()
-    outside.mkdir()
-    (outside / "large").write_bytes(b"x" * 500_000)
-    (inside / "file").write_bytes(b"x" * 100_000)
-    before = total(inside)
-    (inside / "link").symlink_to(outside)
-    os.link(inside / "file", inside / "again")
-    assert 100_000 <= before <= total(inside) < 250_000
+    folder, linked_folder = tmp_path / "inside", tmp_path / "outside"
+    folder.mkdir()
+    linked_folder.mkdir()
+    (linked_folder / "large").write_bytes(b"x" * 500_000)
+    (folder / "file").write_bytes(b"x" * 100_000)
+    before = total(folder)
+    (folder / "link").symlink_to(linked_folder)
+    os.link(folder / "file", folder / "again")
+    assert 100_000 <= before <= total(folder) < 250_000
 
 
 def test_growth_counts_from_its_start(tmp_path: Path) -> None:
@@ -234,19 +236,19 @@ def test_growth_counts_files_folders_and_links(tmp_path: Path) -> None:
 
 
 def test_cleanup_removes_what_is_closed_and_follows_no_link(tmp_path: Path) -> None:
-    kept, gone = tmp_path / "kept", tmp_path / "gone"
-    kept.mkdir()
-    (kept / "file").write_text("x")
-    (gone / "a" / "b").mkdir(parents=True)
-    (gone / "link").symlink_to(kept)
-    (gone / "a").chmod(0)
-    gone.chmod(0o500)
+    linked_folder, private_folder = tmp_path / "kept", tmp_path / "gone"
+    linked_folder.mkdir()
+    (linked_folder / "file").write_text("x")
+    (private_folder / "a" / "b").mkdir(parents=True)
+    (private_folder / "link").symlink_to(linked_folder)
+    (private_folder / "a").chmod(0)
+    private_folder.chmod(0o500)
     tmp_path.chmod(0o755)
-    for folder in (str(gone), str(gone), str(gone) + "/", ""):
+    for folder in (str(private_folder), str(private_folder), str(private_folder) + "/", ""):
         remove_private_folder(folder)
-    assert not gone.exists()
+    assert not private_folder.exists()
     assert tmp_path.stat().st_mode & 0o777 == 0o755  # the folder around it stays as it is
-    assert (kept / "file").read_text() == "x"
+    assert (linked_folder / "file").read_text() == "x"
 
 
 names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3)
@@ -259,9 +261,9 @@ def test_what_is_left_without_the_hidden_paths(files: list[list[str]], hidden: l
         for parts in files:
             (root / "/".join(parts)).mkdir(parents=True, exist_ok=True)
         away = [root / "/".join(parts) for parts in hidden]
-        rest = list_paths_without(root, away)
+        visible_paths = list_paths_without(root, away)
         for path in (root / "/".join(parts) for parts in files):
-            covered = any(path.is_relative_to(r) for r in rest)
+            covered = any(path.is_relative_to(r) for r in visible_paths)
             is_hidden = any(path.is_relative_to(h) for h in away)
             holds_hidden = any(h.is_relative_to(path) for h in away)
             assert covered == (not is_hidden and not holds_hidden)

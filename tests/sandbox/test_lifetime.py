@@ -87,8 +87,8 @@ def test_stop_from_another_thread_wakes_a_waiter(bench: Any) -> None:
 @pytest.mark.parametrize("how", ["exit", "wall_time", "stopped"])
 def test_daemons_go_with_the_command(bench: Any, how: str) -> None:
     script, mark = daemons()
-    rest = "" if how == "exit" else "time.sleep(60)"
-    process = bench.start(script + rest, Limits(wall_s=1.0 if how == "wall_time" else 60))
+    wait_code = "" if how == "exit" else "time.sleep(60)"
+    process = bench.start(script + wait_code, Limits(wall_s=1.0 if how == "wall_time" else 60))
     if how != "exit":
         assert wait_for(lambda: len(bench.survivors(mark)) >= 2, 5)
     end = process.stop() if how == "stopped" else process.wait(30)
@@ -178,14 +178,14 @@ f = os.memfd_create("x")
 for _ in range(500): os.write(f, bytes(1 << 20))
 time.sleep(300)""",
     }[kind]
-    end, said = confined.run(script, Limits(memory_mib=300, wall_s=300))
-    assert end.reason == "memory", said
+    end, output = confined.run(script, Limits(memory_mib=300, wall_s=300))
+    assert end.reason == "memory", output
 
 
 def test_forked_workers_share_their_pages_in_the_count(confined: Any) -> None:
     script = "import os, time; held = bytearray(150 << 20); [os.fork() for _ in range(2)]; time.sleep(1.5)"
-    end, said = confined.run(script, Limits(memory_mib=300, wall_s=300))
-    assert end.reason == "exit", said
+    end, output = confined.run(script, Limits(memory_mib=300, wall_s=300))
+    assert end.reason == "exit", output
 
 
 @pytest.mark.parametrize("place", ["named", "unlinked", "tmp"])
@@ -200,14 +200,14 @@ for _ in range(1000):
     time.sleep(0.002)
 time.sleep(300)
 """
-    end, said = confined.run(script, Limits(disk_mib=20, wall_s=300))
-    assert end.reason == "disk", said
+    end, output = confined.run(script, Limits(disk_mib=20, wall_s=300))
+    assert end.reason == "disk", output
 
 
 def test_one_large_file_is_refused_to_the_script(bench: Any) -> None:
-    end, said = bench.run("open('large', 'wb').write(bytes(8 << 20))", Limits(file_mib=4, wall_s=300))
+    end, output = bench.run("open('large', 'wb').write(bytes(8 << 20))", Limits(file_mib=4, wall_s=300))
     assert end.reason == "exit"
-    assert end.code != 0, said
+    assert end.code != 0, output
     assert (bench.work / "large").stat().st_size <= 4 << 20
 
 
@@ -219,12 +219,12 @@ line = "x" * 99 + "\\n"
 for _ in range(3000): sys.stdout.write(line * 1000)
 print("LAST")
 """
-    end, said = confined.run(script, Limits(output_kib=64, wall_s=60))
+    end, output = confined.run(script, Limits(output_kib=64, wall_s=60))
     assert end.code == 0
-    assert said.startswith("FIRST")
-    assert said.endswith("LAST\n")
-    assert "bytes of output left out" in said
-    assert len(said) < 65 * 1024
+    assert output.startswith("FIRST")
+    assert output.endswith("LAST\n")
+    assert "bytes of output left out" in output
+    assert len(output) < 65 * 1024
 
 
 def test_wall_time_against_a_busy_command(bench: Any) -> None:

@@ -70,14 +70,14 @@ def test_states_and_masks_do_not_go_together(tmp_path: Path) -> None:
 def test_the_audit_asks_for_both_states_where_they_are_measured(
     train: tuple[Record, ...], test: tuple[Record, ...], code: str, weight: str
 ) -> None:
-    found = audit_of("detection").before(Index(train, test, ("anomaly",), "detection"))
-    assert (code, weight) in {(one.code, one.weight) for one in found}
+    findings = audit_of("detection").before(Index(train, test, ("anomaly",), "detection"))
+    assert (code, weight) in {(finding.code, finding.weight) for finding in findings}
 
 
 def test_an_index_of_states_bears_metrics_of_images_alone() -> None:
     index = Index(states(30, 5), states(20, 10, 30), ("anomaly",), "detection")
     audit = audit_of("detection")
-    assert not [one for one in audit.before(index) if one.weight != "warn"]
+    assert not [finding for finding in audit.before(index) if finding.weight != "warn"]
     assert "image_auroc or image_ap" in audit.bears(index, "pixel_auroc")
     assert "image_auroc or image_ap" in audit.bears(index, "map_50")
     assert not audit.bears(index, "image_ap")
@@ -114,7 +114,7 @@ def test_answers_on_altered_copies_are_compared_by_their_scores() -> None:
 
 
 def test_maps_are_measured_pixel_by_pixel(tmp_path: Path) -> None:
-    rng, records, answers, truth, found = np.random.default_rng(1), [], [], [], []
+    rng, records, answers, truth, predicted_levels = np.random.default_rng(1), [], [], [], []
     for number in range(24):
         mask = np.zeros((30, 40), np.uint8)
         if number % 2:
@@ -132,12 +132,12 @@ def test_maps_are_measured_pixel_by_pixel(tmp_path: Path) -> None:
             )
         )
         truth.append(mask.ravel())
-        found.append(levels.ravel())
+        predicted_levels.append(levels.ravel())
     index = Index((*records[:12],), (*records[12:],), ("lesion",), "detection", {"lesion": 1})
     rows = [DETECTION.measure(r, a, index, tmp_path) for r, a in zip(index.test, answers[12:], strict=True)]
     trivial = DETECTION.predict_baseline(index.train, index.test, index, tmp_path)
     scores = DETECTION.score(rows, index, primary="pixel_auroc", baseline=trivial)
-    expected = roc_auc_score(np.concatenate(truth[12:]), np.concatenate(found[12:]))
+    expected = roc_auc_score(np.concatenate(truth[12:]), np.concatenate(predicted_levels[12:]))
     assert scores.primary.value == pytest.approx(expected)
     assert scores.primary.baseline is not None
     assert 0.5 < scores.primary.baseline < expected  # the mean shape of the training masks knows roughly where

@@ -34,8 +34,8 @@ def picture(number: int) -> np.ndarray:
     random = np.random.default_rng(number)
     image = random.normal(70, 12, (SIDE, SIDE))
     size = 10 + 6 * (number % 4)
-    top, left = (int(random.integers(2, SIDE - size - 2)) for _ in range(2))
-    image[top : top + size, left : left + size] += 90
+    row, column = (int(random.integers(2, SIDE - size - 2)) for _ in range(2))
+    image[row : row + size, column : column + size] += 90
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
@@ -132,13 +132,18 @@ class Scene:
             shutil.copy(self.top / self.index.test[copy.record_position].reference, staged[-1])
             done.append(alter(staged[-1], copy.alteration))
         files = [*(self.top / record.reference for record in self.index.test), *staged]
-        asked = [*self.index.test, *(self.index.test[copy.record_position] for copy in copies)]
-        rows = [of_task.measure(one, model(file), self.index, self.top) for one, file in zip(asked, files, strict=True)]
-        held = attach_copies(rows[: len(self.index.test)], copies, rows[len(self.index.test) :], done)
-        held = json.loads(json.dumps(held))
+        all_records = [*self.index.test, *(self.index.test[copy.record_position] for copy in copies)]
+        rows = [
+            of_task.measure(case, model(file), self.index, self.top)
+            for case, file in zip(all_records, files, strict=True)
+        ]
+        rows_with_copies = attach_copies(rows[: len(self.index.test)], copies, rows[len(self.index.test) :], done)
+        rows_with_copies = json.loads(json.dumps(rows_with_copies))
         trivial = of_task.predict_baseline(self.index.train, self.index.test, self.index, self.top)
         default = of_task.get_default_metric(self.index)
-        scores = add_lookup_control(of_task.score(held, self.index, primary=default, baseline=trivial), held, of_task)
+        scores = add_lookup_control(
+            of_task.score(rows_with_copies, self.index, primary=default, baseline=trivial), rows_with_copies, of_task
+        )
         return scores, scores.details["control"]
 
 
@@ -162,11 +167,11 @@ def test_an_honest_model_passes_and_one_that_looks_its_answers_up_does_not(tmp_p
     assert control[NOISE]["n"] >= 5
     assert control[NOISE]["change"] < 0.03, control
     assert "noise that nobody sees" not in judge(scores, None).reason
-    cheating, seen = cheat.scored(cheat.cheat)
+    cheating, cheat_control = cheat.scored(cheat.cheat)
     assert judge(replace(cheating, details={**cheating.details, "control": {}}), None).ok, "nothing else tells"
     verdict = judge(cheating, None)
     assert not verdict.ok
-    assert "noise that nobody sees" in verdict.reason, (seen, verdict.reason)
+    assert "noise that nobody sees" in verdict.reason, (cheat_control, verdict.reason)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -182,13 +187,13 @@ def test_answers_that_are_places_are_not_compared_on_crops(tmp_path: Path, task:
 
 
 def test_boxes_agree_as_far_as_they_overlap_and_are_sure() -> None:
-    one = [[[0, 0, 10, 10], "a", 0.8]]
-    assert box_distance(one, one) == box_distance([], []) == 0.0
-    assert box_distance(one, []) == box_distance(one, [[[0, 0, 10, 10], "b", 0.8]]) == 1.0
-    assert box_distance(one, [[[0, 0, 10, 5], "a", 0.8]]) == pytest.approx(0.5)
-    assert box_distance(one, [*one, [[40, 40, 50, 50], "a", 0.01]]) < 0.01, "what nobody is sure of counts little"
-    twice = [*one, [[1, 1, 11, 11], "a", 0.8]]
-    assert box_distance(one, twice) == pytest.approx(1 / 3), "a box is paired once"
+    boxes = [[[0, 0, 10, 10], "a", 0.8]]
+    assert box_distance(boxes, boxes) == box_distance([], []) == 0.0
+    assert box_distance(boxes, []) == box_distance(boxes, [[[0, 0, 10, 10], "b", 0.8]]) == 1.0
+    assert box_distance(boxes, [[[0, 0, 10, 5], "a", 0.8]]) == pytest.approx(0.5)
+    assert box_distance(boxes, [*boxes, [[40, 40, 50, 50], "a", 0.01]]) < 0.01, "what nobody is sure of counts little"
+    twice = [*boxes, [[1, 1, 11, 11], "a", 0.8]]
+    assert box_distance(boxes, twice) == pytest.approx(1 / 3), "a box is paired once"
     assert box_distance([[[0, 0, 0, 2, 2, 2], "a", 1.0]], [[[0, 0, 1, 2, 2, 2], "a", 1.0]]) == pytest.approx(0.5)
 
 
@@ -207,8 +212,8 @@ def test_texts_numbers_and_figures_agree_as_far_as_they_are_alike() -> None:
 def test_a_small_change_is_said_and_not_refused(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "diagnosis")
     scores, _ = scene.scored(scene.honest)
-    for change, said in ((0.04, False), (0.1, True)):
+    for change, is_reported in ((0.04, False), (0.1, True)):
         noise = {NOISE: {"n": 12, "change": change}}
         verdict = judge(replace(scores, details={**scores.details, "control": noise}), None)
         assert verdict.ok
-        assert ("noise that nobody sees" in verdict.reason) is said
+        assert ("noise that nobody sees" in verdict.reason) is is_reported

@@ -28,42 +28,44 @@ RULES: list[dict[str, Any]] = [
 
 def records(count: int, strength: float = 1.5, seed: int = 0, unknown: float = 0.1) -> tuple[Record, ...]:
     """Patients who are ill the sooner the older they are; a tenth of the ages is not known."""
-    random, made = np.random.default_rng(seed), []
+    random, cases = np.random.default_rng(seed), []
     for at in range(count):
         age = float(random.normal(60, 12))
         ill = int(random.random() < 1 / (1 + np.exp(-strength * (age - 60) / 12)))
-        known = None if random.random() < unknown else age
-        beside = {"age": known, "sex": "FM"[int(random.integers(2))]}
-        made.append(Record(f"data/x/{seed}-{at}.png", (CLASSES[ill],), f"p{seed}-{at}", covariates=beside))
-    return tuple(made)
+        known_age = None if random.random() < unknown else age
+        covariates = {"age": known_age, "sex": "FM"[int(random.integers(2))]}
+        cases.append(Record(f"data/x/{seed}-{at}.png", (CLASSES[ill],), f"p{seed}-{at}", covariates=covariates))
+    return tuple(cases)
 
 
 def answered(some: tuple[Record, ...], ill: Any) -> list[dict[str, Any]]:
     """Rows of a model that gives these probabilities of being ill."""
     return [
-        {"image": one.key, "patient": one.patient, "labels": list(one.labels), "decided": [CLASSES[int(p >= 0.5)]],
+        {"image": case.key, "patient": case.patient, "labels": list(case.labels), "decided": [CLASSES[int(p >= 0.5)]],
          "probabilities": {"clear": 1 - float(p), "ill": float(p)}}
-        for one, p in zip(some, ill, strict=True)
+        for case, p in zip(some, ill, strict=True)
     ]  # fmt: skip
 
 
 def test_the_covariates_alone_are_as_good_as_a_logistic_regression() -> None:
     training, testing = records(400), records(200, seed=1)
     index = Index(training, testing, CLASSES)
-    mine = predict_classes(training, testing, index)
-    assert mine is not None
-    truth = [one.labels == ("ill",) for one in testing]
+    predictions = predict_classes(training, testing, index)
+    assert predictions is not None
+    truth = [case.labels == ("ill",) for case in testing]
 
     def inputs(some: tuple[Record, ...]) -> Any:
-        ages = np.array([one.covariates["age"] if one.covariates["age"] is not None else 60.0 for one in some], float)
-        men = np.array([one.covariates["sex"] == "M" for one in some])
+        ages = np.array(
+            [record.covariates["age"] if record.covariates["age"] is not None else 60.0 for record in some], float
+        )
+        men = np.array([record.covariates["sex"] == "M" for record in some])
         return np.stack([(ages - 60) / 12, men], axis=1)
 
-    model = LogisticRegression().fit(inputs(training), [one.labels == ("ill",) for one in training])
-    theirs = roc_auc_score(truth, model.predict_proba(inputs(testing))[:, 1])
-    ours = roc_auc_score(truth, [one["probabilities"]["ill"] for one in mine])
-    assert ours == pytest.approx(theirs, abs=0.02)
-    assert ours > 0.75
+    model = LogisticRegression().fit(inputs(training), [case.labels == ("ill",) for case in training])
+    expected_auroc = roc_auc_score(truth, model.predict_proba(inputs(testing))[:, 1])
+    auroc = roc_auc_score(truth, [case["probabilities"]["ill"] for case in predictions])
+    assert auroc == pytest.approx(expected_auroc, abs=0.02)
+    assert auroc > 0.75
     assert predict_classes((), testing, index) is None
 
 
@@ -71,19 +73,19 @@ def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> N
     training, testing = records(300), records(160, seed=1)
     index, diagnosis = Index(training, testing, CLASSES), get_family("diagnosis")
     trivial = diagnosis.predict_baseline(training, testing, index, Path())
-    alone = [one["probabilities"]["ill"] for one in trivial["covariates"]]
+    alone = [case["probabilities"]["ill"] for case in trivial["covariates"]]
     copied = diagnosis.score(answered(testing, alone), index, primary="auroc", baseline=trivial)
     assert copied.primary.baseline == pytest.approx(copied.primary.value)
     assert copied.details["covariates_alone"]["auroc"] == pytest.approx(copied.primary.value)
     assert not judge(copied, None).ok
-    truth = np.array([one.labels == ("ill",) for one in testing])
-    said = np.clip(0.3 + 0.4 * truth + np.random.default_rng(2).normal(0, 0.15, len(truth)), 0, 1)
-    better = diagnosis.score(answered(testing, said), index, primary="auroc", baseline=trivial)
+    truth = np.array([case.labels == ("ill",) for case in testing])
+    probabilities = np.clip(0.3 + 0.4 * truth + np.random.default_rng(2).normal(0, 0.15, len(truth)), 0, 1)
+    better = diagnosis.score(answered(testing, probabilities), index, primary="auroc", baseline=trivial)
     assert better.primary.gain is not None
     assert better.primary.gain[0] > 0
     assert judge(better, None).ok
-    plain = diagnosis.score(answered(testing, alone), index, primary="auroc")
-    assert plain.primary.baseline == 0.5
+    without_baseline = diagnosis.score(answered(testing, alone), index, primary="auroc")
+    assert without_baseline.primary.baseline == 0.5
 
 
 def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
@@ -96,9 +98,9 @@ def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
     index, grading = Index(graded[:80], graded[80:], ("0", "1", "2"), "grading"), get_family("grading")
     trivial = grading.predict_baseline(index.train, index.test, index, Path())
     rows = [
-        {"image": one.key, "patient": one.patient, "labels": list(one.labels), "decided": list(one.labels),
-         "probabilities": {name: float(name in one.labels) for name in index.classes}}
-        for one in index.test
+        {"image": record.key, "patient": record.patient, "labels": list(record.labels), "decided": list(record.labels),
+         "probabilities": {name: float(name in record.labels) for name in index.classes}}
+        for record in index.test
     ]  # fmt: skip
     scores = grading.score(rows, index, primary="qwk", baseline=trivial)
     assert 0.6 < (scores.primary.baseline or 0) < 1
@@ -109,15 +111,15 @@ def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
     )
     index, regression = Index(numbers[:80], numbers[80:], ("length (mm)",), "regression"), get_family("regression")
     trivial = regression.predict_baseline(index.train, index.test, index, Path())
-    found = [
+    predictions = [
         {"image": r.key, "patient": r.patient, "true": r.extra["value"], "predicted": r.extra["value"] + 1}
         for r in index.test
     ]
-    scores = regression.score(found, index, primary="mae", baseline=trivial)
+    scores = regression.score(predictions, index, primary="mae", baseline=trivial)
     assert scores.primary.baseline is not None
     assert scores.primary.baseline < 0.5, "the age gives the number, the median does not"
     assert not judge(scores, None).ok
-    assert predict_numbers((), index.test, index, lambda one: 0.0) is None
+    assert predict_numbers((), index.test, index, lambda record: 0.0) is None
 
 
 @pytest.mark.parametrize(
@@ -133,14 +135,16 @@ def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
     ],
 )  # fmt: skip
 def test_what_the_audit_says(change: Any, code: str) -> None:
-    made = [Record(f"data/x/{at}.png", (CLASSES[at % 2],), f"p{at}", covariates=change(at, at % 2)) for at in range(80)]
-    found = audit_of("diagnosis").before(Index(tuple(made[:60]), tuple(made[60:]), CLASSES))
-    assert [one.code for one in found if one.code.startswith("covariate")] == ([code] if code else [])
-    assert all(one.weight == "warn" for one in found if one.code.startswith("covariate"))
+    cases = [
+        Record(f"data/x/{at}.png", (CLASSES[at % 2],), f"p{at}", covariates=change(at, at % 2)) for at in range(80)
+    ]
+    findings = audit_of("diagnosis").before(Index(tuple(cases[:60]), tuple(cases[60:]), CLASSES))
+    assert [finding.code for finding in findings if finding.code.startswith("covariate")] == ([code] if code else [])
+    assert all(finding.weight == "warn" for finding in findings if finding.code.startswith("covariate"))
 
 
 def test_a_number_that_a_covariate_repeats_is_said() -> None:
-    made = tuple(
+    cases = tuple(
         Record(
             f"data/x/{at}.png",
             (),
@@ -150,11 +154,11 @@ def test_a_number_that_a_covariate_repeats_is_said() -> None:
         )
         for at in range(60)
     )
-    found = audit_of("regression").before(Index(made[:40], made[40:], ("length (mm)",), "regression"))
-    assert [one.message for one in found if one.code == "covariate_tells"] == [
-        one.message for one in found if "'weeks' alone tells" in one.message
+    findings = audit_of("regression").before(Index(cases[:40], cases[40:], ("length (mm)",), "regression"))
+    assert [finding.message for finding in findings if finding.code == "covariate_tells"] == [
+        finding.message for finding in findings if "'weeks' alone tells" in finding.message
     ]
-    assert any("rank correlation" in one.message for one in found)
+    assert any("rank correlation" in finding.message for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +173,10 @@ def test_a_number_that_a_covariate_repeats_is_said() -> None:
     ],
 )
 def test_a_case_that_is_not_whole_is_refused(case: Any, told: str) -> None:
-    with pytest.raises(ModelError, match=told) as found:
+    with pytest.raises(ModelError, match=told) as error:
         split_covariates(case, RULES, 2)
-    assert "case 2" in str(found.value)
-    assert "'age': 61.0, 'sex': 'F'" in str(found.value)
+    assert "case 2" in str(error.value)
+    assert "'age': 61.0, 'sex': 'F'" in str(error.value)
 
 
 def test_a_whole_case_is_taken_apart() -> None:

@@ -24,14 +24,14 @@ DOUBTS = {
 
 
 def test_doubts_are_read_and_given_again() -> None:
-    [found] = parse_predictions([{**ANSWER, **DOUBTS}], ["a.png"], ["x", "y"])
-    assert found.out_of_distribution is True
-    assert found.prediction_set == ("x", "y")
-    assert {**DOUBTS}.items() <= found.to_dict().items()
-    assert "OUT OF DISTRIBUTION, it is noise" in repr(found)
-    [bare] = parse_predictions([ANSWER], ["a.png"], ["x", "y"])
-    assert bare.out_of_distribution is None
-    assert set(bare.to_dict()) == {"image", "probabilities", "prediction"}
+    [prediction] = parse_predictions([{**ANSWER, **DOUBTS}], ["a.png"], ["x", "y"])
+    assert prediction.out_of_distribution is True
+    assert prediction.prediction_set == ("x", "y")
+    assert {**DOUBTS}.items() <= prediction.to_dict().items()
+    assert "OUT OF DISTRIBUTION, it is noise" in repr(prediction)
+    [without_doubts] = parse_predictions([ANSWER], ["a.png"], ["x", "y"])
+    assert without_doubts.out_of_distribution is None
+    assert set(without_doubts.to_dict()) == {"image", "probabilities", "prediction"}
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,14 @@ def test_coverage_and_flags_are_measured() -> None:
     answers = parse_predictions([{**ANSWER, **DOUBTS}, {**ANSWER, "out_of_distribution": False, "prediction_set": ["x"],
                              "set_level": 0.9, "abstains": False}] * 2, ["a.png"] * 4, ["x", "y"])  # fmt: skip
     labels = ("x", "y", "x", "x")
-    rows = [add_uncertainty({}, Record("a.png", (label,)), one) for label, one in zip(labels, answers, strict=True)]
+    rows = [
+        add_uncertainty({}, Record("a.png", (label,)), answer) for label, answer in zip(labels, answers, strict=True)
+    ]
     primary = Measure("auroc", 0.9, 0.8, 1.0, 4)
     scores = add_uncertainty_scores(Scores(primary, {"auroc": primary}, ("x", "y"), 4, 4), rows)
     assert scores.details["out_of_distribution"] == {"flagged": 2, "n": 4}
-    told = scores.details["prediction_sets"]
-    assert told == {"promised": 0.9, "held": 0.75, "mean_size": 1.5, "abstained": 2, "n": 4}
+    coverage = scores.details["prediction_sets"]
+    assert coverage == {"promised": 0.9, "held": 0.75, "mean_size": 1.5, "abstained": 2, "n": 4}
     card = "\n".join(format_metrics_section(scores.to_dict()))
     assert "2 of 4 test images are flagged" in card
     assert "90% prediction sets hold 75%" in card

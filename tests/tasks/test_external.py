@@ -18,7 +18,7 @@ from m3b.tasks.worker_jobs import CompareRequest, RenumberRequest, compare_image
 
 
 def pictures(*labels: tuple[str, ...], prefix: str = "a") -> tuple[Record, ...]:
-    return tuple(Record(f"{prefix}{at}.png", some, f"p{at}") for at, some in enumerate(labels))
+    return tuple(Record(f"{prefix}{at}.png", classes, f"p{at}") for at, classes in enumerate(labels))
 
 
 MODEL = Index(
@@ -29,12 +29,12 @@ BOXES = Index((Record("a.png", boxes=(BoxLabel("cell", (0, 0, 2, 2)),)),), (), (
 
 
 def test_names_meet_without_case_and_signs() -> None:
-    found = fit_to_model_classes(
+    result = fit_to_model_classes(
         pictures(("NORMAL",), ("Pneumonia",), ("cancer",)), {"NORMAL": 0, "Pneumonia": 1, "cancer": 2}, MODEL
     )
-    assert [one.labels for one in found.records] == [("normal",), ("pneumonia",)]
-    assert "cancer" in found.notes[0]
-    assert "1 cases of another class are left out" in found.notes[1]
+    assert [record.labels for record in result.records] == [("normal",), ("pneumonia",)]
+    assert "cancer" in result.notes[0]
+    assert "1 cases of another class are left out" in result.notes[1]
 
 
 def test_numbers_of_masks_follow_the_names() -> None:
@@ -63,8 +63,8 @@ def test_what_does_not_fit_says_why(records: Any, values: dict[str, int], index:
 
 
 def test_boxes_of_other_classes_are_left_out() -> None:
-    other = Record("b.png", boxes=(BoxLabel("Cell", (0, 0, 2, 2)), BoxLabel("dust", (1, 1, 3, 3))))
-    assert fit_to_model_classes((other,), {"Cell": 0, "dust": 1}, BOXES).records[0].boxes == (
+    record = Record("b.png", boxes=(BoxLabel("Cell", (0, 0, 2, 2)), BoxLabel("dust", (1, 1, 3, 3))))
+    assert fit_to_model_classes((record,), {"Cell": 0, "dust": 1}, BOXES).records[0].boxes == (
         BoxLabel("cell", (0, 0, 2, 2)),
     )
 
@@ -82,13 +82,13 @@ def test_masks_are_written_anew(tmp_path: Path) -> None:
 
 def test_copies_of_training_images_are_found(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    drawn = [random.integers(0, 255, (48, 48), np.uint8) for _ in range(4)]
+    images = [random.integers(0, 255, (48, 48), np.uint8) for _ in range(4)]
     for name, pixels in zip(
-        ("a.png", "b.png", "c.png", "d.png"), (drawn[0], drawn[1], drawn[0], drawn[2]), strict=True
+        ("a.png", "b.png", "c.png", "d.png"), (images[0], images[1], images[0], images[2]), strict=True
     ):
         Image.fromarray(pixels).save(tmp_path / name)
-    found = compare_images(
+    comparison = compare_images(
         CompareRequest([Record("a.png"), Record("b.png")], [Record("c.png"), Record("d.png")], tmp_path)
     )
-    assert found.same_keys == ["c.png"]
-    assert (found.near_count, found.is_complete) == (0, True)
+    assert comparison.same_keys == ["c.png"]
+    assert (comparison.near_count, comparison.is_complete) == (0, True)

@@ -106,10 +106,10 @@ def test_masks_of_another_shape_or_place_are_refused(organs: Index, tmp_path: Pa
 def test_overlapping_classes_have_a_mask_each(organs: Index, tmp_path: Path) -> None:
     records = []
     for number, record in enumerate(organs.records):
-        whole = np.asarray(nib.load(tmp_path / str(record.mask)).dataobj)
+        label_map = np.asarray(nib.load(tmp_path / str(record.mask)).dataobj)
         paths = {
-            "core": write(tmp_path / f"data/o/core{number}.nii.gz", (whole == 2).astype(np.uint8)),
-            "all": write(tmp_path / f"data/o/all{number}.nii.gz", (whole > 0).astype(np.uint8) * 255),
+            "core": write(tmp_path / f"data/o/core{number}.nii.gz", (label_map == 2).astype(np.uint8)),
+            "all": write(tmp_path / f"data/o/all{number}.nii.gz", (label_map > 0).astype(np.uint8) * 255),
         }
         records.append(Record(record.image, patient=record.patient, mask=paths))
     index = Index(tuple(records[:5]), tuple(records[5:]), ("core", "all"), "segmentation")
@@ -162,8 +162,10 @@ def test_boxes_at_the_usual_place_are_the_baseline(tmp_path: Path) -> None:
     of_task = get_family("detection")
     rows = []
     for record in index.test:
-        found = tuple(DetectedBox(box.label, box.box, 0.8) for box in record.boxes)
-        rows.append(of_task.measure(record, Prediction(record.image, boxes=found, anomaly_score=0.9), index, tmp_path))
+        detections = tuple(DetectedBox(box.label, box.box, 0.8) for box in record.boxes)
+        rows.append(
+            of_task.measure(record, Prediction(record.image, boxes=detections, anomaly_score=0.9), index, tmp_path)
+        )
     trivial = of_task.predict_baseline(index.train, index.test, index, tmp_path)
     scores = of_task.score(rows, index, primary="map", baseline=json.loads(json.dumps(trivial)))
     assert scores.primary.value == 1.0
@@ -195,7 +197,7 @@ def test_reports_say_whether_the_image_was_used(tmp_path: Path) -> None:
 
 
 def test_every_task_has_a_family() -> None:
-    assert [one.name for one in list_families()] == [
+    assert [family.name for family in list_families()] == [
         "diagnosis",
         "segmentation",
         "detection",

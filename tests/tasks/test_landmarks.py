@@ -43,12 +43,12 @@ def test_a_family_of_ones_own_is_audited_trained_measured_and_delivered(finished
 def test_the_locked_index_keeps_the_points_and_training_sees_no_test_case(finished: Path) -> None:
     locked = json.loads((finished / "run" / "locked" / "Datapath" / "test.json").read_text())
     assert all(len(record["point"]) == 2 for record in locked)
-    shown = (
+    visible_images = (
         {path.name for path in (finished / "run" / "view" / "points").iterdir()}
         if (finished / "run" / "view").is_dir()
         else set()
     )
-    assert not shown & {Path(record["image_path"]).name for record in locked}
+    assert not visible_images & {Path(record["image_path"]).name for record in locked}
 
 
 def test_an_installed_plug_in_is_found_by_the_command_line(finished: Path, tmp_path: Path) -> None:

@@ -63,13 +63,13 @@ def test_an_added_metric_is_measured_as_m3bs_own() -> None:
     Metric("my_bacc", "diagnosis", balanced, aliases=("mine",)).register()
     Metric("my_brier", "diagnosis", brier, lower_is_better=True).register()
     scores = get_family("diagnosis").score_all(rows, CLASSES, primary="mine", seed=1)
-    mine, theirs = scores.primary, scores.metrics["balanced_accuracy"]
-    assert mine.name == "my_bacc"
-    assert mine.value == pytest.approx(theirs.value)
-    assert mine.baseline == theirs.baseline == 0.5
-    assert mine.patients == 30
-    assert mine.low == pytest.approx(theirs.low, abs=0.05)
-    assert mine.high == pytest.approx(theirs.high, abs=0.05)
+    added_metric, builtin_metric = scores.primary, scores.metrics["balanced_accuracy"]
+    assert added_metric.name == "my_bacc"
+    assert added_metric.value == pytest.approx(builtin_metric.value)
+    assert added_metric.baseline == builtin_metric.baseline == 0.5
+    assert added_metric.patients == 30
+    assert added_metric.low == pytest.approx(builtin_metric.low, abs=0.05)
+    assert added_metric.high == pytest.approx(builtin_metric.high, abs=0.05)
     assert scores.metrics["my_brier"].baseline == pytest.approx(scores.metrics["brier"].baseline)
     assert scores.metrics["my_brier"].gain == pytest.approx(scores.metrics["brier"].gain, abs=0.02), "less is better"
     assert judge(scores, (0.5, None)).ok
@@ -100,10 +100,10 @@ def test_boxes_and_texts_have_blind_answers_too() -> None:
     assert blind[0][0]["figures"]["nodule"][:3] == [0.0, 0.0, "inf"]
     boxed = Index((), (), ("nodule",), "detection", {"nodule": 0})
     texts = Index((), (), (), "report", {})
-    spoken = get_family("report").make_baseline_rows(
+    report_baselines = get_family("report").make_baseline_rows(
         [{"image": "i", "patient": "p", "reference": "a", "prediction": "b"}], texts, ["c", "d"]
     )
-    assert [one[0]["prediction"] for one in spoken] == ["c", "d"]
+    assert [baseline_rows[0]["prediction"] for baseline_rows in report_baselines] == ["c", "d"]
     assert (
         get_family("detection").make_baseline_rows([row | {"figures": {}, "lesions": {}}], boxed, [guess])[1][0][
             "predicted"
@@ -114,7 +114,7 @@ def test_boxes_and_texts_have_blind_answers_too() -> None:
 
 def test_without_a_blind_answer_an_added_metric_decides_nothing() -> None:
     rows = [{"image": f"i{n}", "patient": f"p{n}", "x": n / 9} for n in range(10)]
-    figure = measure_metric(Metric("x", "report", lambda some: fmean(row["x"] for row in some)), rows)
+    figure = measure_metric(Metric("x", "report", lambda sample: fmean(row["x"] for row in sample)), rows)
     assert figure.value == pytest.approx(0.5)
     assert figure.baseline is None
     assert figure.low is not None

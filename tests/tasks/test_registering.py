@@ -71,18 +71,18 @@ def test_a_template_says_which_task_it_serves(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_template_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"neither it nor a folder in it has a plan.py"):
         Workspace(templates=tmp_path)
-    odd = template(tmp_path / "odd")
+    folder = template(tmp_path / "odd")
     with pytest.raises(DataError, match=r"does not say which task it serves: give it a template.json"):
-        Workspace(templates=odd)
-    (odd / "template.json").write_text('{"task": "painting"}')
+        Workspace(templates=folder)
+    (folder / "template.json").write_text('{"task": "painting"}')
     with pytest.raises(DataError, match="no task 'painting'"):
-        Workspace(templates=odd)
-    (odd / "template.json").write_text("[]")
+        Workspace(templates=folder)
+    (folder / "template.json").write_text("[]")
     with pytest.raises(DataError, match=r"template.json must be JSON such as"):
-        Workspace(templates=odd)
-    (odd / "train.py").unlink()
+        Workspace(templates=folder)
+    (folder / "train.py").unlink()
     with pytest.raises(DataError, match=r"lacks train.py"):
-        Workspace(templates=odd)
+        Workspace(templates=folder)
 
 
 def test_prompts_are_added_to_those_that_there_are(tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ def made(kinds: list[str], wrong_for: str = "") -> tuple[Index, list[Row]]:
     random, records, rows = np.random.default_rng(0), [], []
     for at, kind in enumerate(kinds):
         ill = at % 2
-        told = random.uniform(0.1, 0.9) if kind == wrong_for else 0.2 + 0.6 * ill + random.uniform(-0.1, 0.1)
+        probability = random.uniform(0.1, 0.9) if kind == wrong_for else 0.2 + 0.6 * ill + random.uniform(-0.1, 0.1)
         records.append(Record(f"data/x/{at}.png", (CLASSES[ill],), f"p{at}", attributes={"site": kind} if kind else {}))
         rows.append(
             {"image": f"data/x/{at}.png", "patient": f"p{at}", "labels": [CLASSES[ill]], "decided": [],
-             "probabilities": {"clear": 1 - told, "ill": told}}
+             "probabilities": {"clear": 1 - probability, "ill": probability}}
         )  # fmt: skip
     return Index((), tuple(records), CLASSES), rows
 
@@ -49,18 +49,18 @@ def test_a_site_where_the_model_fails_is_named() -> None:
     north, south = groups["site"]
     assert (north["group"], north["n"], north["measure"]["value"]) == ("north", 60, 1.0)
     assert south["measure"]["value"] < 0.8
-    [told] = describe_group_differences(groups)
-    assert "auroc differs by site" in told
-    assert "(south, n = 60)" in told
+    [description] = describe_group_differences(groups)
+    assert "auroc differs by site" in description
+    assert "(south, n = 60)" in description
 
 
 def test_groups_too_small_or_of_one_class_have_no_figure() -> None:
     index, rows = made(["a"] * 20 + ["b"] * (MIN_PATIENTS - 1))
     groups = score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
-    assert [one["measure"] is None for one in groups] == [False, True]
+    assert [group["measure"] is None for group in groups] == [False, True]
     index, rows = made(["even", "odd"] * 20)  # every odd one is ill
     assert [
-        one["measure"] for one in score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
+        group["measure"] for group in score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
     ] == [
         None,
         None,
@@ -83,7 +83,7 @@ def test_ages_are_divided_without_loss_into_at_most_three_ranges(values: list[st
     if len(ages) > 6:
         assert len(groups) <= 3
         spans = sorted([float(end) for end in name.split(" to ")] for name in groups)
-        assert all(one[-1] < other[0] for one, other in pairwise(spans))
+        assert all(lower[-1] < upper[0] for lower, upper in pairwise(spans))
 
 
 def test_texts_are_told_apart_without_case_and_the_rarest_left_out() -> None:
@@ -120,5 +120,5 @@ def test_card_and_report_show_the_groups() -> None:
     page = str(render_subgroup_table(scores.to_dict()))
     assert "south" in page
     assert "1.000" in page
-    bare = of_task.score(rows, index, primary="auroc")
-    assert "Subgroups" not in "\n".join(format_metrics_section(bare.to_dict()))
+    without_groups = of_task.score(rows, index, primary="auroc")
+    assert "Subgroups" not in "\n".join(format_metrics_section(without_groups.to_dict()))

@@ -41,8 +41,8 @@ def announce_origin(folder: Path, *, unconfined: bool) -> None:
     """Say on standard error that a model is from elsewhere, or that its code runs unconfined."""
     from m3b.run.folder import is_own_model
 
-    own = is_own_model(folder)
-    if unconfined and own:
+    is_own = is_own_model(folder)
+    if unconfined and is_own:
         echo(f"WARNING: the code of {folder} runs unconfined: it can read and change whatever you can.", err=True)
     elif unconfined:
         echo(
@@ -50,5 +50,5 @@ def announce_origin(folder: Path, *, unconfined: bool) -> None:
             "and change whatever you can, your keys included. Leave out --unconfined unless you have read its code.",
             err=True,
         )
-    elif not own:
+    elif not is_own:
         echo(f"{folder} is a model from elsewhere, not of a run of yours; its code runs confined.", err=True)

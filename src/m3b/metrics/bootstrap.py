@@ -421,8 +421,8 @@ def gain_at_edge(
         return gain
     if min(abs(bound - best.value) for bound in bounds if bound is not None) > TOLERANCE:
         return gain
-    least = baseline - best.limit if best.limit > best.value else best.limit - baseline
-    return min(gain[0], least), gain[1]
+    edge_gain = baseline - best.limit if best.limit > best.value else best.limit - baseline
+    return min(gain[0], edge_gain), gain[1]
 
 
 def rarer_side_patients(table: ClassificationTable) -> list[int]:

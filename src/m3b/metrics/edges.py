@@ -108,8 +108,10 @@ def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]
 
 def _label_stakes(columns: NDArray[np.bool_], known: NDArray[np.bool_]) -> Floats:
     """Return (cases,) stakes in the mean over labels of a share of the marked cases; (cases, labels) marks."""
-    chosen = columns[:, known]
-    stakes: Floats = (chosen / np.maximum(chosen.sum(axis=0), 1)).sum(axis=1) / max(int(known.sum()), 1)
+    defined_columns = columns[:, known]
+    stakes: Floats = (defined_columns / np.maximum(defined_columns.sum(axis=0), 1)).sum(axis=1) / max(
+        int(known.sum()), 1
+    )
     return stakes
 
 
@@ -164,11 +166,11 @@ def perfect_labels_loss(table: ClassificationTable, areas: Floats) -> float:
     Args:
         areas: (labels,) AUROC of each, NaN where it is undefined.
     """
-    known, perfect = ~np.isnan(areas), areas >= 1 - TOLERANCE
+    is_defined, perfect = ~np.isnan(areas), areas >= 1 - TOLERANCE
     if not perfect.any():
         return 0.0
     stakes = _label_stakes(table.truth, perfect) + _label_stakes(~table.truth, perfect)
-    return largest_loss(sum_by_patient(table.patient, stakes)) * float(perfect.sum() / known.sum())
+    return largest_loss(sum_by_patient(table.patient, stakes)) * float(perfect.sum() / is_defined.sum())
 
 
 def with_perfect_labels(

@@ -92,9 +92,9 @@ def _losses(table: ClassificationTable) -> dict[str, float]:
     top, disagreement = len(table.classes) - 1, 2 * float(np.var(table.target))
     furthest = np.square(np.maximum(table.target, top - table.target)) / max(disagreement, 1e-12) / table.n_cases
     kappa = largest_loss(sum_by_patient(table.patient, furthest.astype(np.float64)))
-    same = ("accuracy", "balanced_accuracy", "auroc")
+    shared_names = ("accuracy", "balanced_accuracy", "auroc")
     by_case = dict.fromkeys(("grade_mae", "within_one"), losses["accuracy"])
-    return {name: losses[name] for name in same} | by_case | {"qwk": min(kappa, 2.0)}
+    return {name: losses[name] for name in shared_names} | by_case | {"qwk": min(kappa, 2.0)}
 
 
 def _make_estimator(

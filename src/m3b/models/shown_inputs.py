@@ -39,10 +39,10 @@ class ShownInputs:
         Raises:
             OSError: it cannot be linked or copied.
         """
-        own = to_reader_path(path)
-        source = file_of_reader_path(own)
+        reader_path = to_reader_path(path)
+        source = file_of_reader_path(reader_path)
         if not source.exists() or self._is_mounted(source):
-            return own
+            return reader_path
         if source.is_dir():
             Path(f"{self.folder}{source}").mkdir(parents=True, exist_ok=True)
             files = [source / entry.name for entry in walk(source.resolve()) if entry.kind in ("file", "link")]
@@ -50,7 +50,7 @@ class ShownInputs:
             files = [source, *(source.parent / name for name in _companions(source))]
         for file in files:
             self._put(file)
-        return f"{self.folder}{own}"
+        return f"{self.folder}{reader_path}"
 
     def original(self, text: str) -> str:
         """Return a text of predict.py's with the user's own paths."""
@@ -79,17 +79,17 @@ def folders_to_mount(paths: Iterable[str], folder: Path) -> tuple[Path, ...]:
 
     A folder that holds the home folder or the temporary files is never among them.
     """
-    wanted: dict[Path, bool] = {}
+    needs_mount: dict[Path, bool] = {}
     for path in paths:
         source = file_of_reader_path(to_reader_path(path))
         above = source if source.is_dir() else source.parent
-        if above not in wanted:
-            wanted[above] = source.exists() and can_be_mounted(above) and not _can_link(source, folder)
-    found = tuple(above for above, needed in wanted.items() if needed)
-    if len(found) <= MAX_MOUNTS:
-        return found
-    common = Path(os.path.commonpath(found))
-    return (common,) if can_be_mounted(common) else found[:MAX_MOUNTS]
+        if above not in needs_mount:
+            needs_mount[above] = source.exists() and can_be_mounted(above) and not _can_link(source, folder)
+    folders = tuple(above for above, needed in needs_mount.items() if needed)
+    if len(folders) <= MAX_MOUNTS:
+        return folders
+    common = Path(os.path.commonpath(folders))
+    return (common,) if can_be_mounted(common) else folders[:MAX_MOUNTS]
 
 
 def can_be_mounted(folder: Path) -> bool:

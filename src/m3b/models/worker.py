@@ -171,28 +171,34 @@ class _ModelProcess:
         """As `PredictWorker.predict`, of this process."""
         self.requests += 1
         name = str(self.requests)
-        shown, out = ShownInputs(self._inputs / name, self._mounted), self._outputs / name
+        inputs, out = ShownInputs(self._inputs / name, self._mounted), self._outputs / name
         try:
             out.mkdir()
-            shown.folder.mkdir()
-            asked = [relocated(case, shown.show) for case in cases]
-            found = run_predict(
-                self.model, shown.folder, asked, self._runner(), strict=strict, output_dir=out, covariates=covariates
+            inputs.folder.mkdir()
+            visible_cases = [relocated(case, inputs.show) for case in cases]
+            raw_answers = run_predict(
+                self.model,
+                inputs.folder,
+                visible_cases,
+                self._runner(),
+                strict=strict,
+                output_dir=out,
+                covariates=covariates,
             )
             answers = [
-                replace(answer, image=case, error=shown.original(answer.error))
-                for case, answer in zip(cases, found, strict=True)
+                replace(answer, image=case, error=inputs.original(answer.error))
+                for case, answer in zip(cases, raw_answers, strict=True)
             ]
             if keep is None:
                 return [replace(answer, mask=None, masks={}, anomaly_map=None) for answer in answers]
             return deliver(answers, out, keep)
         except ModelError as error:
-            raise ModelError(shown.original(str(error))) from None
+            raise ModelError(inputs.original(str(error))) from None
         except OSError as error:
             raise ModelError(f"an image cannot be shown to the model, or an answer not be copied: {error}") from error
         finally:
             remove_tree(out)
-            remove_tree(shown.folder)
+            remove_tree(inputs.folder)
 
     def _runner(self) -> CommandRunner:
         def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
@@ -226,8 +232,8 @@ class _ModelProcess:
         return _status(ended), _tail(log) + self._last_words(ended)
 
     def _last_words(self, ended: ExitStatus) -> str:
-        said = (self._scratch.path / "output").read_text(encoding="utf-8", errors="replace")[-LOG_BYTES:]
-        return said if ended.reason == "exit" else f"{said}\nm3b ended it: {ended.reason.replace('_', ' ')}"
+        output = (self._scratch.path / "output").read_text(encoding="utf-8", errors="replace")[-LOG_BYTES:]
+        return output if ended.reason == "exit" else f"{output}\nm3b ended it: {ended.reason.replace('_', ' ')}"
 
     def has_ended(self) -> bool:
         """Return whether it is no longer there to be asked; a forked child does not ask its parent's."""
@@ -274,7 +280,7 @@ def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Predic
         copy_file(out, name, keep, name)
         return keep / name
 
-    kept = [
+    delivered_answers = [
         replace(
             answer,
             mask=None if answer.mask is None else copied(answer.mask),
@@ -283,17 +289,19 @@ def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Predic
         )
         for answer in answers
     ]
-    listed = json.dumps([with_relative_files(answer, keep) for answer in kept], indent=1, ensure_ascii=False)
-    write_atomic(keep, "predictions.json", f"{listed}\n".encode("utf-8", "backslashreplace"))
-    return kept
+    content = json.dumps(
+        [with_relative_files(answer, keep) for answer in delivered_answers], indent=1, ensure_ascii=False
+    )
+    write_atomic(keep, "predictions.json", f"{content}\n".encode("utf-8", "backslashreplace"))
+    return delivered_answers
 
 
 def with_relative_files(answer: Prediction, folder: Path) -> dict[str, Any]:
     """Return an answer as JSON values, its files counted from `folder`."""
-    found = answer.to_dict()
+    fields = answer.to_dict()
     for name in ("mask", "anomaly_map"):
-        if name in found:
-            found[name] = Path(found[name]).relative_to(folder).as_posix()
-    if "masks" in found:
-        found["masks"] = {name: Path(file).relative_to(folder).as_posix() for name, file in found["masks"].items()}
-    return found
+        if name in fields:
+            fields[name] = Path(fields[name]).relative_to(folder).as_posix()
+    if "masks" in fields:
+        fields["masks"] = {name: Path(file).relative_to(folder).as_posix() for name, file in fields["masks"].items()}
+    return fields

@@ -157,15 +157,15 @@ def _preview_in_reader(
     else:
         override_values = overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {}
         job = proposal_job(request, card, override_values)
-        chosen = choose_proposal(
+        choice = choose_proposal(
             request,
             lambda name, boxes: run_reader_job({**job, "task": name, "boxes": boxes}, folder, scratch, reader),
             task=task,
         )
-        if "error" in chosen.answer:
-            raise DataError(str(chosen.answer["error"]))
-        used_task = chosen.task
-        proposals, insufficient = tuple(chosen.answer["readings"]), str(chosen.answer["insufficient"])
+        if "error" in choice.answer:
+            raise DataError(str(choice.answer["error"]))
+        used_task = choice.task
+        proposals, insufficient = tuple(choice.answer["readings"]), str(choice.answer["insufficient"])
     if not proposals:
         return DatasetPreview(used_task, (), insufficient, request=request)
     work = scratch / "work"

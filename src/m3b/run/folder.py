@@ -128,10 +128,10 @@ class RunFolder:
         """
         if DATED_ID.fullmatch(self.id) or self.path.parent == get_runs_root().absolute():
             try:
-                found = _find_by_id(self.id)
+                run_path = _find_by_id(self.id)
             except UsageError:
                 return str(self.path)
-            if os.path.realpath(found) == os.path.realpath(self.path):
+            if os.path.realpath(run_path) == os.path.realpath(self.path):
                 return self.id
         return str(self.path)
 
@@ -209,8 +209,8 @@ def list_runs(root: Path | None = None) -> list[RunFolder]:
         runs = [RunFolder(entry.folder) for entry in read_registry().existing()]
         return [run for run in runs if (run.path / "run.json").is_file()]
     files = [root / "run.json"] if (root / "run.json").is_file() else list(root.glob("*/run.json"))
-    outside = [RunFolder(file.parent) for file in files if data_folder_above(file.parent) is None]
-    return sorted(outside, key=lambda run: (run.started_at, run.id))
+    run_folders = [RunFolder(file.parent) for file in files if data_folder_above(file.parent) is None]
+    return sorted(run_folders, key=lambda run: (run.started_at, run.id))
 
 
 def data_folders(record: Mapping[str, Any]) -> list[Path]:
@@ -232,11 +232,11 @@ def data_folder_above(folder: Path) -> Path | None:
     holders = [place for place in (folder, Path(os.path.abspath(folder)).parent) if (place / "run.json").is_file()]
     for run in holders:
         try:
-            own = enclosing(run, data_folders(RunFolder(run).load_record()))
+            data_folder = enclosing(run, data_folders(RunFolder(run).load_record()))
         except UsageError:  # told to whoever needs the record
-            own = None
-        if own is not None or registry.at(run) is not None:
-            return own
+            data_folder = None
+        if data_folder is not None or registry.at(run) is not None:
+            return data_folder
     return registry.data_above(folder)
 
 

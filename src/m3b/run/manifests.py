@@ -245,28 +245,28 @@ class RunManifests:
             task=task_for_card(request, card.task),
         )
         reading = _task_reading(choice.task, choice.boxes, choice.answer)
-        noted = {
+        choices = {
             **self._load(CHOSEN, {}),
             card.root: reading.model_dump(mode="json", include={"task", "boxes", "target"}),
         }
-        self._store(CHOSEN, noted)
+        self._store(CHOSEN, choices)
         return reading
 
     def _proposed(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
         """The answer to a job that proposes readings; not asked for again if the overview holds it."""
-        known = next((answer for asked, answer in self._answered_jobs if asked == job), None)
-        if known is not None:
-            return known
+        cached_answer = next((answer for previous_job, answer in self._answered_jobs if previous_job == job), None)
+        if cached_answer is not None:
+            return cached_answer
         self.emit(StepStarted("surveying the data folder"))
         return self._ask_reader(job, root)
 
     def _boxes(self, selection: Selection, card: Card) -> bool | None:
         """Whether boxes alone are asked for: as for the proposal that was chosen, if the selection measures its target."""
-        mine = get_family(selection.task)
-        by_metric = selection.metric in mine.box_metrics and selection.metric not in mine.state_metrics
-        chosen = self._load(CHOSEN, {}).get(card.root, {})
-        if chosen.get("task") == selection.task and (chosen["target"] == "boxes") == by_metric:
-            return bool(chosen["boxes"]) or None
+        family = get_family(selection.task)
+        by_metric = selection.metric in family.box_metrics and selection.metric not in family.state_metrics
+        choice = self._load(CHOSEN, {}).get(card.root, {})
+        if choice.get("task") == selection.task and (choice["target"] == "boxes") == by_metric:
+            return bool(choice["boxes"]) or None
         return by_metric or None
 
     def _overrides_to_json(self) -> dict[str, Any]:
@@ -314,12 +314,14 @@ class RunManifests:
         self._store(PROPOSALS_FILE, [proposal["spec"] for proposal in proposals])
         self._store(DOUBT_FILE, insufficient)
         self.proposals = [dict(proposal) for proposal in proposals]
-        written = []
+        manifest_proposals = []
         for number, proposal in enumerate(proposals, start=1):
             name = f"{OFFERS}/{number}.json"
             write_atomic(self.run.work, name, json.dumps(proposal["spec"], indent=1, ensure_ascii=False).encode())
-            written.append(ManifestProposal(file=name, sufficient=number == 1 and not insufficient, **proposal))
-        return ManifestProposals(tuple(written), insufficient)
+            manifest_proposals.append(
+                ManifestProposal(file=name, sufficient=number == 1 and not insufficient, **proposal)
+            )
+        return ManifestProposals(tuple(manifest_proposals), insufficient)
 
     def list_for_display(self) -> list[dict[str, Any]]:
         """For people: the reading that was taken, then the proposed ones that were not."""

@@ -71,16 +71,16 @@ def choose_proposal(request: str, propose: Propose, *, task: str = "") -> Chosen
         UsageError: the request is empty, and no task is named.
     """
     guess = task or guess_task(request)
-    chosen = ChosenProposal(guess, _wants_boxes(guess, request), {})
-    chosen = replace(chosen, answer=_readings_of(propose, chosen))
-    if task or any(reading["score"] >= MIN_PROPOSED_SCORE for reading in chosen.answer["readings"]):
-        return chosen
+    choice = ChosenProposal(guess, _wants_boxes(guess, request), {})
+    choice = replace(choice, answer=_readings_of(propose, choice))
+    if task or any(reading["score"] >= MIN_PROPOSED_SCORE for reading in choice.answer["readings"]):
+        return choice
     for name in other_tasks(request):
-        other = ChosenProposal(name, _wants_boxes(name, request), {})
-        answer = _readings_of(propose, other)
-        if answer["readings"] and not (answer["insufficient"] and chosen.answer["readings"]):
-            return replace(other, answer=answer)
-    return chosen
+        alternative = ChosenProposal(name, _wants_boxes(name, request), {})
+        answer = _readings_of(propose, alternative)
+        if answer["readings"] and not (answer["insufficient"] and choice.answer["readings"]):
+            return replace(alternative, answer=answer)
+    return choice
 
 
 def _readings_of(propose: Propose, choice: ChosenProposal) -> Mapping[str, Any]:
@@ -133,13 +133,13 @@ def task_for_card(request: str, card_task: str) -> str:
     """
     from m3b.tasks import find_requested_task, get_family, list_families
 
-    asked = find_requested_task(request)
-    if not card_task or not asked or card_task not in {one.name for one in list_families()}:
+    requested = find_requested_task(request)
+    if not card_task or not requested or card_task not in {family.name for family in list_families()}:
         return card_task
-    wanted, own = get_family(asked), get_family(card_task)
+    requested_family, card_family = get_family(requested), get_family(card_task)
     serves = (
-        card_task == asked
-        or card_task in wanted.related_tasks
-        or set(wanted.required_targets) & set(own.required_targets)
+        card_task == requested
+        or card_task in requested_family.related_tasks
+        or set(requested_family.required_targets) & set(card_family.required_targets)
     )
-    return asked if serves else card_task
+    return requested if serves else card_task

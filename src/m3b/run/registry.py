@@ -184,8 +184,8 @@ def parse(content: bytes, name: str = NAME, *, is_tail: bool = False) -> RunRegi
     warnings = []
     if damaged:
         first_lines = ", ".join(str(number) for number in damaged[:5])
-        counted = "Of the end of" if is_tail else "Of"
-        warnings.append(f"{counted} {name}, {len(damaged)} lines cannot be read and are ignored (line {first_lines}).")
+        scope = "Of the end of" if is_tail else "Of"
+        warnings.append(f"{scope} {name}, {len(damaged)} lines cannot be read and are ignored (line {first_lines}).")
     return RunRegistry(tuple(runs.values()), tuple(warnings))
 
 
@@ -256,16 +256,16 @@ def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
         Why the run could not be registered, as a sentence for the user; empty if it was.
     """
     folder = Path(os.path.abspath(folder))
-    known = read_registry().at(folder)
+    entry = read_registry().at(folder)
     data = tuple(dict.fromkeys(Path(os.path.realpath(place)) for place in data))
-    if known and known.sandbox == sandbox and set(data) <= set(known.data):
+    if entry and entry.sandbox == sandbox and set(data) <= set(entry.data):
         return ""
-    token = known.token if known else secrets.token_hex(16)
+    token = entry.token if entry else secrets.token_hex(16)
     run = RegisteredRun(
-        known.folder if known else folder, token, known.started if known else time.time(), sandbox, data
+        entry.folder if entry else folder, token, entry.started if entry else time.time(), sandbox, data
     )
     try:
-        if not known:
+        if not entry:
             _write_token(folder, token)
         _append(state_file(), run.to_line())
     except OSError as error:

@@ -34,7 +34,7 @@ def select_card(brief: SelectionBrief, view: StageView) -> str | list[ToolCall]:
     matching_cards = [card for card in brief.cards if _matches_request(brief, card)] or _readable(brief)
     if not matching_cards:
         return _format_refusal(_why_none(brief))
-    best = max(matching_cards, key=lambda one: _score_card(brief.request, one))
+    best = max(matching_cards, key=lambda candidate: _score_card(brief.request, candidate))
     task = choose_task(brief, best)
     assert task is not None  # of those that fit
     reason = "Its card or folder shares most with the request."
@@ -48,13 +48,15 @@ def _why_none(brief: SelectionBrief) -> str:
     only = brief.cards[0] if len(brief.cards) == 1 else None
     if only is not None and _alone(brief, only) and (against := contradiction(brief, only)):
         return f"{against}. {ADVICE}"
-    asked = _find_requested_task(brief)
-    what = f"what a {asked.name} model needs" if asked else "what the request asks for"
-    apart = "; ".join(
-        why for one in brief.cards[:MAX_EXPLAINED_CARDS] if (why := _describe_difference(brief.request, one))
+    requested = _find_requested_task(brief)
+    need = f"what a {requested.name} model needs" if requested else "what the request asks for"
+    differences = "; ".join(
+        difference
+        for card in brief.cards[:MAX_EXPLAINED_CARDS]
+        if (difference := _describe_difference(brief.request, card))
     )
-    found = f" {apart}." if apart else ""
-    return f"No data on this machine speaks of {what}. Data here: {_list_card_names(brief)}.{found} {ADVICE}"
+    explanation = f" {differences}." if differences else ""
+    return f"No data on this machine speaks of {need}. Data here: {_list_card_names(brief)}.{explanation} {ADVICE}"
 
 
 def _alone(brief: SelectionBrief, card: DatasetOption) -> bool:
@@ -70,8 +72,8 @@ def _readable(brief: SelectionBrief) -> list[DatasetOption]:
 
 def _is_readable(card: DatasetOption) -> bool:
     """Whether `m3b look` shows a reading for the request that may be taken without asking."""
-    chosen = card.read.chosen
-    return chosen is not None and bool(chosen.title) and not chosen.insufficient
+    proposal = card.read.chosen
+    return proposal is not None and bool(proposal.title) and not proposal.insufficient
 
 
 def contradiction(brief: SelectionBrief, card: DatasetOption) -> str:
@@ -82,8 +84,8 @@ def contradiction(brief: SelectionBrief, card: DatasetOption) -> str:
     """
     request, task = brief.request, choose_task(brief, card)
     if task is None:
-        asked = _find_requested_task(brief)
-        return f"{card.name} does not show what a {asked.name if asked else card.task} model needs"
+        requested = _find_requested_task(brief)
+        return f"{card.name} does not show what a {requested.name if requested else card.task} model needs"
     shows_times = "times" in task.needs and ("times" in find_target_kinds(card) or _is_readable(card))
     if is_beyond_images(request, collect_card_text(card)) and not shows_times:
         return (
@@ -171,9 +173,9 @@ def choose_task(brief: SelectionBrief, card: DatasetOption) -> TaskOption | None
         if card_task.name in requested.kin:
             return requested
         return card_task if requested.name == card_task.name or set(requested.needs) & set(card_task.needs) else None
-    chosen = _offer(brief, card.read.chosen.task) if card.read.chosen is not None else None
-    if chosen is not None and (alone or _is_readable(card)):
-        return chosen
+    proposed_task = _offer(brief, card.read.chosen.task) if card.read.chosen is not None else None
+    if proposed_task is not None and (alone or _is_readable(card)):
+        return proposed_task
     if requested is not None:
         return (
             requested if len(brief.cards) == 1 or not requested.needs or target_kinds & set(requested.needs) else None
@@ -197,14 +199,14 @@ def _choose_metric(task: TaskOption, card: DatasetOption) -> str:
 
 def _metrics_known(task: TaskOption, card: DatasetOption) -> tuple[str, ...]:
     """The metrics of a task that the data bears: those of the reading's target, else by what previews show."""
-    chosen = card.read.chosen
-    if chosen is not None and chosen.task == task.name and chosen.target:
+    proposal = card.read.chosen
+    if proposal is not None and proposal.task == task.name and proposal.target:
         by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
-        return by_target.get(chosen.target) or task.metrics
-    there = find_target_kinds(card)
-    if task.state_metrics and not there & {"masks", "boxes"} and _has_proposal_without_boxes(task, card):
+        return by_target.get(proposal.target) or task.metrics
+    target_kinds = find_target_kinds(card)
+    if task.state_metrics and not target_kinds & {"masks", "boxes"} and _has_proposal_without_boxes(task, card):
         return task.state_metrics
-    return task.box_metrics if task.box_metrics and "masks" not in there else task.metrics
+    return task.box_metrics if task.box_metrics and "masks" not in target_kinds else task.metrics
 
 
 def _has_proposal_without_boxes(task: TaskOption, card: DatasetOption) -> bool:

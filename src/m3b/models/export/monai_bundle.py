@@ -233,9 +233,9 @@ def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportRes
     require_packages(("torch", "monai"), "train")
     for name in ("configs", "models", "docs", "scripts"):
         (target / name).mkdir()
-    images, written = children.images, children.folder("state")
-    state = children.act("state", source, {"images": images, "out": str(written)}, written)
-    copy_file(written, "model.pt", target / "models", "model.pt")
+    images, output_folder = children.images, children.folder("state")
+    state = children.act("state", source, {"images": images, "out": str(output_folder)}, output_folder)
+    copy_file(output_folder, "model.pt", target / "models", "model.pt")
     _copy_code(source, target / "scripts" / "deliverable")
     shutil.copy(get_resources_folder() / "exports" / "bridge.py", target / "scripts" / "bridge.py")
     (target / "scripts" / "__init__.py").write_text('"""Code of the bundle."""\n', encoding="utf-8")
@@ -246,8 +246,8 @@ def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportRes
     write_json(target / "configs" / "inference.json", inference_config(state["simple"]))
     write_json(target / "configs" / "metadata.json", make_metadata(facts, state, _read_card_title(source)))
     out = children.folder("bundle") / "predictions.json"
-    request = {"images": images, "out": str(out), "pair": str(written / "pair.npz")}
-    largest = float(children.act("bundle", target, request, out.parent, (written,))["network_difference"])
+    request = {"images": images, "out": str(out), "pair": str(output_folder / "pair.npz")}
+    largest = float(children.act("bundle", target, request, out.parent, (output_folder,))["network_difference"])
     check_difference(largest, "the bundle's network")
     if images:
         largest = max(largest, _compare_predictions(source, children, out))

@@ -35,12 +35,12 @@ A research model, not a medical device.
 def to_onnx(source: Path, target: Path, children: ChildProcesses) -> ExportResult:
     """Write the graphs of a deliverable into `target`, each run by ONNX Runtime on inputs whose outputs are known."""
     require_packages(("torch", "onnx", "onnxruntime"), "export")
-    images, written = children.images, children.folder("onnx")
-    export_facts = children.act("onnx", source, {"images": images, "out": str(written)}, written)
-    checked = children.act("compare", written, {"graphs": export_facts["graphs"]}, children.folder("compare"))
-    for entry in list_entries(written):
+    images, output_folder = children.images, children.folder("onnx")
+    export_facts = children.act("onnx", source, {"images": images, "out": str(output_folder)}, output_folder)
+    checked = children.act("compare", output_folder, {"graphs": export_facts["graphs"]}, children.folder("compare"))
+    for entry in list_entries(output_folder):
         if not entry.name.endswith((".npz", ".result.json")):
-            copy_file(written, entry.name, target, entry.name)
+            copy_file(output_folder, entry.name, target, entry.name)
     graphs = checked["graphs"]
     for graph in graphs:
         check_difference(graph["largest_difference"], graph["file"])

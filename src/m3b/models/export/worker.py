@@ -81,8 +81,8 @@ class ChildProcesses:
             inputs = scratch / "inputs"
             inputs.mkdir()
             mounted = folders_to_mount([path for image in images for path in paths_of(image)], inputs)
-            shown = ShownInputs(inputs, mounted)
-            self.images = [plain(relocated(frozen(image), shown.show)) for image in images]
+            visible_inputs = ShownInputs(inputs, mounted)
+            self.images = [plain(relocated(frozen(image), visible_inputs.show)) for image in images]
             self._read = (inputs, *mounted)
 
     def folder(self, name: str) -> Path:
@@ -109,20 +109,28 @@ class ChildProcesses:
         Raises:
             ModelError: it failed; the message ends with what it printed.
         """
-        asked, result = self.scratch / f"{action}.request.json", place / f"{action}.result.json"
-        asked.write_text(json.dumps(request), encoding="utf-8")
-        argv = [sys.executable, "-B", str(WORKER_FOLDER / "m3b_child.py"), action, str(folder), str(asked), str(result)]
-        status, log = self.run(argv, place, (WORKER_FOLDER, folder, asked, *read))
+        request_file, result = self.scratch / f"{action}.request.json", place / f"{action}.result.json"
+        request_file.write_text(json.dumps(request), encoding="utf-8")
+        argv = [
+            sys.executable,
+            "-B",
+            str(WORKER_FOLDER / "m3b_child.py"),
+            action,
+            str(folder),
+            str(request_file),
+            str(result),
+        ]
+        status, log = self.run(argv, place, (WORKER_FOLDER, folder, request_file, *read))
         if status != 0 or not result.is_file():
             lines = [line for line in log.strip().splitlines() if line.strip()]
             raise ModelError(f"{action}: the export ended with status {status}: {' / '.join(lines[-6:])[-1200:]}")
         try:
-            found = read_json(place, result.name)
+            answer = read_json(place, result.name)
         except (OSError, ValueError, RecursionError) as error:
             raise ModelError(f"{action}: the export's answer cannot be read: {error}") from None
-        if not isinstance(found, dict):
-            raise ModelError(f"{action}: the export wrote a {type(found).__name__}")
-        return found
+        if not isinstance(answer, dict):
+            raise ModelError(f"{action}: the export wrote a {type(answer).__name__}")
+        return answer
 
 
 def check_difference(difference: float, subject: str) -> None:
