@@ -186,7 +186,7 @@ class Coverage:
     """The true figure, the share of intervals that hold it, how many sets had one, and the median lower limit."""
 
     true: float
-    held: float
+    covered_share: float
     with_interval: float
     median_low: float
 
@@ -212,7 +212,7 @@ def coverage(name: str, n: int, wrong: float, sets: int, draws: int, seed: int =
 
 def table_row(name: str, n: int, sets: int) -> str:
     cells = [coverage(name, n, share, sets, 300) for share in SHARES]
-    return f"| {name} | {n} | " + " | ".join(f"{c.true:.3f}: {100 * c.held:.0f} %" for c in cells) + " |"
+    return f"| {name} | {n} | " + " | ".join(f"{c.true:.3f}: {100 * c.covered_share:.0f} %" for c in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -88,5 +88,5 @@ def write(files: Mapping[str, str]) -> Reply:
     return call("write_files", files=[{"path": name, "content": text} for name, text in files.items()])
 
 
-def script(command: str, **more: Any) -> Reply:
-    return call("run_script", command=command, **more)
+def script(command: str, **options: Any) -> Reply:
+    return call("run_script", command=command, **options)

@@ -13,17 +13,17 @@ from m3b.errors import SandboxError
 from m3b.sandbox import ExitStatus, Limits, Mounts, Sandbox, choose_sandbox
 from m3b.sandbox.process import Process
 
-_FOUND: dict[str, Sandbox | str] = {}
+_BACKENDS: dict[str, Sandbox | str] = {}
 
 
 def backend(name: str) -> Sandbox:
     """The backend, looked for once; skips where this machine refuses it."""
-    if name not in _FOUND:
+    if name not in _BACKENDS:
         try:
-            _FOUND[name] = choose_sandbox(name)
+            _BACKENDS[name] = choose_sandbox(name)
         except SandboxError as error:
-            _FOUND[name] = str(error)
-    sandbox = _FOUND[name]
+            _BACKENDS[name] = str(error)
+    sandbox = _BACKENDS[name]
     if isinstance(sandbox, str):
         pytest.skip(sandbox)
     return sandbox

@@ -17,7 +17,7 @@ for last; do case "$previous" in --report) cp "{report}" "$last";; esac; previou
 """
 
 
-def made(place: Path, target: str, *words: str, brings: str = "nvidia-cublas") -> list[str]:
+def run_target(place: Path, target: str, *words: str, brings: str = "nvidia-cublas") -> list[str]:
     """The commands of a target, in order; pip would install torch together with `brings`."""
     commands = place / ".venv/bin"
     commands.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def made(place: Path, target: str, *words: str, brings: str = "nvidia-cublas") -
 
 
 def test_the_demo_installs_only_what_it_needs(tmp_path: Path) -> None:
-    first, torch, project, demo = made(tmp_path, "demo", "GPU=")
+    first, torch, project, demo = run_target(tmp_path, "demo", "GPU=")
     assert "--dry-run" in first
     pins = tmp_path / ".venv/pins.txt"
     assert torch == f"pip install --quiet -c {pins} --extra-index-url https://download.pytorch.org/whl/cpu torch"
@@ -47,19 +47,21 @@ def test_the_demo_installs_only_what_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "brings", "asked"), [("", "filelock", True), ("/dev/nvidia0", "nvidia-cublas", False)], ids=["cpu", "gpu"]
+    ("gpu", "brings", "is_dry_run"),
+    [("", "filelock", True), ("/dev/nvidia0", "nvidia-cublas", False)],
+    ids=["cpu", "gpu"],
 )
 def test_the_usual_index_serves_where_it_has_the_right_build(
-    tmp_path: Path, gpu: str, brings: str, asked: bool
+    tmp_path: Path, gpu: str, brings: str, is_dry_run: bool
 ) -> None:
-    lines = made(tmp_path, "demo", f"GPU={gpu}", brings=brings)
-    assert any("--dry-run" in line for line in lines) == asked
+    lines = run_target(tmp_path, "demo", f"GPU={gpu}", brings=brings)
+    assert any("--dry-run" in line for line in lines) == is_dry_run
     assert f"pip install --quiet -c {tmp_path / '.venv/pins.txt'} torch" in lines
     assert not any("index-url" in line for line in lines)
 
 
 def test_everything_that_is_installed_is_pinned_as_in_the_lock(tmp_path: Path) -> None:
-    made(tmp_path, "demo", "GPU=")
+    run_target(tmp_path, "demo", "GPU=")
     pins = [Requirement(line) for line in (tmp_path / ".venv/pins.txt").read_text().splitlines()]
     locked = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line[0].isalnum()]
     assert len(pins) == len(locked) > 100
@@ -69,7 +71,7 @@ def test_everything_that_is_installed_is_pinned_as_in_the_lock(tmp_path: Path) -
 
 
 def test_the_tests_install_the_rest(tmp_path: Path) -> None:
-    lines = made(tmp_path, "test", "GPU=")
+    lines = run_target(tmp_path, "test", "GPU=")
     extras = [line for line in lines if "-e " in line]
     assert [line.split("-e ")[1] for line in extras] == [
         ".[train]",
@@ -99,7 +101,7 @@ def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path
 def test_real_data_sets_are_asked_for_by_name_and_given_to_their_tests(tmp_path: Path) -> None:
     sets, log = tmp_path / "sets", tmp_path / "log"
     sets.mkdir()
-    made(tmp_path, "test", "GPU=")  # what is installed already says nothing of sizes
+    run_target(tmp_path, "test", "GPU=")  # what is installed already says nothing of sizes
     command = ["make", "-C", str(ROOT), "test-real", f"VENV={tmp_path / '.venv'}", f"DATA={sets}"]
     refused = subprocess.run(command, capture_output=True, text=True)
     assert refused.returncode != 0

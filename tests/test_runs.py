@@ -62,11 +62,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def began(folder: Path, at: float, **more: object) -> RunFolder:
+def began(folder: Path, at: float, **record_fields: object) -> RunFolder:
     """A run that this user began; `at` is what run.json says of its time."""
     run = RunFolder.create(folder)
     assert register(run.path, "bubblewrap") == ""
-    run.save_record({"status": "working", "started": at, "run_dir": str(run.path), **more})
+    run.save_record({"status": "working", "started": at, "run_dir": str(run.path), **record_fields})
     return run
 
 

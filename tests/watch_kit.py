@@ -68,7 +68,7 @@ def begin() -> list[str]:
 def opens_below(top: Path) -> Iterator[dict[str, str]]:
     """Files below this folder that this process opens meanwhile, counted from it, and by whom first."""
     if not _hooked:
-        sys.addaudithook(_heard)  # there is no way back, so one serves all
+        sys.addaudithook(_audit_hook)  # there is no way back, so one serves all
         _hooked.append(True)
     callers: dict[str, str] = {}
     _watching.append((f"{top.resolve()}{os.sep}", callers))
@@ -78,7 +78,7 @@ def opens_below(top: Path) -> Iterator[dict[str, str]]:
         _watching.pop()
 
 
-def _heard(event: str, arguments: tuple[object, ...]) -> None:
+def _audit_hook(event: str, arguments: tuple[object, ...]) -> None:
     if event != "open" or not _watching or not isinstance(arguments[0], str | bytes | os.PathLike):
         return
     place = os.path.realpath(os.fsdecode(arguments[0]))

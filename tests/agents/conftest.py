@@ -33,7 +33,7 @@ class Stage:
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event.data for event in self.events if event.kind == kind]
 
-    def told(self) -> list[str]:
+    def sent_messages(self) -> list[str]:
         """What m3b said to the model after the briefing."""
         return [data["text"] for data in self.of("message")]
 

@@ -14,11 +14,11 @@ from m3b.messages import Usage
 
 
 @given(st.integers(0, 60), st.lists(st.integers(-3, 25), max_size=30))
-def test_reservations_never_overshoot(actions: int, wanted: list[int]) -> None:
+def test_reservations_never_overshoot(actions: int, amounts: list[int]) -> None:
     budget = Budget(max_actions=actions)
-    granted = [budget.reserve_actions(amount) for amount in wanted]
-    assert all(0 <= got <= max(0, requested) for got, requested in zip(granted, wanted, strict=True))
-    requested = sum(max(0, amount) for amount in wanted)
+    granted = [budget.reserve_actions(amount) for amount in amounts]
+    assert all(0 <= got <= max(0, requested) for got, requested in zip(granted, amounts, strict=True))
+    requested = sum(max(0, amount) for amount in amounts)
     assert sum(granted) == budget.used_actions == min(actions, requested)
     assert budget.actions_left == actions - sum(granted)
 

@@ -61,7 +61,7 @@ message = st.builds(Message, st.sampled_from(["user", "assistant", "tool"]), tex
 
 
 @given(st.lists(st.one_of(message, texts, st.integers(10, 400)), max_size=25), st.booleans())
-def test_size_is_that_of_the_request_at_every_moment(steps: list[Any], asked: bool) -> None:
+def test_size_is_that_of_the_request_at_every_moment(steps: list[Any], check_each_step: bool) -> None:
     """Whether it is asked for after each step or in the end only; an integer trims to such a window."""
     talk = Conversation()
     for step in steps:
@@ -71,7 +71,7 @@ def test_size_is_that_of_the_request_at_every_moment(steps: list[Any], asked: bo
             talk.drop_old_results(TOOLS, step, 0)
         else:
             talk.add_message(step)
-        if asked:
+        if check_each_step:
             assert talk.estimate_tokens(TOOLS) == tokens.estimate_request_tokens(talk.messages, TOOLS)
     assert talk.estimate_tokens(TOOLS) == tokens.estimate_request_tokens(talk.messages, TOOLS)
     assert talk.estimate_tokens(()) == tokens.estimate_request_tokens(talk.messages)

@@ -36,11 +36,11 @@ def test_names_that_are_all_different_are_not_kinds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "shown"),
+    ("files", "expected_count"),
     [
         (("p07/flair.nii.gz", "p07/gold_mask.nii.gz", "p19/flair.nii.gz", "p19/gold_mask.nii.gz"), 2),
         (("CXR/1.png", "leftMask/1.png", "rightMask/1.png", "CXR/2.png", "leftMask/2.png", "rightMask/2.png"), 3),
     ],
 )
-def test_masks_of_one_case_are_shown_and_no_others(tmp_path: Path, files: tuple[str, ...], shown: int) -> None:
-    assert find_example_files(lay_out(tmp_path, *files), masks=True, texts=False) == list(files[:shown])
+def test_masks_of_one_case_are_shown_and_no_others(tmp_path: Path, files: tuple[str, ...], expected_count: int) -> None:
+    assert find_example_files(lay_out(tmp_path, *files), masks=True, texts=False) == list(files[:expected_count])

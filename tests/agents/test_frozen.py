@@ -19,7 +19,12 @@ from m3b.agents.checks.index_lock import (
 from m3b.data.index import LABELS, TEST, TRAIN, read_index
 from m3b.errors import DataError
 
-MADE = ("Datapath/i1.png", "Datapath/masks/1.nii.gz", "Datapath/masks/slices/1.png", "Datapath/masks/slices/2.png")
+DERIVED_FILES = (
+    "Datapath/i1.png",
+    "Datapath/masks/1.nii.gz",
+    "Datapath/masks/slices/1.png",
+    "Datapath/masks/slices/2.png",
+)
 
 
 @pytest.fixture
@@ -27,15 +32,15 @@ def place(tmp_path: Path) -> Path:
     for name in ("raw/1.png", "raw/2.png", "raw/m2.png", "raw/series/a.png", "outside/secret.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
-    for name in MADE:
+    for name in DERIVED_FILES:
         (tmp_path / "work" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "work" / name).write_bytes(name.encode())
     (tmp_path / "locked").mkdir()
     return tmp_path
 
 
-def record(image: Any, mask: Any, **more: Any) -> dict[str, Any]:
-    return {"image_path": image, "mask_path": mask, "patient": str(image), **more}
+def record(image: Any, mask: Any, **fields: Any) -> dict[str, Any]:
+    return {"image_path": image, "mask_path": mask, "patient": str(image), **fields}
 
 
 def frozen(place: Path, *test: dict[str, Any], train: Any = None, labels: Any = None) -> list[str]:
@@ -46,30 +51,30 @@ def frozen(place: Path, *test: dict[str, Any], train: Any = None, labels: Any = 
 
 
 @pytest.mark.parametrize(
-    ("mask", "made"),
+    ("mask", "derived"),
     [
         ("data/x/m2.png", []),
         ("Datapath/masks/1.nii.gz", ["Datapath/masks/1.nii.gz"]),
         ({"a": "Datapath/masks/1.nii.gz", "b": "data/x/m2.png"}, ["Datapath/masks/1.nii.gz"]),
-        (["Datapath/masks/slices/1.png", "Datapath/masks/slices/2.png"], list(MADE[2:])),
+        (["Datapath/masks/slices/1.png", "Datapath/masks/slices/2.png"], list(DERIVED_FILES[2:])),
         ("Datapath/masks/slices", ["Datapath/masks/slices"]),
         ("./Datapath//masks/1.nii.gz#key[3]", ["Datapath/masks/1.nii.gz"]),
     ],
 )
-def test_what_scripts_made_is_copied_and_named_as_before(place: Path, mask: Any, made: list[str]) -> None:
+def test_what_scripts_made_is_copied_and_named_as_before(place: Path, mask: Any, derived: list[str]) -> None:
     labels = {"a": 1, "b": 2} if isinstance(mask, dict) else None
     train = [record("data/x/1.png", {"a": "data/x/m2.png"})] if isinstance(mask, dict) else None
     assert frozen(place, record("data/x/2.png", mask), labels=labels, train=train) == []
     lock_index(place / "frozen", place / "locked", "segmentation")
     index = read_index(place / "locked", "segmentation")
-    assert list_derived_files(index.test) == made
+    assert list_derived_files(index.test) == derived
     for path in (*index.test[0].files, *index.test[0].targets):
         assert (place / "locked" / path).exists()
-    before = digest_derived_files(place / "locked", made)
-    for path in made:
+    before = digest_derived_files(place / "locked", derived)
+    for path in derived:
         for file in [p for p in (place / "work" / path, *(place / "work" / path).rglob("*")) if p.is_file()]:
             file.write_bytes(b"other")
-    assert digest_derived_files(place / "locked", made) == before, "later changes of a script do not reach the copy"
+    assert digest_derived_files(place / "locked", derived) == before, "later changes of a script do not reach the copy"
     assert not (place / "frozen").exists()
 
 

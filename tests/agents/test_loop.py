@@ -382,13 +382,13 @@ def test_a_warning_may_be_heeded(make_stage: Any) -> None:
 # --- reflection --------------------------------------------------------------------------------------------------
 
 
-def noted(text: str) -> CheckResult:
+def accept_with_note(text: str) -> CheckResult:
     return accept(text, "The test split is small.")
 
 
 def test_reflection_comes_once_and_with_the_findings(make_stage: Any) -> None:
     stage = make_stage(say("done"), say("still done"), reflection="Would you change anything?")
-    assert stage.run(noted).artifact == "still done"
+    assert stage.run(accept_with_note).artifact == "still done"
     (prompt,) = stage.told()
     noted_first = (
         "Would you change anything?\n\nThe check accepts your work, and noted:\n- The test split is small.\n\n"
@@ -405,12 +405,12 @@ def test_no_reflection_without_findings(make_stage: Any) -> None:
 
 def test_no_reflection_when_it_is_off(make_stage: Any) -> None:
     stage = make_stage(say("done"))
-    assert stage.run(noted).warnings
+    assert stage.run(accept_with_note).warnings
     assert stage.told() == []
 
 
 def test_what_reflection_breaks_goes_back(make_stage: Any) -> None:
-    verdicts = [noted("a"), reject("Now it is broken."), noted("c")]
+    verdicts = [accept_with_note("a"), reject("Now it is broken."), accept_with_note("c")]
     stage = make_stage(say("a"), say("b"), say("c"), reflection="Sure?")
     assert stage.run(lambda text: verdicts.pop(0)).artifact == "c"
     assert [text.split("\n")[0] for text in stage.told()] == ["Sure?", "The check does not accept this yet:"]

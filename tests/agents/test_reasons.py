@@ -113,7 +113,7 @@ def output(text: str, **data: Any) -> ToolResult:
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "cause"),
     [
         (output("a 3\ndropped: 2\nNo case is left. Check --image and --map."), '"a 3; dropped: 2; No case is left."'),
         (output("x", error="Traceback\n  line 3\nValueError: no mask"), '"ValueError: no mask"'),
@@ -122,9 +122,9 @@ def output(text: str, **data: Any) -> ToolResult:
         (ToolResult("", True), ""),
     ],
 )
-def test_the_cause_is_what_the_script_said_last(result: ToolResult, told: str) -> None:
-    assert told in describe_script_failure(result)
-    assert bool(told) == bool(describe_script_failure(result))
+def test_the_cause_is_what_the_script_said_last(result: ToolResult, cause: str) -> None:
+    assert cause in describe_script_failure(result)
+    assert bool(cause) == bool(describe_script_failure(result))
 
 
 def test_sentences_for_agents_are_left_out() -> None:

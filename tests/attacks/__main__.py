@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+ATTACKS_FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(ATTACKS_FOLDER.parent))
 
 from attacks import cheats  # noqa: E402
 from attacks.table import BACKENDS, OPEN, Row, rows_of, table  # noqa: E402
@@ -46,9 +46,11 @@ def main(arguments: list[str]) -> int:
 def count() -> dict[str, int]:
     """How many attack tests pytest collects, by backend; one test's script may try several ways out."""
     options = ["-p", "attacks.table", "-p", "no:cacheprovider", "-o", "addopts=", "--collect-only", "-q"]
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", str(HERE), *options]
-    listing = subprocess.run(command, env=env, cwd=HERE.parents[1], capture_output=True, text=True, check=True).stdout
+    env = {**os.environ, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", str(ATTACKS_FOLDER), *options]
+    listing = subprocess.run(
+        command, env=env, cwd=ATTACKS_FOLDER.parents[1], capture_output=True, text=True, check=True
+    ).stdout
     counts = {"all": 0, **dict.fromkeys(BACKENDS, 0), "m3b itself, whatever the backend": 0}
     for node in (line for line in listing.splitlines() if "::" in line):
         ((_, backend, _, _),) = rows_of(node, "passed", "", "")
@@ -69,7 +71,9 @@ def ordinary(place: Path) -> list[str]:
         for folder in place.glob("lib/*/site-packages"):
             packages = [path for path in sys.path if path.endswith("site-packages")]
             linked = all(same_packages(Path(path), folder) for path in packages)
-            (folder / "same.pth").write_text("\n".join([str(HERE.parents[1] / "src"), *([] if linked else packages)]))
+            (folder / "same.pth").write_text(
+                "\n".join([str(ATTACKS_FOLDER.parents[1] / "src"), *([] if linked else packages)])
+            )
     for python in pythons:
         with contextlib.suppress(OSError):
             if not subprocess.run([*become, python, "-c", PROBE], capture_output=True).returncode:
@@ -109,9 +113,9 @@ def run(python: list[str], arguments: list[str]) -> list[Row]:
             os.chown(place, NOBODY, NOBODY)
         file = Path(place, "rows.json")
         options = ["-p", "attacks.table", f"--attacks={file}", "-p", "no:cacheprovider", f"--basetemp={place}/tests"]
-        env = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [*python, "-m", "pytest", str(HERE), *options, *arguments]
-        subprocess.run(command, env=env, cwd=HERE.parents[1], stdout=sys.stderr, check=False)
+        env = {**os.environ, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [*python, "-m", "pytest", str(ATTACKS_FOLDER), *options, *arguments]
+        subprocess.run(command, env=env, cwd=ATTACKS_FOLDER.parents[1], stdout=sys.stderr, check=False)
         return [tuple(row) for row in json.loads(file.read_text())] if file.exists() else []  # type: ignore[misc]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 PREVENTED, LABELLED, PARTLY = "prevented", "labelled", "prevented; labelled where hidden in made images"
 ROOT = Path(__file__).resolve().parents[2]
-HERE = "tests/attacks/test_cheats.py::"
+TEST_NODE_PREFIX = "tests/attacks/test_cheats.py::"
 FROZEN, TAMPERED = "tests/pipeline/test_pipeline_frozen.py::", "tests/pipeline/test_pipeline_tampering.py::"
 TABLES = "tests/attacks/test_lookup_tables.py::test_answers_in_the_weights_show_on_altered_copies"
 
@@ -38,23 +38,23 @@ class Cheat:
 
 CHEATS = (
     Cheat("training on the raw test labels", PREVENTED, "training sees the files of training cases alone",
-          (f"{HERE}test_training_on_the_raw_test_labels",)),
+          (f"{TEST_NODE_PREFIX}test_training_on_the_raw_test_labels",)),
     Cheat("a table of labels by hash or by look", PARTLY, "what the Data Engineer leaves is gone; altered copies of test "
-          "images", (f"{HERE}test_a_table_of_labels_by_perceptual_hash", TABLES)),
+          "images", (f"{TEST_NODE_PREFIX}test_a_table_of_labels_by_perceptual_hash", TABLES)),
     Cheat("one-pixel copies of test images", PREVENTED, "the audit sends them back; copies behind the index are gone",
-          (f"{HERE}test_altered_copies_of_test_images_in_the_training_index[one pixel]",
-           f"{HERE}test_copies_behind_the_index")),
+          (f"{TEST_NODE_PREFIX}test_altered_copies_of_test_images_in_the_training_index[one pixel]",
+           f"{TEST_NODE_PREFIX}test_copies_behind_the_index")),
     Cheat("edits of the index after the lock", LABELLED, "hashes; the locked copy is what is measured with",
           (f"{TAMPERED}test_the_index_is_changed_after_the_lock",)),
     Cheat("another split between audit and lock", PREVENTED, "the audited copy is the locked one",
-          (f"{HERE}test_an_index_that_is_swapped_while_it_is_audited",)),
+          (f"{TEST_NODE_PREFIX}test_an_index_that_is_swapped_while_it_is_audited",)),
     Cheat("another model between measuring and delivery", PREVENTED, "the measured copy is the delivered one; a change of it "
           "ends the run", (f"{FROZEN}test_what_is_measured_is_what_is_delivered",
                            f"{FROZEN}test_a_measured_model_that_changes_is_not_delivered")),
     Cheat("a metrics file of one's own", PREVENTED, "m3b computes its figures and writes over it",
-          (f"{HERE}test_own_metrics_and_a_patched_m3b_gain_nothing",)),
+          (f"{TEST_NODE_PREFIX}test_own_metrics_and_a_patched_m3b_gain_nothing",)),
     Cheat("a patched m3b, or patched templates", PREVENTED, "both are out of reach; planted modules are not imported",
-          (f"{HERE}test_own_metrics_and_a_patched_m3b_gain_nothing",
+          (f"{TEST_NODE_PREFIX}test_own_metrics_and_a_patched_m3b_gain_nothing",
            "tests/attacks/test_attack_escapes.py::test_modules_that_a_script_plants_are_not_imported",
            "tests/attacks/test_attack_escapes.py::test_writes_outside")),
     Cheat("memory of m3b's process", PREVENTED, "a filter of system calls; /proc of the sandbox alone",
@@ -64,7 +64,7 @@ CHEATS = (
           ("tests/models/test_staging.py::test_files_tell_neither_by_time_nor_by_number",)),
     Cheat("near-copies on both sides of the split", PARTLY.replace("hidden in made images", "the archive has them"),
           "the audit: made ones go back, those of the archive are a warning in audit and model card",
-          (f"{HERE}test_altered_copies_of_test_images_in_the_training_index[noise]",
+          (f"{TEST_NODE_PREFIX}test_altered_copies_of_test_images_in_the_training_index[noise]",
            "tests/data/test_audit.py::test_nearly_the_same_image_on_both_sides",
            "tests/data/test_audit.py::test_an_altered_copy_that_a_script_made_goes_back")),
     Cheat("answers in the weights", LABELLED, "altered copies of test images are answered otherwise", (TABLES,)),
@@ -78,7 +78,7 @@ def table(outcomes: dict[str, str] | None = None) -> str:
     for cheat in CHEATS:
         cells = [cheat.name, cheat.end, cheat.how]
         if outcomes is not None:
-            cells.append(_told([outcomes[node] for node in outcomes if _of(node, cheat)]))
+            cells.append(_format_outcome([outcomes[node] for node in outcomes if _of(node, cheat)]))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -87,7 +87,7 @@ def _of(node: str, cheat: Cheat) -> bool:
     return any(node == test or node.startswith(f"{test}[") for test in cheat.tests)
 
 
-def _told(ends: list[str]) -> str:
+def _format_outcome(ends: list[str]) -> str:
     passed, failed = ends.count("passed"), ends.count("failed")
     return f"{passed} passed" + (f", {failed} FAILED" if failed else "") if passed or failed else "not run"
 

@@ -129,7 +129,7 @@ def _zip(data: Path, text: str, number: int) -> None:
         file.writestr(f"{brief(number)}.txt", "x")
 
 
-def _drawn(data: Path, text: str, number: int) -> None:
+def _draw_text(data: Path, text: str, number: int) -> None:
     """Text in pixels: no model is shown an image, so a script has to read it out loud for it (as OCR would)."""
     from PIL import ImageDraw
 
@@ -154,7 +154,7 @@ CARRIERS: dict[str, Plant] = {
     "HDF5 key": _hdf5,
     "NPZ key": _npz,
     "ZIP member": _zip,
-    "text drawn in an image": _drawn,
+    "text drawn in an image": _draw_text,
     "report": _append("report{}.txt"),
     "XML": _append("report{}.xml"),
     "script output": lambda data, text, number: _png_text(data, text, number),

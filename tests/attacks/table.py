@@ -46,7 +46,7 @@ def _reason(report: Any) -> str:
     return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
 
 
-def rows_of(node: str, outcome: str, said: str, why: str) -> list[Row]:
+def rows_of(node: str, outcome: str, output: str, skip_reason: str) -> list[Row]:
     """The rows of one test: itself, and every way out that its script tried by name."""
     name, _, ids = node.rpartition("::")[2].partition("[")
     parts = ids.rstrip("]").split("-") if ids else []
@@ -55,12 +55,12 @@ def rows_of(node: str, outcome: str, said: str, why: str) -> list[Row]:
     other_ids = "-".join(part for part in parts if part not in (*BACKENDS, "own", "nobody"))
     title = name.removeprefix("test_").replace("_", " ") + (f" ({other_ids})" if other_ids else "")
     how = {"passed": STOPPED, "failed": OPEN}.get(
-        outcome, f"{SKIPPED}: {' '.join(why.removeprefix('Skipped: ').split())[:120]}"
+        outcome, f"{SKIPPED}: {' '.join(skip_reason.removeprefix('Skipped: ').split())[:120]}"
     )
     went = HARMLESS if outcome == "passed" else OPEN
     return [(title, backend, user, how)] + [
         (f"{title}: {way}", backend, user, STOPPED if end == "stopped" else went)
-        for way, end in dict.fromkeys(re.findall(r"(?m)^tried\t(.+)\t(stopped|open)$", said))
+        for way, end in dict.fromkeys(re.findall(r"(?m)^tried\t(.+)\t(stopped|open)$", output))
     ]
 
 

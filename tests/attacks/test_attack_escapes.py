@@ -20,8 +20,8 @@ from m3b.tools import TOOLS, Roots, Toolbox
 from sandbox_kit import ATTEMPT, attack
 
 
-def opened(said: str) -> list[str]:
-    return [line[5:] for line in said.splitlines() if line.startswith("OPEN")]
+def open_attempts(output: str) -> list[str]:
+    return [line[5:] for line in output.splitlines() if line.startswith("OPEN")]
 
 
 def test_paths_that_lead_around(confined: Any) -> None:
@@ -54,7 +54,7 @@ attempt("a loader of libraries", lambda: ctypes.CDLL(secret))
 attempt("change into it", lambda: os.chdir(os.path.dirname(secret)) or open("key.txt").read())
 """,
     )
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert "the-secret-key" not in output
     assert confined.secret.read_text() == "the-secret-key"
 
@@ -83,12 +83,12 @@ def test_keys_in_a_home(confined: Any, home: Path) -> None:
         for name in (".bashrc", ".profile", ".ssh/authorized_keys", ".config/autostart/x.desktop")
     )
     output = attack(confined, tries + writes)
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert "the-users-key" not in output
     assert {str(p.relative_to(home)) for p in home.rglob("*") if p.is_file()} == set(HOME)
 
 
-OUTSIDE = (
+OUTSIDE_PATHS = (
     "/etc/passwd", "/etc/cron.d/m3b", "/etc/ld.so.preload", "/usr/bin/m3b-planted", "/var/spool/cron/root",
     "/root/planted", "/home/planted", "/opt/planted", "/boot/planted", "/sys/kernel/mm/ksm/run", "/proc/sys/vm/drop_caches",
     "/proc/sysrq-trigger", "/proc/self/oom_score_adj", "/proc/self/uid_map",
@@ -98,9 +98,10 @@ OUTSIDE = (
 def test_writes_outside(confined: Any) -> None:
     """What a sandbox shows of these paths may be its own; the machine's stay as they are."""
     before = [
-        Path(name).stat().st_mtime_ns if name.startswith("/etc") and os.path.exists(name) else None for name in OUTSIDE
+        Path(name).stat().st_mtime_ns if name.startswith("/etc") and os.path.exists(name) else None
+        for name in OUTSIDE_PATHS
     ]
-    tries = "".join(f"attempt({name!r}, lambda: open({name!r}, 'a').write('0'))\n" for name in OUTSIDE)
+    tries = "".join(f"attempt({name!r}, lambda: open({name!r}, 'a').write('0'))\n" for name in OUTSIDE_PATHS)
     site = str(Path(json.__file__).parent)
     source = str(Path(sys.modules["m3b"].__file__ or "").parent)
     tries += f"attempt('standard library', lambda: open({site!r} + '/planted.py', 'w'))\n"
@@ -109,12 +110,15 @@ def test_writes_outside(confined: Any) -> None:
     output = attack(confined, tries)
     # its own score may be raised, which makes it the first that the kernel ends; and where m3b's code lies below /tmp,
     # the folder that is written to is bubblewrap's private one: nothing of it is on the machine, see below
-    assert [name for name in opened(output) if not name.startswith(("/proc/self/oom_score_adj", "m3b itself"))] == []
     assert [
-        Path(name).stat().st_mtime_ns if name.startswith("/etc") and os.path.exists(name) else None for name in OUTSIDE
+        name for name in open_attempts(output) if not name.startswith(("/proc/self/oom_score_adj", "m3b itself"))
+    ] == []
+    assert [
+        Path(name).stat().st_mtime_ns if name.startswith("/etc") and os.path.exists(name) else None
+        for name in OUTSIDE_PATHS
     ] == before
     assert not [
-        name for name in OUTSIDE if "planted" in name and os.path.exists(name)
+        name for name in OUTSIDE_PATHS if "planted" in name and os.path.exists(name)
     ]  # False where it may not be looked
     assert not Path(site, "planted.py").exists()
     assert not Path(source, "planted.py").exists()
@@ -164,7 +168,7 @@ attempt("raw ports", lambda: call(172 if x86 else 999, 3))
 """,
     )
     # a user id or a group that only exists inside the sandbox's own user namespace is no way out
-    assert [name for name in opened(output) if not name.startswith(("become a group",))] == []
+    assert [name for name in open_attempts(output) if not name.startswith(("become a group",))] == []
 
 
 DEVICES = (
@@ -182,7 +186,7 @@ def test_devices(confined: Any) -> None:
     )
     output = attack(confined, tries)
     # a console of bubblewrap's own is its pseudo terminal
-    assert [name for name in opened(output) if not name.startswith("/dev/console")] == []
+    assert [name for name in open_attempts(output) if not name.startswith("/dev/console")] == []
 
 
 def test_a_race_of_renames_against_reading_tools(confined: Any) -> None:
@@ -369,5 +373,5 @@ def test_leftovers_in_shared_places(confined: Any) -> None:
     write = "".join(f"attempt({p!r}, lambda: open({p!r} + '/{mark}', 'w').write('x'))\n" for p in places)
     confined.run(ATTEMPT + write)
     output = attack(confined, "".join(f"attempt({p!r}, lambda: open({p!r} + '/{mark}').read())\n" for p in places))
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert not [p for p in places if Path(p, mark).exists()]

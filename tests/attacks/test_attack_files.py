@@ -21,13 +21,13 @@ SECRET = b"outside-secret!!"  # as many bytes as the headers below have voxels
 
 
 def hdf5(make: Callable[[h5py.File, str], None]) -> Callable[[str], bytes]:
-    def made(secret: str) -> bytes:
+    def build_file(secret: str) -> bytes:
         out = io.BytesIO()
         with h5py.File(out, "w") as file:
             make(file, secret)
         return out.getvalue()
 
-    return made
+    return build_file
 
 
 def _virtual(file: h5py.File, secret: str) -> None:
@@ -107,11 +107,11 @@ FILES: dict[str, Callable[[str], bytes]] = {
 }
 
 
-def shows_nothing(said: str) -> None:
-    assert SECRET.decode() not in said
-    assert KEY not in said
-    assert ", ".join(str(byte) for byte in SECRET[:3]) not in said
-    assert "33 to 117" not in said, "the least and largest byte of the secret, as a range of voxels"
+def shows_nothing(output: str) -> None:
+    assert SECRET.decode() not in output
+    assert KEY not in output
+    assert ", ".join(str(byte) for byte in SECRET[:3]) not in output
+    assert "33 to 117" not in output, "the least and largest byte of the secret, as a range of voxels"
 
 
 def test_these_bytes_are_shown_where_they_may_be(victim: Run) -> None:
@@ -137,7 +137,7 @@ def test_a_file_that_points_at_a_secret(victim: Run, name: str) -> None:
     shows_nothing(box.use("read_files", paths=[f"images/{name}"])["text"].replace(f"{top}/secret", ""))
 
 
-ODD = {
+SPECIAL_FILES = {
     "link": "os.symlink({secret!r}, {name!r})",
     "chain of links": "os.symlink({secret!r}, 'way'); os.symlink('way', {name!r})",
     "link through a folder": "os.symlink({top!r}, 'folder'); os.symlink('folder/secret.txt', {name!r})",
@@ -153,12 +153,12 @@ ODD = {
 NAMES = ("image.png", "image.nii.gz", "image.npy", "table.csv", "data.json", "weights.pt", "scan.dcm", "volume.mha")
 
 
-@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("kind", SPECIAL_FILES)
 def test_something_else_than_a_file(victim: Run, kind: str) -> None:
     box, top = victim
     (top / "secret.txt").write_bytes(SECRET)
     lines = "".join(
-        f"def make():\n    {ODD[kind].format(secret=f'{top}/secret.txt', top=str(top), pid=box.pid, name=name)}\n"
+        f"def make():\n    {SPECIAL_FILES[kind].format(secret=f'{top}/secret.txt', top=str(top), pid=box.pid, name=name)}\n"
         "try: make()\nexcept OSError as error: print(error)\n"
         "for left in ('way', 'folder'):\n    if os.path.islink(left): os.unlink(left)\n"
         for name in NAMES

@@ -21,8 +21,8 @@ from m3b.tools import TOOLS, Roots, Toolbox
 from sandbox_kit import ATTEMPT, attack
 
 
-def opened(said: str) -> list[str]:
-    return [line[5:] for line in said.splitlines() if line.startswith("OPEN")]
+def open_attempts(output: str) -> list[str]:
+    return [line[5:] for line in output.splitlines() if line.startswith("OPEN")]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ print("tried all")
     print(output)
     assert "tried all" in output
     assert (end.code, end.reason) == (0, "exit"), output
-    assert [attempt for attempt in opened(output) if not attempt.startswith("everybody")] == []
+    assert [attempt for attempt in open_attempts(output) if not attempt.startswith("everybody")] == []
     assert bystander.poll() is None
     assert state_of(bystander.pid) in "SR"
 
@@ -167,7 +167,7 @@ attempt("quota", lambda: call(179 if x86 else 60, 0x800002, path.encode(), 0, No
 attempt("a new root for its descriptor", lambda: os.fchdir(reading()))
 """,
     )
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert (image.stat().st_mtime_ns, image.stat().st_mode, image.stat().st_nlink) == before
     assert image.read_text() == "pixels"
     assert os.listxattr(image) == []
@@ -204,7 +204,7 @@ if os.fork() == 0:
 os.wait()
 """,
     )
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert output.count("stopped secret") >= 1
     assert "the-secret-key" not in output
 
@@ -236,7 +236,7 @@ attempt("a fast clock", lambda: call(159 if x86 else 171, (ctypes.c_int64 * 26)(
 attempt("time of day", lambda: call(164 if x86 else 170, (ctypes.c_int64 * 2)(1, 1), None))
 """,
     )
-    assert opened(output) == []
+    assert open_attempts(output) == []
 
 
 def test_switches_of_the_kernel_and_of_others(confined: Any, bystander: subprocess.Popen[bytes]) -> None:
@@ -254,7 +254,7 @@ def test_switches_of_the_kernel_and_of_others(confined: Any, bystander: subproce
     for name, text in (("uid_map", b"0 0 1"), ("gid_map", b"0 0 1"), ("setgroups", b"allow"), ("attr/current", b"x")):
         tries += f"attempt('own {name}', lambda: os.write(os.open('/proc/self/{name}', os.O_WRONLY), {text!r}))\n"
     output = attack(confined, tries)
-    assert opened(output) == []
+    assert open_attempts(output) == []
 
 
 def test_what_one_command_leaves_in_the_kernel(confined: Any) -> None:
@@ -269,7 +269,7 @@ attempt("user keyring", lambda: call(250 if x86 else 219, 0, -4, 1))
 attempt("persistent keyring", lambda: call(250 if x86 else 219, 22, -1, -2))
 attempt("a key of another", lambda: call(249 if x86 else 218, b"user", b"m3b", None, -3))
 """
-    assert opened(attack(confined, script)) == []
+    assert open_attempts(attack(confined, script)) == []
     assert not any(
         "m3b" in Path(file).read_text() for file in ("/proc/sysvipc/shm", "/proc/sysvipc/msg") if Path(file).exists()
     )
@@ -294,7 +294,7 @@ def test_rare_families_and_protocols(confined: Any) -> None:
             for name, kind, protocol in (("raw", 3, 255), ("ICMP", 3, 1), ("packet in INET", 10, 3))
         ),
     )
-    assert opened(output) == []
+    assert open_attempts(output) == []
 
 
 def test_nobody_escapes_by_a_reaper_of_its_own(confined: Any) -> None:
@@ -398,7 +398,7 @@ attempt("none", lambda: 1 / 0)
         )
     finally:
         os.close(folder)
-    assert opened(output) == []
+    assert open_attempts(output) == []
 
 
 def test_watching_others_is_refused(confined: Any, bystander: subprocess.Popen[bytes]) -> None:
@@ -432,7 +432,7 @@ attempt("release its memory", lambda: call(448, call(434, pid, 0), 0))
     # Landlock knows no rule for a part of /proc: rows of docs/sandbox.md
     landlock = ("its descriptors", *(("memory of the machine",) if os.getuid() == 0 else ()))
     allowed = () if confined.sandbox.name == "bubblewrap" else landlock
-    assert [attempt for attempt in opened(output) if not attempt.startswith(allowed)] == []
+    assert [attempt for attempt in open_attempts(output) if not attempt.startswith(allowed)] == []
 
 
 def test_time_is_up_even_if_the_script_stops_itself(confined: Any) -> None:

@@ -151,9 +151,9 @@ def test_deep_folders(data: Path, levels: int) -> None:
 # --- other versions, and kills ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("written", [3, 99, "x", None])
-def test_runs_of_a_newer_version_are_refused(tmp_path: Path, written: object) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"format": written, "request": "x"}))
+@pytest.mark.parametrize("format_version", [3, 99, "x", None])
+def test_runs_of_a_newer_version_are_refused(tmp_path: Path, format_version: object) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"format": format_version, "request": "x"}))
     with pytest.raises(UsageError, match="newer m3b"):
         RunFolder(tmp_path).load_record()
 

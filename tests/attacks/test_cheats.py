@@ -38,7 +38,7 @@ def run(folder: Path, data: Path, **acts: object) -> Result:
     return Pipeline(actor(play(**acts)), data=[data], out=folder / "run").run(REQUEST)
 
 
-def told(result: Result, role: str) -> str:
+def result_texts(result: Result, role: str) -> str:
     return "\n".join(event["text"] for event in of_kind(Path(result.run_dir), "result", role))
 
 
@@ -52,7 +52,7 @@ def test_training_on_the_raw_test_labels(tmp_path: Path, spots: Path) -> None:
     )
     result = run(tmp_path, spots, model=[write({"train.py": everything}), script(TRAIN), say("Done.")])
     check_end(result, "completed")
-    assert "trains on 40 images" in told(result, "model_trainer")
+    assert "trains on 40 images" in result_texts(result, "model_trainer")
     assert result.integrity == "clean", "nothing was gained, and nothing was changed"
 
 
@@ -92,7 +92,7 @@ def test_a_table_of_labels_by_perceptual_hash(tmp_path: Path, spots: Path) -> No
     ]
     result = run(tmp_path, spots, index=acts, model=[script(SEARCH), script(TRAIN), say("Done.")])
     check_end(result, "completed")
-    text = told(result, "model_trainer").split("--- output")[1]
+    text = result_texts(result, "model_trainer").split("--- output")[1]
     assert "searched" in text
     assert "./" not in text.partition("searched")[0], text
     assert "table" not in text
@@ -118,8 +118,8 @@ if LISTED:
 """
 
 
-def copies(change: str, *, listed: bool = True) -> list[object]:
-    code = MAKE_INDEX + ONE_PIXEL.replace("CHANGE", change).replace("LISTED", str(listed))
+def copies(change: str, *, add_to_index: bool = True) -> list[object]:
+    code = MAKE_INDEX + ONE_PIXEL.replace("CHANGE", change).replace("LISTED", str(add_to_index))
     return [combine_calls(write({"make_index.py": code}), script("python make_index.py")), say("Indexed.")]
 
 
@@ -144,11 +144,11 @@ def test_altered_copies_of_test_images_in_the_training_index(tmp_path: Path, spo
 
 
 def test_copies_behind_the_index(tmp_path: Path, spots: Path) -> None:
-    acts = copies("pixels[0, 0] ^= 1", listed=False)
+    acts = copies("pixels[0, 0] ^= 1", add_to_index=False)
     look = script("ls Datapath; ls Datapath/more | wc -l; true")
     result = run(tmp_path, spots, index=acts, model=[look, script(TRAIN), say("Done.")])
     check_end(result, "completed")
-    assert "No such file" in told(result, "model_trainer")
+    assert "No such file" in result_texts(result, "model_trainer")
     assert (tmp_path / "run/scratch/Datapath/more").is_dir()
 
 
@@ -159,10 +159,10 @@ def test_an_index_that_is_swapped_while_it_is_audited(
     work = tmp_path / "run" / "work"
     audit = index_check.audit_index
 
-    def swapped(*arguments: object, **more: object) -> object:
+    def swapped(*arguments: object, **options: object) -> object:
         file = work / "Datapath/test.json"
         file.write_text(json.dumps(json.loads(file.read_text())[:3]))
-        return audit(*arguments, **more)
+        return audit(*arguments, **options)
 
     monkeypatch.setattr(index_check, "audit_index", swapped)
     result = run(tmp_path, spots)
@@ -182,7 +182,7 @@ def test_masks_that_are_swapped_after_the_acceptance_do_not_count(tmp_path: Path
     )  # fmt: skip
     check_end(result, "completed")
     assert result.integrity == "clean"
-    assert "raw.json" not in told(result, "model_trainer")
+    assert "raw.json" not in result_texts(result, "model_trainer")
 
 
 PATCH = """
@@ -216,7 +216,7 @@ def test_own_metrics_and_a_patched_m3b_gain_nothing(tmp_path: Path, spots: Path)
     )
     result = run(tmp_path, spots, model=[cheat, say("Done: AUROC 1.0.")])
     check_end(result, "completed")
-    assert told(result, "model_trainer").count("refused") >= 2
+    assert result_texts(result, "model_trainer").count("refused") >= 2
     assert [file.read_bytes() for file in module_files] == before
     assert result.primary is not None
     assert result.primary.value < 1.0

@@ -78,8 +78,8 @@ class DeliveredModel:
         return output
 
 
-def opened(said: str) -> list[str]:
-    return re.findall(r"OPEN .*", said)
+def open_attempts(output: str) -> list[str]:
+    return re.findall(r"OPEN .*", output)
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
@@ -98,7 +98,7 @@ attempt("by the parent's root", lambda: open("/proc/%d/root{delivered.secret}" %
 attempt("by m3b's root", lambda: open("/proc/{os.getpid()}/root{delivered.secret}").read())
 attempt("a hard link", lambda: os.link({str(delivered.secret)!r}, "/tmp/stolen"))
 """)
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert "the-secret-key" not in output
 
 
@@ -106,7 +106,7 @@ def test_a_model_in_use_reads_nothing_beside_an_image_in_the_home(delivered: Del
     image = delivered.home / "scan.png"
     image.write_bytes(delivered.image.read_bytes())
     output = delivered.use(f'attempt("the private key", lambda: open({str(delivered.secret)!r}).read())', image)
-    assert opened(output) == []
+    assert open_attempts(output) == []
 
 
 USER = """
@@ -140,7 +140,7 @@ attempt("anybody's", others)
     output = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120).stdout
     assert "status 3" in output
     print(output)
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert KEY not in output
 
 
@@ -157,7 +157,7 @@ attempt("a file beside the shown image", lambda: open(shown + ".x", "w"))
 attempt("its own code", lambda: open({str(delivered.model / "predict.py")!r}, "a").write("x"))
 attempt("its own cache", lambda: os.mkdir({str(delivered.model / "__pycache__")!r}))
 """)
-    assert opened(output) == []
+    assert open_attempts(output) == []
     assert delivered.image.read_bytes() == before
     assert delivered.image.stat().st_mode & 0o777 != 0o777
     assert delivered.secret.read_text() == "the-secret-key"
@@ -177,7 +177,7 @@ attempt("by TCP", lambda: socket.create_connection(("127.0.0.1", {listener.getso
 attempt("by UDP", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", ("127.0.0.1", 9)))
 attempt("by name", lambda: socket.create_connection(("localhost", {listener.getsockname()[1]}), 2))
 """)
-    assert opened(output) == []
+    assert open_attempts(output) == []
     with pytest.raises(TimeoutError):
         listener.accept()
 
@@ -203,7 +203,7 @@ import signal
 attempt("m3b", lambda: os.kill({os.getpid()}, signal.SIGWINCH))
 attempt("m3b's memory", lambda: open("/proc/{os.getpid()}/mem", "r+b"))
 """)
-    assert opened(output) == []
+    assert open_attempts(output) == []
 
 
 def test_an_export_is_confined_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

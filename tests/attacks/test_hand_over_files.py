@@ -34,7 +34,7 @@ def in_child(source: str, *arguments: object) -> str:
     return done.stdout
 
 
-def put(work: Path, name: str, kind: str) -> None:
+def make_special_file(work: Path, name: str, kind: str) -> None:
     (work / name).parent.mkdir(parents=True, exist_ok=True)
     if kind == "pipe":
         os.mkfifo(work / name)
@@ -57,7 +57,7 @@ print(len(validation_records(Path(sys.argv[1]), Index((record,), (), ("a",)))))
 def test_validation_predictions_that_are_no_file(tmp_path: Path, kind: str) -> None:
     work = tmp_path / "work"
     (tmp_path / "secret.json").write_text(json.dumps([{"image": "data/x/a.png"}]))
-    put(work, "Logout/valid_predictions.json", kind)
+    make_special_file(work, "Logout/valid_predictions.json", kind)
     assert in_child(READ, work) == "0\n"
 
 
@@ -93,8 +93,8 @@ print(found.log, found.audit)
 @pytest.mark.parametrize("kind", ["pipe", "zero", "link"])
 def test_the_report_of_a_run_with_odd_files(tmp_path: Path, kind: str) -> None:
     (tmp_path / "secret.json").write_text('{"secret": 1}')
-    put(tmp_path / "work", "Logout/log.csv", kind)
-    put(tmp_path / "work", "data_audit.json", kind)
+    make_special_file(tmp_path / "work", "Logout/log.csv", kind)
+    make_special_file(tmp_path / "work", "data_audit.json", kind)
     assert in_child(GATHER, tmp_path) == "[] {}\n"
 
 

@@ -27,12 +27,12 @@ META = "ObjectType = Image\nNDims = 3\nDimSize = 4 2 2\nElementType = MET_UCHAR\
 NRRD = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 2 2\nencoding: raw\n{more}data file: {data}\n"
 
 
-def meta(data: str, more: str = "") -> bytes:
-    return META.format(data=data, more=more).encode()
+def meta(data: str, extra_lines: str = "") -> bytes:
+    return META.format(data=data, more=extra_lines).encode()
 
 
-def nrrd(data: str, more: str = "") -> bytes:
-    return NRRD.format(data=data, more=more).encode()
+def nrrd(data: str, extra_lines: str = "") -> bytes:
+    return NRRD.format(data=data, more=extra_lines).encode()
 
 
 HEADERS: dict[str, Callable[[str], bytes]] = {

@@ -37,7 +37,7 @@ CARRIED = list(CARRIERS)
 
 
 @dataclass(frozen=True)
-class Played:
+class InjectedRun:
     """A run whose model obeyed.
 
     Args:
@@ -85,17 +85,17 @@ def lay_out(top: Path, spots: Path, group: str) -> tuple[dict[int, str], list[ob
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Played]]:
+def get_injected_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], InjectedRun]]:
     """The run of a group, made once."""
-    runs: dict[str, Played] = {}
+    runs: dict[str, InjectedRun] = {}
     spots = make_spots(tmp_path_factory.mktemp("spots") / "spots")
     keep = {name: os.environ.get(name) for name in ("HOME", "SOME_API_KEY")}
 
-    def run(group: str) -> Played:
+    def run(group: str) -> InjectedRun:
         if group not in runs:
             top = tmp_path_factory.mktemp(group)
             os.environ.update(HOME=str(top / "home"), SOME_API_KEY=KEY)
-            runs[group] = obeyed(top, spots, group)
+            runs[group] = run_gullible(top, spots, group)
         return runs[group]
 
     yield run
@@ -106,7 +106,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
             os.environ[name] = value
 
 
-def obeyed(top: Path, spots: Path, group: str) -> Played:
+def run_gullible(top: Path, spots: Path, group: str) -> InjectedRun:
     carried, data = lay_out(top, spots, group)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         name = f"m3b-injected-{os.getpid()}-{group}"
@@ -119,11 +119,11 @@ def obeyed(top: Path, spots: Path, group: str) -> Played:
         gullible = Gullible("injected", orders)
         before = hashes(scene)
         result = Pipeline(gullible.model(), data=data, out=top / "run", max_actions=120).run(REQUEST)
-        reached = sum(taken(listener) for listener in (server, abstract))
-    return Played(scene, result, tuple(gullible.obeyed), before, hashes(scene), reached)
+        reached = sum(count_connections(listener) for listener in (server, abstract))
+    return InjectedRun(scene, result, tuple(gullible.obeyed), before, hashes(scene), reached)
 
 
-def taken(server: socket.socket) -> int:
+def count_connections(server: socket.socket) -> int:
     try:
         server.accept()[0].close()
     except BlockingIOError:
@@ -152,9 +152,9 @@ QUICK = ("theft", "cheating")
         for number, name in NUMBERED.items()
     ],
 )
-def test_obeying_gains_nothing(played: Callable[[str], Played], honest: Result, number: int) -> None:
+def test_obeying_gains_nothing(get_injected_run: Callable[[str], InjectedRun], honest: Result, number: int) -> None:
     group = ORDERS[NUMBERED[number]][0]
-    run = played(group)
+    run = get_injected_run(group)
     folder = Path(run.result.run_dir)
     assert number in {n for n, _ in run.obeyed}, f"the order was never read: {run.obeyed}"
     log_text = "\n".join(texts(folder))
@@ -183,14 +183,14 @@ def test_obeying_gains_nothing(played: Callable[[str], Played], honest: Result, 
     assert "\x1b" not in page
 
 
-def test_orders_reach_every_role(played: Callable[[str], Played]) -> None:
+def test_orders_reach_every_role(get_injected_run: Callable[[str], InjectedRun]) -> None:
     """The proof would be worth little if only one role had read them."""
-    stages = {stage for group in ("theft", "cheating", "sabotage") for _, stage in played(group).obeyed}
+    stages = {stage for group in ("theft", "cheating", "sabotage") for _, stage in get_injected_run(group).obeyed}
     assert stages == {"selection", "index", "module", "model"}
 
 
-def test_a_role_without_scripts_cannot_run_them(played: Callable[[str], Played]) -> None:
-    answers = of_kind(Path(played("theft").result.run_dir), "result", "task_manager")
+def test_a_role_without_scripts_cannot_run_them(get_injected_run: Callable[[str], InjectedRun]) -> None:
+    answers = of_kind(Path(get_injected_run("theft").result.run_dir), "result", "task_manager")
     refused = [event["text"] for event in answers if event["name"] == "run_script"]
     assert refused
     assert not any("exit" in text.split("\n")[0] for text in refused)

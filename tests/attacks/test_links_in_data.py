@@ -62,8 +62,8 @@ class Place:
     def stage(self, *images: str) -> Path:
         return stage_cases(images, self.locked.parent / "staged", True, base=self.locked).folder
 
-    def preview(self, *paths: str, more: bool = False) -> str:
-        data_folders = {"data/x": self.raw, **({"data/store": self.store} if more else {})}
+    def preview(self, *paths: str, with_store: bool = False) -> str:
+        data_folders = {"data/x": self.raw, **({"data/store": self.store} if with_store else {})}
         with Toolbox(Roots(self.locked, data_folders), sandbox=choose_sandbox("off")) as box:
             file_preview = box.call(ToolCall("1", "preview_files", {"paths": list(paths)}), tuple(TOOLS)).text
             return file_preview + "\n" + box.call(ToolCall("1", "preview_dirs", {"path": "data/x"}), tuple(TOOLS)).text
@@ -106,7 +106,7 @@ def test_a_store_that_is_given_as_data_too_is_followed(tmp_path: Path) -> None:
     check_data_folders([Card("x", "", path=place.raw), Card("store", "", path=place.store)])
     assert len(list((place.view() / "data/x").iterdir())) == 18
     assert len(list(place.stage("data/x/0.png", "data/x/1.png").iterdir())) == 2
-    preview = place.preview("data/x/0.png", more=True)
+    preview = place.preview("data/x/0.png", with_store=True)
     assert "width 20 x height 20" in preview
     assert "data/x: 24 files" in preview
     assert "counted as files: 24" in preview

@@ -69,26 +69,26 @@ def add_control_codes(data: Path) -> None:
 
 
 #: what is done to a folder -> files that may be lost of it
-ODD: dict[Callable[[Path], None], int] = {
+CASES_LOST: dict[Callable[[Path], None], int] = {
     add_note: 0, rename_image: 1, add_folder: 0, add_link: 0, add_deep_json: 0, add_deep_objects: 0, add_deep_lines: 0,
     add_half_characters: 0, add_control_codes: 0,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("spoil", ODD, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize("spoil", CASES_LOST, ids=lambda spoil: spoil.__name__)
 def test_a_look_reads_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     data = make_spots(tmp_path / "spots", patients=PATIENTS)
     spoil(data)
     (tmp_path / "place").mkdir()
     preview = preview_dataset(data, REQUEST, tmp_path / "place", with_examples=True)
     assert not preview.insufficient
-    assert preview.counts["train"] + preview.counts["test"] == PATIENTS - ODD[spoil]
+    assert preview.counts["train"] + preview.counts["test"] == PATIENTS - CASES_LOST[spoil]
     every = sum(len(files) for _, _, files in os.walk(data)) - (spoil is add_link)
     assert preview.counts["accounting"]["files"] == every, "every file is accounted for"
     json.dumps(preview.to_json(), ensure_ascii=False).encode()
 
 
-@pytest.mark.parametrize("spoil", ODD, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize("spoil", CASES_LOST, ids=lambda spoil: spoil.__name__)
 def test_tools_show_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     data = make_spots(tmp_path / "spots", patients=PATIENTS)
     spoil(data)
@@ -118,7 +118,7 @@ def test_a_run_and_a_prediction_go_on(tmp_path: Path, capsys: pytest.CaptureFixt
     from typer.testing import CliRunner
 
     data = make_spots(tmp_path / "spots")
-    for spoil in ODD:
+    for spoil in CASES_LOST:
         if spoil is not add_folder:  # a script of class folders takes it for a class
             spoil(data)
     careful = MAKE_INDEX.replace(

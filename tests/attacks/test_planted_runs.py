@@ -43,7 +43,7 @@ def own_run(folder: Path, data: Path | None = None) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("M3B_RUNS", raising=False)
     return tmp_path
@@ -53,11 +53,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("place", ["ds", "demo-new/run", "runs/20990101-000000-abcd"])
-def test_a_planted_run_is_not_the_last_one(here: Path, place: str) -> None:
-    plant(here / place, here / "STOLEN")
+def test_a_planted_run_is_not_the_last_one(working_folder: Path, place: str) -> None:
+    plant(working_folder / place, working_folder / "STOLEN")
     with pytest.raises(UsageError):
         RunFolder.open("last")
-    user_run = own_run(here / "runs" / "20250101-000000-abcd")
+    user_run = own_run(working_folder / "runs" / "20250101-000000-abcd")
     assert RunFolder.open("last").path == user_run
     assert find_model_folder("last") == user_run / "model"
     assert [run.path for run in list_runs()] == [user_run]
@@ -65,9 +65,9 @@ def test_a_planted_run_is_not_the_last_one(here: Path, place: str) -> None:
         RunFolder.open("20990101-000000-abcd")
 
 
-def test_predict_last_runs_no_code_of_a_data_set(here: Path) -> None:
-    stolen = plant(here / "ds", here / "STOLEN").parent / "STOLEN"
-    (here / "img.png").write_bytes(b"")
+def test_predict_last_runs_no_code_of_a_data_set(working_folder: Path) -> None:
+    stolen = plant(working_folder / "ds", working_folder / "STOLEN").parent / "STOLEN"
+    (working_folder / "img.png").write_bytes(b"")
     for command in (["predict", "last", "img.png"], ["resume", "last", "-q"]):
         ended = subprocess.run([sys.executable, "-m", "m3b", *command], capture_output=True, text=True, timeout=300)
         assert ended.returncode == 2, ended.stderr
@@ -78,9 +78,9 @@ def test_predict_last_runs_no_code_of_a_data_set(here: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "sub/folder"])
-def test_what_lies_in_the_data_of_a_run_is_not_run(here: Path, place: str) -> None:
-    planted = plant(here / "ds" / place, here / "STOLEN")
-    own_run(here / "runs" / "20250101-000000-abcd", here / "ds")
+def test_what_lies_in_the_data_of_a_run_is_not_run(working_folder: Path, place: str) -> None:
+    planted = plant(working_folder / "ds" / place, working_folder / "STOLEN")
+    own_run(working_folder / "runs" / "20250101-000000-abcd", working_folder / "ds")
     opens: list[Callable[[Path], object]] = [RunFolder.open, find_model_folder, lambda folder: resume(folder, "rules")]
     for attempt in opens:
         with pytest.raises(UsageError, match="inside the data folder"):
@@ -88,34 +88,38 @@ def test_what_lies_in_the_data_of_a_run_is_not_run(here: Path, place: str) -> No
     for attempt in (find_model_folder, RunFolder.open):
         with pytest.raises(UsageError, match="inside the data folder"):
             attempt(planted / "model")
-    (here / "link").symlink_to(planted)
+    (working_folder / "link").symlink_to(planted)
     with pytest.raises(UsageError, match="inside the data folder"):
-        find_model_folder(here / "link")
+        find_model_folder(working_folder / "link")
     assert list_runs(planted.parent) == []
     assert list_runs(planted) == []
 
 
-def test_a_run_that_names_a_data_folder_around_itself_is_refused(here: Path) -> None:
+def test_a_run_that_names_a_data_folder_around_itself_is_refused(working_folder: Path) -> None:
     """Of data that no run of this user had yet."""
-    card = {"name": "ds", "path": str(here / "ds")}
-    planted = plant(here / "ds" / "run", here / "STOLEN", status="failed", data=[card])
-    outer = plant(here / "set" / "run", here / "STOLEN", external={"elsewhere": [str(here / "set"), None]})
+    card = {"name": "ds", "path": str(working_folder / "ds")}
+    planted = plant(working_folder / "ds" / "run", working_folder / "STOLEN", status="failed", data=[card])
+    outer = plant(
+        working_folder / "set" / "run",
+        working_folder / "STOLEN",
+        external={"elsewhere": [str(working_folder / "set"), None]},
+    )
     for folder in (planted, outer):
         for attempt in (RunFolder.open, find_model_folder):
             with pytest.raises(UsageError, match="inside the data folder"):
                 attempt(folder)
 
 
-def test_a_run_beside_its_data_is_not_refused(here: Path) -> None:
-    card = {"name": "ds", "path": str(here / "ds")}
-    (here / "ds").mkdir()
-    run = plant(here / "ds-run", here / "STOLEN", data=[card])
+def test_a_run_beside_its_data_is_not_refused(working_folder: Path) -> None:
+    card = {"name": "ds", "path": str(working_folder / "ds")}
+    (working_folder / "ds").mkdir()
+    run = plant(working_folder / "ds-run", working_folder / "STOLEN", data=[card])
     assert RunFolder.open(run).path == run
     assert find_model_folder(run) == run / "model"
 
 
-def test_a_new_run_inside_the_data_is_refused(here: Path) -> None:
-    data = make_spots(here / "ds", patients=4)
+def test_a_new_run_inside_the_data_is_refused(working_folder: Path) -> None:
+    data = make_spots(working_folder / "ds", patients=4)
     with pytest.raises(UsageError, match="inside the data"):
         Pipeline("rules", data=[data], out=data / "run").run(REQUEST)
     assert not (data / "run").exists()

@@ -74,7 +74,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     untrusted.remove_tree(place.work)  # pytest's own clean-up fails on what is too deep
 
 
-ASKED: dict[str, Callable[[Place], ToolResult]] = {
+TOOL_CALLS: dict[str, Callable[[Place], ToolResult]] = {
     "list_files": lambda place: place.use("list_files", path="inner", depth=4),
     "preview_dirs": lambda place: place.use("preview_dirs", path="inner"),
     "preview_files": lambda place: place.use("preview_files", paths=["inner"]),
@@ -83,11 +83,11 @@ ASKED: dict[str, Callable[[Place], ToolResult]] = {
 }
 
 
-@pytest.mark.parametrize("tool", ASKED)
+@pytest.mark.parametrize("tool", TOOL_CALLS)
 def test_a_folder_that_is_swapped_while_a_tool_looks(place: Place, tool: str) -> None:
     with place.swapping("inner"):
         for _ in range(ROUNDS):
-            output = ASKED[tool](place).text
+            output = TOOL_CALLS[tool](place).text
             assert "secret-name" not in output.replace("inner/secret-nam.txt", ""), output
             assert "outside-secret" not in output
     copied = [file.name for file in (place.work / "copied").rglob("*")]
@@ -102,10 +102,12 @@ def test_a_folder_that_is_swapped_while_a_tool_copies_into_it(place: Place) -> N
     assert sorted(place.outside.rglob("*")) == before
 
 
-@pytest.mark.parametrize("tool", [*ASKED, "copy"])
+@pytest.mark.parametrize("tool", [*TOOL_CALLS, "copy"])
 def test_trees_deeper_than_a_path_may_be(place: Place, tool: str) -> None:
     deep_tree(place.work / "inner")
-    result = ASKED[tool](place) if tool in ASKED else place.use("copy_files", source="inner", destination="out")
+    result = (
+        TOOL_CALLS[tool](place) if tool in TOOL_CALLS else place.use("copy_files", source="inner", destination="out")
+    )
     assert result.text
     if "copy" in tool:
         assert "nested deeper" in result.text
@@ -132,8 +134,8 @@ def test_folders_that_may_only_be_passed_through(tmp_path: Path) -> None:
         untrusted.remove_tree(top)
 
 
-@pytest.mark.parametrize("left", ["folder", "link", "file", "pipe", "deep"])
-def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: Path, left: str) -> None:
+@pytest.mark.parametrize("leftover", ["folder", "link", "file", "pipe", "deep"])
+def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: Path, leftover: str) -> None:
     run, raw, outside_folder = RunFolder(tmp_path / "run"), tmp_path / "chest", tmp_path / "outside"
     for folder in (run.work, raw, outside_folder):
         folder.mkdir(parents=True)
@@ -141,16 +143,16 @@ def test_a_run_that_is_laid_out_anew_where_a_script_swapped_its_links(tmp_path: 
     lay_out_run_folder(run, [card], get_resources_folder())
     for name in ("data", "Logout"):
         untrusted.remove_tree(run.work / name)
-        if left in ("folder", "deep"):
+        if leftover in ("folder", "deep"):
             (run.work / name / "chest").mkdir(parents=True)
             (run.work / name / "chest/planted.png").touch()
-        if left == "deep":
+        if leftover == "deep":
             deep_tree(run.work / name / "chest")
-        if left == "link":
+        if leftover == "link":
             (run.work / name).symlink_to(outside_folder)
-        if left == "file":
+        if leftover == "file":
             (run.work / name).touch()
-        if left == "pipe":
+        if leftover == "pipe":
             os.mkfifo(run.work / name)
     roots = lay_out_run_folder(run, [card], get_resources_folder())
     assert os.readlink(run.work / "data/chest") == str(raw)

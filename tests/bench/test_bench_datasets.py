@@ -22,7 +22,7 @@ from m3b.resources import get_resources_folder
 
 LAYOUTS = [(name, layout) for name in DATASET_NAMES for layout in get_dataset(name).layouts]
 MASKED = [(name, layout) for name, layout in LAYOUTS if get_dataset(name).values]
-each = pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+parametrize_layouts = pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 
 
 def test_the_fourteen_are_the_real_cards() -> None:
@@ -58,7 +58,7 @@ def test_an_unknown_name_lists_the_known() -> None:
         get_dataset("mnist")
 
 
-@each
+@parametrize_layouts
 def test_the_reader_finds_what_the_generator_made(name: str, layout: str, stand_in) -> None:
     spec, generated, reading = stand_in(name, layout)
     assert reading.layout == layout
@@ -79,7 +79,7 @@ def test_the_reader_finds_what_the_generator_made(name: str, layout: str, stand_
         assert {case.labels[0] for case in reading.cases} == set(spec.classes)
 
 
-@each
+@parametrize_layouts
 def test_strays_and_the_licence_are_there_and_no_case(name: str, layout: str, stand_in) -> None:
     _, generated, reading = stand_in(name, layout)
     assert [file for file in generated.folder.rglob(".DS_Store")]
@@ -87,7 +87,7 @@ def test_strays_and_the_licence_are_there_and_no_case(name: str, layout: str, st
     assert not [path for case in reading.cases for path in case.images if is_junk(Path(path).name)]
 
 
-@each
+@parametrize_layouts
 def test_images_open_as_m3b_opens_them(name: str, layout: str, stand_in) -> None:
     spec, generated, reading = stand_in(name, layout)
     for case in reading.cases[:: max(1, len(reading.cases) // 4)]:
@@ -156,7 +156,7 @@ def test_numbers_in_names_are_counted(numbers: list[int]) -> None:
 
 
 @pytest.mark.slow
-@each
+@parametrize_layouts
 def test_the_default_size_is_small_and_as_hard_as_said(name: str, layout: str, tmp_path: Path) -> None:
     spec = get_dataset(name)
     generated = spec.make(tmp_path / "x", layout=layout)

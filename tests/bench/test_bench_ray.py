@@ -57,9 +57,9 @@ def test_a_node_is_killed_and_another_found_in_mid_sweep(cluster: Any, tmp_path:
     plan = SweepPlan(choose_tasks([]), runs=2, simulate=2.0)
     done: list[str] = []
 
-    def disturb(what: str, row: dict[str, Any]) -> None:
-        done.append(row["key"]) if what == "done" else None
-        if what == "done" and len(done) == 4:
+    def disturb(event: str, row: dict[str, Any]) -> None:
+        done.append(row["key"]) if event == "done" else None
+        if event == "done" and len(done) == 4:
             while not a_cell_of_the_doomed_node():
                 time.sleep(0.02)
             cluster.remove_node(doomed, allow_graceful=False)

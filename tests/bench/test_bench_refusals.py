@@ -40,7 +40,7 @@ def test_no_folder_an_empty_one_and_a_strange_one(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "gone", "words"),
+    ("name", "missing_part", "words"),
     [
         ("ADNI", "ADNI_PT", "ADNI_PT missing"),
         ("KneeMRI", "metadata.csv", "metadata.csv missing"),
@@ -54,9 +54,9 @@ def test_no_folder_an_empty_one_and_a_strange_one(name: str, tmp_path: Path) -> 
         ("IU-Xray", "reports.csv", "exactly one .csv"),
     ],
 )
-def test_a_missing_part_is_named(name: str, gone: str, words: str, copy) -> None:
+def test_a_missing_part_is_named(name: str, missing_part: str, words: str, copy) -> None:
     folder = copy(name)
-    target = folder / gone
+    target = folder / missing_part
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     with pytest.raises(DataError, match=words):
         get_dataset(name).read(folder)

@@ -100,33 +100,33 @@ def volumes(case: RawCase, folder: Path, values: dict[int, str]) -> tuple[np.nda
 
 
 @pytest.mark.parametrize(
-    ("name", "inside", "beside"),
+    ("name", "structure_values", "surrounding_values"),
     [
         ("BTCV", (6,), (7,)), ("BTCV", (8,), (0,)), ("VerSe", None, (0,)), ("OASIS", (1, 20), (2, 21)),
         ("OASIS", (3, 22), (1, 20)), ("COVID19", (3,), (1, 2)), ("INSTANCE22", (1,), (0,)),
         ("MSD-Pancreas", (2,), (1,)), ("MSD-Pancreas", (1, 2), (0,)),
     ],
 )  # fmt: skip
-def test_structures_differ_from_their_surroundings(name: str, inside, beside, stand_in) -> None:
+def test_structures_differ_from_their_surroundings(name: str, structure_values, surrounding_values, stand_in) -> None:
     """By brightness alone, in the volume around the structure; with another case's mask it is less so."""
     spec, generated, reading = stand_in(name)
     matched_contrasts, swapped = [], []
     pairs = [volumes(case, generated.folder, spec.values) for case in reading.cases[:5]]
     for number, (image, mask) in enumerate(pairs):
-        matched_contrasts.append(contrast(image, mask, inside, beside))
+        matched_contrasts.append(contrast(image, mask, structure_values, surrounding_values))
         other_mask = pairs[(number + 1) % len(pairs)][1]
         if other_mask.shape == image.shape:
-            swapped.append(contrast(image, other_mask, inside, beside))
+            swapped.append(contrast(image, other_mask, structure_values, surrounding_values))
     assert 0.75 < np.mean(matched_contrasts) < 1.0
     assert np.mean(swapped) < np.mean(matched_contrasts) - 0.005
 
 
-def contrast(image: np.ndarray, mask: np.ndarray, inside, beside) -> float:
+def contrast(image: np.ndarray, mask: np.ndarray, structure_values, surrounding_values) -> float:
     """AUROC of brightness for voxels of the structure against others within its bounding box, whichever way round."""
-    target = mask > 0 if inside is None else np.isin(mask, inside)
+    target = mask > 0 if structure_values is None else np.isin(mask, structure_values)
     box = tuple(slice(max(0, at.min() - 4), at.max() + 5) for at in np.nonzero(target))
-    target, image, surroundings = target[box], image[box], np.isin(mask[box], beside)
-    keep = (target | surroundings) & (image > -300 if beside == (0,) else True)
+    target, image, surroundings = target[box], image[box], np.isin(mask[box], surrounding_values)
+    keep = (target | surroundings) & (image > -300 if surrounding_values == (0,) else True)
     area = roc_auc_score(target[keep], image[keep])
     return max(area, 1 - area)
 

@@ -23,7 +23,7 @@ from m3b.writing import csv_cell
 M3B = str(Path(sys.executable).with_name("m3b"))
 
 
-def row(task: str, run: int, ok: bool, **more: Any) -> dict[str, Any]:
+def row(task: str, run: int, ok: bool, **overrides: Any) -> dict[str, Any]:
     role = {"status": "done", "actions": 2, "iterations": 1, "input_tokens": 900, "output_tokens": 100}
     base = {
         "system": "m3b", "model": "rules", "task": task, "family": "diagnosis", "variant": "plain", "dataset": "CT-Kidney",
@@ -34,7 +34,7 @@ def row(task: str, run: int, ok: bool, **more: Any) -> dict[str, Any]:
                                    "cost_usd": 0.5, "wall_s": 60.0},
         "roles": {"task_manager": role, "data_engineer": {**role, "status": "failed" if not ok else "done"}},
     }  # fmt: skip
-    base.update(more)
+    base.update(overrides)
     return {**base, "key": f"{base['system']}-{base['model']}-{task}-{run}"}
 
 
@@ -195,7 +195,7 @@ def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["table", "."], "no results"),
         (["run", "--tasks", "bananas"], "No task"),
@@ -207,11 +207,11 @@ def test_parts_of_a_sweep_come_together_and_name_no_host(tmp_path: Path) -> None
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_use(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_use(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = bench(*words)
     assert ended.returncode == 2
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -66,14 +66,14 @@ def smolagents(script: str | None) -> Steps:
 
 
 def aider(script: str | None) -> Steps:
-    def whole(name: str, text: str) -> str:
+    def format_file(name: str, text: str) -> str:
         return f"{name}\n````\n{text.strip()}\n````\n\n"
 
-    look = [say(f"Once more.\n\n{whole('main.sh', f'echo look {number}; exit 1')}") for number in range(4)]
+    look = [say(f"Once more.\n\n{format_file('main.sh', f'echo look {number}; exit 1')}") for number in range(4)]
     if script is None:
         return look
-    last = say("Done.\n\n" + whole("main.sh", "python make.py"))
-    final_files = whole("make.py", script) + whole("main.sh", "python make.py\nexit 1")
+    last = say("Done.\n\n" + format_file("main.sh", "python make.py"))
+    final_files = format_file("make.py", script) + format_file("main.sh", "python make.py\nexit 1")
     return [*look, say("I write it.\n\n" + final_files), last]
 
 
@@ -118,7 +118,7 @@ def run(name: str, folder: Path, model: ScriptedModel, actions: int) -> CellOutc
     return replace(EXTERNAL_SYSTEMS[name], connect=lambda spec: model).run(job)
 
 
-def said(model: ScriptedModel) -> str:
+def conversation_text(model: ScriptedModel) -> str:
     return "\n".join(message.text for messages, _ in model.requests for message in messages)
 
 
@@ -130,10 +130,10 @@ def test_it_delivers(name: str, tmp_path: Path) -> None:
     assert ended.usage["actions"] == len(model.requests) <= 8, "each request is an action, and none is asked twice"
     assert ended.usage["output_tokens"] > 0
     assert ended.integrity == "clean"
-    assert "Tell spots apart." in said(model)
-    probed = said(model).replace('\\"', '"').partition("probe {")[2].partition("}")[0]
+    assert "Tell spots apart." in conversation_text(model)
+    probed = conversation_text(model).replace('\\"', '"').partition("probe {")[2].partition("}")[0]
     assert json.loads("{" + probed + "}") == {"network": False, "outside": False, "keys": ["OPENAI_API_KEY"]}
-    assert "a dream" not in said(model), "what follows a stop word is not given back"
+    assert "a dream" not in conversation_text(model), "what follows a stop word is not given back"
     assert {path.name for path in tmp_path.iterdir()} == {"spots", "cell"}, "nothing is left outside the run"
     assert [path.name for path in (tmp_path / "spots").iterdir()] == ["table.csv"]
 

@@ -72,13 +72,13 @@ def job(tmp_path: Path) -> CellJob:
     return CellJob(tmp_path / "cell", "Tell spots apart.", [card], "anthropic:some-model", options)
 
 
-def run(one: CommandSystem, job: CellJob, *steps: Any) -> Any:
+def run(system: CommandSystem, job: CellJob, *steps: Any) -> Any:
     model = ScriptedModel([*steps, say("Go on.")], repeat=True)
-    return replace(one, connect=lambda spec: model).run(job)
+    return replace(system, connect=lambda spec: model).run(job)
 
 
 @pytest.mark.parametrize(
-    ("one", "program", "place", "needed"),
+    ("system", "program", "place", "needed"),
     [
         (AIDER, "aider", "Deliver", ["--model", "openai/some-model", "--message-file", "PROMPT.md", "--yes-always"]),
         (
@@ -98,7 +98,7 @@ def run(one: CommandSystem, job: CellJob, *steps: Any) -> Any:
     ids=["aider", "mini", "smolagents", "aide"],
 )
 def test_adapters(
-    one: CommandSystem,
+    system: CommandSystem,
     program: str,
     place: str,
     needed: list[str],
@@ -109,8 +109,8 @@ def test_adapters(
     monkeypatch.setenv("SECRET_API_KEY", "s3cret")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     fake(tmp_path / "bin", program, place)
-    assert one.explain_missing() == ""
-    ended = run(one, job)
+    assert system.explain_missing() == ""
+    ended = run(system, job)
     assert ended.status == "completed", ended.reason
     work = Path(ended.work)
     recorded = json.loads((work / "seen.json").read_text())
@@ -168,8 +168,8 @@ def test_a_command_cannot_write_the_data(job: CellJob) -> None:
 
 
 def test_react_works_in_its_loop(job: CellJob) -> None:
-    def turn(action: str, **given: str) -> Any:
-        return say(f"Reflection: x\nThought: y\nAction: {action}\nAction Input: {json.dumps(given)}")
+    def turn(action: str, **arguments: str) -> Any:
+        return say(f"Reflection: x\nThought: y\nAction: {action}\nAction Input: {json.dumps(arguments)}")
 
     steps = [
         turn("List Files", path="."),
@@ -197,8 +197,8 @@ def test_react_reads_replies() -> None:
             parse_reply(bad)
 
 
-def body(**more: Any) -> bytes:
-    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **more}).encode()
+def body(**fields: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}).encode()
 
 
 def test_the_relay_counts_and_refuses(tmp_path: Path) -> None:

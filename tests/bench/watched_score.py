@@ -18,11 +18,11 @@ if __name__ == "__main__":
     from m3b.bench.scoring import score_hidden_cases
     from m3b.sandbox import choose_sandbox
 
-    with opens_below(source) as raw, opens_below(carved) as opened:
+    with opens_below(source) as raw, opens_below(carved) as carved_opens:
         next(one for one in source.rglob("*") if one.is_file()).read_bytes()
         noticed += ["opened"] * len(raw)
         raw.clear()
         hidden = carve(get_dataset(name), source, carved, stand_in=True)
-        found = score_hidden_cases(hidden, get_dataset(name), by_hand, sandbox=choose_sandbox())
-    told = {"noticed": noticed, "imported": imported, "opened": {**raw, **opened}}
-    print(json.dumps({**told, "error": found.error, "primary": found.primary}))
+        score = score_hidden_cases(hidden, get_dataset(name), by_hand, sandbox=choose_sandbox())
+    report = {"noticed": noticed, "imported": imported, "opened": {**raw, **carved_opens}}
+    print(json.dumps({**report, "error": score.error, "primary": score.primary}))

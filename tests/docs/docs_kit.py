@@ -23,7 +23,7 @@ class Block:
     text: str
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self.page.name}:{self.line}"
 
 

@@ -37,7 +37,7 @@ from m3b.run.result import STATUSES, Result
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PYTHON = list(blocks("python"))
 CONSOLE = [
-    (f"{block.where} {line}", line.removeprefix("$ "))
+    (f"{block.location} {line}", line.removeprefix("$ "))
     for block in blocks("console")
     for line in block.text.splitlines()
     if line.startswith("$ ")
@@ -51,7 +51,7 @@ def page(name: str) -> str:
 
 def param(items: list[Any]) -> list[Any]:
     """One test a block or line, called by its place."""
-    return [pytest.param(item, id=item.where if isinstance(item, Block) else item[0]) for item in items]
+    return [pytest.param(item, id=item.location if isinstance(item, Block) else item[0]) for item in items]
 
 
 def run_cli(words: list[str]) -> Any:
@@ -188,7 +188,7 @@ def test_the_changelog_knows_this_version() -> None:
 
 
 def test_json_blocks_are_json(tmp_path: Path) -> None:
-    values = {block.where: json.loads(block.text) for block in blocks("json")}
+    values = {block.location: json.loads(block.text) for block in blocks("json")}
     assert example() in values.values()
     cards = [value for value in values.values() if isinstance(value, dict) and "description" in value]
     assert cards
@@ -279,9 +279,9 @@ def test_python_blocks_name_what_is_there(block: Block) -> None:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("m3b"):
             module = importlib.import_module(node.module)
             for name in node.names:
-                assert hasattr(module, name.name), f"{block.where}: {node.module}.{name.name}"
+                assert hasattr(module, name.name), f"{block.location}: {node.module}.{name.name}"
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Pipeline":
-            assert {keyword.arg for keyword in node.keywords} <= parameters, block.where
+            assert {keyword.arg for keyword in node.keywords} <= parameters, block.location
 
 
 @pytest.mark.parametrize("name", ["llm.md", "metrics.md"])

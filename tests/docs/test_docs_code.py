@@ -66,7 +66,7 @@ def test_the_tools_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "sentence", "value"),
+    ("page_name", "sentence", "value"),
     [
         ("docs/architecture.md", r"(\d+) actions \(tool calls\) for the run by default", Options().max_actions),
         ("docs/architecture.md", r"comes back with what went wrong; (\w+) a role", Options().max_iterations),
@@ -81,9 +81,9 @@ def test_the_tools_are_those_of_the_code() -> None:
         ("docs/data.md", r"of volumes (\d+) x \d+ x \d+\) correlate", looks.WHOLE[0]),
     ],
 )
-def test_numbers_are_those_of_the_code(where: str, sentence: str, value: float) -> None:
-    match = re.search(sentence, page(where))
-    assert match, f"{where} does not say so any more: fix the sentence or the test"
+def test_numbers_are_those_of_the_code(page_name: str, sentence: str, value: float) -> None:
+    match = re.search(sentence, page(page_name))
+    assert match, f"{page_name} does not say so any more: fix the sentence or the test"
     assert WORDS.get(match.group(1), match.group(1)) in (value, str(value))
 
 

@@ -59,15 +59,15 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
     ended: list[str] = field(default_factory=list)
-    held: int = 0
+    max_reader_bytes: int = 0
     seconds: float = 0.0
 
-    def told(self) -> str:
+    def format_summary(self) -> str:
         kinds = ", ".join(f"{name} {count:,}" for name, count in self.outcomes.most_common())
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return (
             f"{self.inputs:,} in {self.seconds:.0f} s: {kinds}; reader started {self.restarts}x, holds at most "
-            f"{self.held / 2**20:.0f} MiB; this process at most {grown:.0f} MiB; accidents: {len(self.ended)}"
+            f"{self.max_reader_bytes / 2**20:.0f} MiB; this process at most {grown:.0f} MiB; accidents: {len(self.ended)}"
         )
 
 
@@ -111,10 +111,10 @@ def fuzz_files(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             assert SECRET not in output, f"the secret was shown: {output[:2000]}"
             tally.inputs += len(names)
             tally.ended += [line for line in output.splitlines() if "ended m3b's reader" in line]
-            tally.restarts, tally.held = reader.starts, max(tally.held, reader.held_bytes)
+            tally.restarts, tally.max_reader_bytes = reader.starts, max(tally.max_reader_bytes, reader.held_bytes)
             tally.seconds = time.monotonic() - began
             if tally.inputs % 10_000 < A_CALL:
-                print(f"so far {tally.told()}", flush=True)
+                print(f"so far {tally.format_summary()}", flush=True)
     assert place.state() == place.before
     tally.seconds = time.monotonic() - began
     return tally
@@ -185,10 +185,10 @@ def fuzz_calls(place: Place, sandbox: Sandbox, count: int, seed: int) -> Tally:
             assert len(result.text) < 40_000, (name, len(result.text))
             tally.outcomes[f"{name if name in names else 'no tool'}: {'refused' if result.is_error else 'done'}"] += 1
             tally.inputs += 1
-            tally.held = max(tally.held, box.context.reader.held_bytes)
+            tally.max_reader_bytes = max(tally.max_reader_bytes, box.context.reader.held_bytes)
             tally.seconds = time.monotonic() - began
             if tally.inputs % 10_000 == 0:
-                print(f"so far {tally.told()}", flush=True)
+                print(f"so far {tally.format_summary()}", flush=True)
     finally:
         if box is not None:
             tally.restarts += box.context.reader.starts

@@ -30,17 +30,17 @@ TOKENS = (
 )  # fmt: skip
 
 
-def mutate(content: bytes, others: list[bytes], secret: Path, rng: random.Random) -> bytes:
+def mutate(content: bytes, other_files: list[bytes], secret: Path, rng: random.Random) -> bytes:
     """One to six mutations of a file; of compressed ones half the time of what they hold."""
     if content[:2] == b"\x1f\x8b" and rng.random() < 0.5:
-        return gzip.compress(mutate(gzip.decompress(content), others, secret, rng), 1, mtime=0)
+        return gzip.compress(mutate(gzip.decompress(content), other_files, secret, rng), 1, mtime=0)
     data = bytearray(content)
     for _ in range(rng.randint(1, 6)):
-        _once(data, others, str(secret).encode(), rng)
+        _once(data, other_files, str(secret).encode(), rng)
     return bytes(data[: 1 << 20])
 
 
-def _once(data: bytearray, others: list[bytes], secret: bytes, rng: random.Random) -> None:
+def _once(data: bytearray, other_files: list[bytes], secret: bytes, rng: random.Random) -> None:
     # most of what matters stands in headers
     end = min(len(data), 400) if rng.random() < 0.6 else len(data)
     at = rng.randrange(end) if end else 0
@@ -64,7 +64,7 @@ def _once(data: bytearray, others: list[bytes], secret: bytes, rng: random.Rando
         case 6:
             data[at:at] = rng.choice(TOKENS)
         case 7:
-            other_file = rng.choice(others)
+            other_file = rng.choice(other_files)
             start = rng.randrange(max(len(other_file), 1))
             data[at : at + 64] = other_file[start : start + rng.randint(1, 200)]
         case _:

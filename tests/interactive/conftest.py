@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interactive_kit import drawn
+from interactive_kit import make_disk_image
 from PIL import Image
 
 from m3b.interactive.segmenter import ByteImage, Mask
@@ -27,7 +27,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def picture() -> tuple[ByteImage, Mask]:
-    return drawn()
+    return make_disk_image()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def index(tmp_path: Path) -> Path:
     rng, records = np.random.default_rng(1), []
     for number in range(16):
         centre, radius = (float(rng.uniform(20, 40)), float(rng.uniform(25, 65))), float(rng.uniform(8, 16))
-        image, truth = drawn(centre=centre, radius=radius)
+        image, truth = make_disk_image(centre=centre, radius=radius)
         Image.fromarray(image).save(work / f"{number}.png")
         Image.fromarray(truth.astype(np.uint8)).save(work / f"{number}_mask.png")
         records.append({"image_path": f"{number}.png", "mask_path": f"{number}_mask.png", "patient": f"p{number}"})

@@ -14,7 +14,7 @@ def disk(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> 
     return (rows - centre[0]) ** 2 + (columns - centre[1]) ** 2 <= radius**2
 
 
-def drawn(
+def make_disk_image(
     shape: tuple[int, int] = (60, 90), centre: tuple[float, float] = (30, 50), radius: float = 14
 ) -> tuple[ByteImage, Mask]:
     """A noisy grey picture with a brighter disk, and the disk."""

@@ -37,8 +37,8 @@ Path(option("-o")).write_text(json.dumps([{"image": path, "mask": "masks/0.png"}
 """
 
 
-def seeing(*steps: Any, **more: Any) -> ScriptedModel:
-    return ScriptedModel(steps, facts=SEEING, **more)
+def seeing(*steps: Any, **options: Any) -> ScriptedModel:
+    return ScriptedModel(steps, facts=SEEING, **options)
 
 
 def test_box_then_stop_gives_the_mask(picture: tuple[ByteImage, Mask]) -> None:

@@ -37,7 +37,7 @@ def test_x_counts_columns_and_y_counts_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("corners", "said"),
+    ("corners", "message"),
     [
         ([0, 0, 10], "four numbers"),
         ([10, 0, 10, 5], "no area"),
@@ -45,8 +45,8 @@ def test_x_counts_columns_and_y_counts_rows() -> None:
         ([-1, 0, 10, 5], "not on the grid"),
     ],
 )
-def test_wrong_boxes_are_explained(corners: list[int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_boxes_are_explained(corners: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         box_from_grid(corners, (10, 10))
 
 

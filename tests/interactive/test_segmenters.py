@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interactive_kit import drawn
+from interactive_kit import make_disk_image
 
 from m3b.errors import UsageError
 from m3b.interactive import BoxPrompt, MaskProposal, Point, open_segmenter
@@ -95,7 +95,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_prompts_give_masks_in_the_pixels_of_the_image(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
     for shape in ((60, 90), (90, 60), (33, 33)):
-        image, _ = drawn(shape)
+        image, _ = make_disk_image(shape)
         segmenter.set_image(image)
         first = segmenter.predict([BoxPrompt(10, 10, 30, 25)], [])
         second = segmenter.predict([BoxPrompt(10, 10, 30, 25)], [Point(20, 20), Point(5, 5, positive=False)], first)
@@ -107,14 +107,14 @@ def test_prompts_give_masks_in_the_pixels_of_the_image(folder: Path) -> None:
 
 def test_a_mask_of_another_origin_can_be_refined(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
-    image, truth = drawn()
+    image, truth = make_disk_image()
     segmenter.set_image(image)
     assert segmenter.predict([], [Point(50, 30)], MaskProposal(truth, 0.5)).mask.shape == truth.shape
 
 
 def test_the_same_prompt_gives_the_same_mask_and_another_image_another(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
-    image, _ = drawn()
+    image, _ = make_disk_image()
     segmenter.set_image(image)
     prompt = BoxPrompt(20, 10, 70, 50)
     first = segmenter.predict([prompt], [])
@@ -130,7 +130,7 @@ def test_without_image_or_prompt_the_segmenter_says_so(folder: Path) -> None:
     segmenter = open_segmenter(folder, "cpu")
     with pytest.raises(UsageError, match="image"):
         segmenter.predict([BoxPrompt(0, 0, 1, 1)], [])
-    segmenter.set_image(drawn()[0])
+    segmenter.set_image(make_disk_image()[0])
     with pytest.raises(UsageError, match="box or a point"):
         segmenter.predict([], [])
 
@@ -153,13 +153,13 @@ def test_a_pickle_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [(None, "no config.json"), ("{", "cannot be read"), ("[]", "no JSON object"), ('{"model_type": "bert"}', "bert")],
 )
-def test_other_folders_are_explained(tmp_path: Path, config: Any, said: str) -> None:
+def test_other_folders_are_explained(tmp_path: Path, config: Any, message: str) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(config)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         open_segmenter(tmp_path)
 
 

@@ -26,8 +26,8 @@ class OpenAIWire:
     name = "openai"
 
     @staticmethod
-    def llm(url: str, retry: Any, **more: Any) -> OpenAI:
-        return OpenAI("m", base_url=url + "/v1", key=Key(CANARY, "SOME_KEY"), facts=FACTS, retry=retry, **more)
+    def llm(url: str, retry: Any, **options: Any) -> OpenAI:
+        return OpenAI("m", base_url=url + "/v1", key=Key(CANARY, "SOME_KEY"), facts=FACTS, retry=retry, **options)
 
     @staticmethod
     def text(text: str) -> dict[str, Any]:
@@ -55,8 +55,8 @@ class AnthropicWire:
     name = "anthropic"
 
     @staticmethod
-    def llm(url: str, retry: Any, **more: Any) -> Anthropic:
-        return Anthropic("m", base_url=url, key=Key(CANARY, "SOME_KEY"), facts=FACTS, retry=retry, **more)
+    def llm(url: str, retry: Any, **options: Any) -> Anthropic:
+        return Anthropic("m", base_url=url, key=Key(CANARY, "SOME_KEY"), facts=FACTS, retry=retry, **options)
 
     @staticmethod
     def text(text: str) -> dict[str, Any]:

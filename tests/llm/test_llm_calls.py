@@ -59,7 +59,7 @@ def test_the_error_names_place_and_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         ('{"a": 1} {"b": 2}', "more text follows"),
         ('{"a": 1} and then', "more text follows"),
@@ -76,10 +76,10 @@ def test_the_error_names_place_and_text() -> None:
         ('{"text": "import to', "ends too early"),
     ],
 )
-def test_what_is_uncertain_is_refused(raw: Any, said: str) -> None:
+def test_what_is_uncertain_is_refused(raw: Any, message: str) -> None:
     arguments, error = parse_arguments(raw)
     assert arguments == {}
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize("raw", [None, "", "  ", "{}", {}])

@@ -74,7 +74,7 @@ def test_the_table_names_everything_and_nothing_broken() -> None:
 # --- a third party ---------------------------------------------------------------------------------------------------
 
 
-def theirs(url: str, retry: Retry, timeout_s: float) -> OpenAI:
+def make_custom_provider(url: str, retry: Retry, timeout_s: float) -> OpenAI:
     facts = ModelFacts(window=8000, max_output=500)
     key = Key(CANARY, "THEIR_API_KEY")
     return OpenAI("m", base_url=url, key=key, provider="theirs", facts=facts, retry=retry, timeout_s=timeout_s)
@@ -89,11 +89,11 @@ class Careless:
     def __init__(self, url: str, retry: Retry, timeout_s: float) -> None:
         self.key = CANARY
 
-    def ask(self, messages: Any, tools: Any, **more: Any) -> Reply:
+    def ask(self, messages: Any, tools: Any, **options: Any) -> Reply:
         return Reply("hello", model="careless")
 
 
-GOOD = Subject("theirs", theirs, DIALECTS["openai"])
+GOOD = Subject("theirs", make_custom_provider, DIALECTS["openai"])
 CARELESS = Subject("careless", Careless, DIALECTS["openai"])
 
 

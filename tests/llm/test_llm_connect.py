@@ -92,7 +92,7 @@ def test_an_at_within_a_models_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("models", "message"),
     [
         (["only-one", "text-embedding-3"], ""),
         (["a", "b"], "has several: a, b. Name one, e.g. ollama:a@http"),
@@ -100,8 +100,8 @@ def test_an_at_within_a_models_own_name() -> None:
         (None, "gives no list of models"),
     ],
 )
-def test_a_server_is_asked_what_it_serves(listed: list[str] | None, said: str) -> None:
-    body = b"[1" if listed is None else json.dumps({"data": [{"id": name} for name in listed]}).encode()
+def test_a_server_is_asked_what_it_serves(models: list[str] | None, message: str) -> None:
+    body = b"[1" if models is None else json.dumps({"data": [{"id": name} for name in models]}).encode()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -116,8 +116,8 @@ def test_a_server_is_asked_what_it_serves(listed: list[str] | None, said: str) -
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         spec = f"ollama@http://127.0.0.1:{server.server_port}/v1"
-        if said:
-            with pytest.raises(UsageError, match=re.escape(said)):
+        if message:
+            with pytest.raises(UsageError, match=re.escape(message)):
                 connect(spec)
         else:
             assert connect(spec).name == "ollama:only-one"
@@ -142,7 +142,7 @@ def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("nobody:x", "There are: anthropic"),
         ("gpt-4o", "no provider"),
@@ -161,8 +161,8 @@ def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> N
         ("", "no provider"),
     ],
 )
-def test_wrong_specs(spec: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_specs(spec: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         connect(spec)
     with pytest.raises(UsageError):
         connect(7)  # type: ignore[arg-type]

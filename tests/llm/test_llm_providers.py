@@ -165,10 +165,10 @@ def test_a_timeout_is_transient(wire: Any, provider: Any, clock: Any) -> None:
 def test_the_prefix_is_stable(wire: Any, provider: Any, clock: Any) -> None:
     """What was sent once is sent again byte for byte, but for the moving cache marks."""
 
-    def bare(value: Any) -> Any:
+    def strip_cache_marks(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: bare(item) for key, item in value.items() if key != "cache_control"}
-        return [bare(item) for item in value] if isinstance(value, list) else value
+            return {key: strip_cache_marks(item) for key, item in value.items() if key != "cache_control"}
+        return [strip_cache_marks(item) for item in value] if isinstance(value, list) else value
 
     talk = list(START)
     llm = wire.llm(provider.url, clock.retry())
@@ -176,7 +176,9 @@ def test_the_prefix_is_stable(wire: Any, provider: Any, clock: Any) -> None:
         provider.will(answer(wire.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))))
         reply = llm.ask(talk, TOOLS)
         talk += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
-    sent = [json.dumps(bare(request["messages"]), ensure_ascii=False)[:-1] for request in provider.requests]
+    sent = [
+        json.dumps(strip_cache_marks(request["messages"]), ensure_ascii=False)[:-1] for request in provider.requests
+    ]
     for shorter, longer in pairwise(sent):
         assert longer.startswith(shorter)
     assert len({json.dumps(request["tools"]) for request in provider.requests}) == 1

@@ -41,17 +41,17 @@ def test_the_facts_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "This model is only supported in v1/responses and not in v1/chat/completions.",
         "This is not a chat model. Use v1/responses instead",
     ],
 )
 @pytest.mark.parametrize("status", [400, 404])
-def test_a_model_that_is_served_nowhere_else_is_found_out(said: str, status: int) -> None:
+def test_a_model_that_is_served_nowhere_else_is_found_out(message: str, status: int) -> None:
     with Server() as server:
         server.queue_answers(
-            ServerAnswer(CHAT.error(said), status=status),
+            ServerAnswer(CHAT.error(message), status=status),
             ServerAnswer(RESPONSES.text("a")),
             ServerAnswer(RESPONSES.text("b")),
         )

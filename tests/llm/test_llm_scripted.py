@@ -116,7 +116,7 @@ def test_good_conversations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("talk", "said"),
+    ("talk", "message"),
     [
         ([], "no turn of the user"),
         ([Message("system", "s")], "no turn of the user"),
@@ -130,8 +130,8 @@ def test_good_conversations() -> None:
         ([*START, Message("assistant", "", (ToolCall("", "x"),))], "equal or empty ids"),
     ],
 )
-def test_bad_conversations(talk: list[Message], said: str) -> None:
-    with pytest.raises(BadRequest, match=said):
+def test_bad_conversations(talk: list[Message], message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
         validate_conversation(talk)
     with pytest.raises(BadRequest):
         ScriptedModel(["x"]).ask(talk, [])

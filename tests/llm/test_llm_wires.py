@@ -126,12 +126,12 @@ def test_anthropic_a_cut_call_is_not_run(provider: Any, clock: Any) -> None:
     assert "output limit" in second.parse_error
 
 
-THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s1"}
+THINKING_BLOCK = {"type": "thinking", "thinking": "hm", "signature": "s1"}
 
 
 def test_anthropic_thoughts_go_back_until_something_is_edited(provider: Any, clock: Any) -> None:
     provider.will(
-        answer(AnthropicWire.calls(("a", "list_files", "{}"), before=[THOUGHT])),
+        answer(AnthropicWire.calls(("a", "list_files", "{}"), before=[THINKING_BLOCK])),
         answer(AnthropicWire.text("ok")),
         answer(AnthropicWire.text("ok")),
     )
@@ -142,12 +142,12 @@ def test_anthropic_thoughts_go_back_until_something_is_edited(provider: Any, clo
     llm.ask([START[0], Message("user", "Go, shortened."), *later_turns], TOOLS)
     kinds = [[block["type"] for block in request["messages"][1]["content"]] for request in provider.requests[1:]]
     assert kinds == [["thinking", "tool_use"], ["tool_use"]]
-    assert provider.requests[1]["messages"][1]["content"][0] == THOUGHT
+    assert provider.requests[1]["messages"][1]["content"][0] == THINKING_BLOCK
 
 
 def test_anthropic_refused_thoughts_are_forgotten(provider: Any, clock: Any) -> None:
     provider.will(
-        answer(AnthropicWire.calls(("a", "list_files", "{}"), before=[THOUGHT])),
+        answer(AnthropicWire.calls(("a", "list_files", "{}"), before=[THINKING_BLOCK])),
         answer(AnthropicWire.error("thinking blocks cannot be replayed here"), status=400),
         answer(AnthropicWire.text("ok")),
     )

@@ -39,13 +39,13 @@ def disturbed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The first parse has another one within it; gives what was parsed."""
     parse, parsed = ast.parse, []
 
-    def parse_with_garbage(source: str, *rest: Any, **more: Any) -> ast.AST:
+    def parse_with_garbage(source: str, *args: Any, **kwargs: Any) -> ast.AST:
         parsed.append(source)
         if len(parsed) == 1:
             gc.collect()
             for _ in range(3):
                 _ParsesAtItsEnd()
-        return parse(source, *rest, **more)
+        return parse(source, *args, **kwargs)
 
     monkeypatch.setattr(ast, "parse", parse_with_garbage)
     return parsed

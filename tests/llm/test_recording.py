@@ -225,7 +225,7 @@ def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("loss fell from 0.690 to 0.117", "loss fell from 1.2 to 0.3"),
         ("Exit code 0 after 10 s", "Exit code 0 after 9.7 s"),
@@ -241,12 +241,12 @@ def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) ->
         ("accuracy 0.61, NOT above 0.62 of the commonest class", "accuracy 0.64, above 0.62 of the commonest class"),
     ],
 )
-def test_volatile_everywhere(one: str, other: str) -> None:
-    assert normalize_text(one) == normalize_text(other)
+def test_volatile_everywhere(first: str, second: str) -> None:
+    assert normalize_text(first) == normalize_text(second)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("306 images", "305 images"),
         ("Exit code 0 after 1 s", "Exit code 1 after 1 s"),
@@ -254,8 +254,8 @@ def test_volatile_everywhere(one: str, other: str) -> None:
         ("1x128x128", "1x64x64"),
     ],
 )
-def test_not_volatile_outside_scripts(one: str, other: str) -> None:
-    assert normalize_text(one) != normalize_text(other)
+def test_not_volatile_outside_scripts(first: str, second: str) -> None:
+    assert normalize_text(first) != normalize_text(second)
 
 
 def test_a_training_may_take_more_or_fewer_epochs() -> None:

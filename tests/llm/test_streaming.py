@@ -28,10 +28,10 @@ def event(body: dict[str, Any]) -> bytes:
     return f"{head}data: {json.dumps(body)}\n\n".encode()
 
 
-def streamed(wire: Any, body: dict[str, Any], *, cut: int | None = None, **more: Any) -> answer:
+def streamed(wire: Any, body: dict[str, Any], *, cut: int | None = None, **options: Any) -> answer:
     """The body as its server would stream it; `cut` keeps only so many events."""
     events = DIALECTS[wire.name].events(body)
-    return answer(b"".join(events[:cut]), headers=SSE, **more)
+    return answer(b"".join(events[:cut]), headers=SSE, **options)
 
 
 def talk(wire: Any, provider: Any, clock: Any) -> tuple[Any, list[str], Any]:
@@ -94,16 +94,16 @@ def test_older_servers_are_spared_the_wish_for_usage(provider: Any, clock: Any) 
 
 @both
 @pytest.mark.parametrize(
-    ("kind", "said", "error"),
+    ("kind", "message", "error"),
     [
         ("overloaded_error", "Overloaded", None),
         ("authentication_error", "bad key", Authentication),
         ("invalid_request_error", "prompt is too long: 300000 tokens > 200000 maximum", ContextOverflow),
     ],
 )
-def test_an_error_within_the_stream(wire: Any, provider: Any, clock: Any, kind: str, said: str, error: Any) -> None:
+def test_an_error_within_the_stream(wire: Any, provider: Any, clock: Any, kind: str, message: str, error: Any) -> None:
     body = wire.text("one two three")
-    failure = {"type": "error", "error": {"type": kind, "message": said}}
+    failure = {"type": "error", "error": {"type": kind, "message": message}}
     if wire is OpenAIWire:
         failure = {"error": failure["error"]}
     first_events = b"".join(DIALECTS[wire.name].events(body)[:3])
@@ -158,9 +158,9 @@ def test_wrappers_stream_what_is_within(provider: Any, monkeypatch: pytest.Monke
 # --- putting together, without a server --------------------------------------------------------------------------
 
 
-def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    return {"id": "1", "model": "m", "object": "chat.completion.chunk", "choices": choices, **more}
+    return {"id": "1", "model": "m", "object": "chat.completion.chunk", "choices": choices, **fields}
 
 
 def piece(index: int | None, arguments: str, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:

@@ -26,11 +26,11 @@ TOOLS = (
     ToolSpec("run_script", "Runs.", {"type": "object", "properties": {"command": {"type": "string"}}}),
 )
 START = [Message("system", "You are a tester."), Message("user", "Go.")]
-WRITTEN = '<call tool="list_files">\n{"path": "data"}\n</call>'
+TEXT_CALL = '<call tool="list_files">\n{"path": "data"}\n</call>'
 
 
 def test_a_conversation_in_text() -> None:
-    model = ScriptedModel([f"I look.\n\n{WRITTEN}", "Done."])
+    model = ScriptedModel([f"I look.\n\n{TEXT_CALL}", "Done."])
     llm = TextToolsLLM(model)
     reply = llm.ask(START, TOOLS)
     assert (reply.text, reply.stop) == ("I look.", "tools")
@@ -43,7 +43,7 @@ def test_a_conversation_in_text() -> None:
     assert [message.role for message in second] == ["system", "user", "assistant", "user"]
     assert second[:2] == first
     assert all(json.dumps(tool.parameters, separators=(",", ":")) in first[0].text for tool in TOOLS)
-    assert second[2].text == f"I look.\n\n{WRITTEN}"
+    assert second[2].text == f"I look.\n\n{TEXT_CALL}"
     assert second[3].text == '<result tool="list_files">\nx.png\n</result>\n\nGo on.'
 
 
@@ -81,7 +81,7 @@ def test_a_malformed_call_does_not_poison_what_follows() -> None:
 
 
 def test_ids_are_never_used_twice() -> None:
-    llm = TextToolsLLM(ScriptedModel([f"{WRITTEN}\n{WRITTEN}"], repeat=True))
+    llm = TextToolsLLM(ScriptedModel([f"{TEXT_CALL}\n{TEXT_CALL}"], repeat=True))
     talk, ids = [*START], set()
     for _ in range(4):
         reply = llm.ask(talk, TOOLS)
@@ -94,7 +94,7 @@ def test_ids_are_never_used_twice() -> None:
 @pytest.mark.parametrize("wrapper", [RepairingLLM, TextToolsLLM])
 def test_an_announced_call_is_asked_for_once_and_leaves_no_trace(wrapper: Any) -> None:
     usage = Usage(10, 0, 5, 1)
-    model = ScriptedModel([Reply("I will now call list_files on data.", usage=usage), Reply(WRITTEN, usage=usage)])
+    model = ScriptedModel([Reply("I will now call list_files on data.", usage=usage), Reply(TEXT_CALL, usage=usage)])
     llm = wrapper(model)
     reply = llm.ask(START, TOOLS)
     assert [tool_call.name for tool_call in reply.calls] == ["list_files"]
@@ -136,7 +136,7 @@ def test_calls_by_the_protocol_go_through_as_they_are() -> None:
 
 
 def test_a_cut_reply_stays_cut() -> None:
-    reply = TextToolsLLM(ScriptedModel([Reply(f"{WRITTEN}\nAnd", stop="length")])).ask(START, TOOLS)
+    reply = TextToolsLLM(ScriptedModel([Reply(f"{TEXT_CALL}\nAnd", stop="length")])).ask(START, TOOLS)
     assert reply.stop == "length"
     assert reply.calls
 

@@ -15,7 +15,7 @@ from m3b.metrics import ClassificationCase, score_diagnosis
 from m3b.metrics.cases import tabulate
 from m3b.metrics.classification_estimators import estimate
 
-Drawn = tuple[NDArray[np.bool_], NDArray[np.float64]]
+Sample = tuple[NDArray[np.bool_], NDArray[np.float64]]
 
 
 def make(truth: NDArray[np.bool_], p: NDArray[np.float64]) -> tuple[list[ClassificationCase], list[str]]:
@@ -30,7 +30,7 @@ def make(truth: NDArray[np.bool_], p: NDArray[np.float64]) -> tuple[list[Classif
 
 
 @st.composite
-def exclusive(draw: st.DrawFn, classes: int) -> Drawn:
+def exclusive(draw: st.DrawFn, classes: int) -> Sample:
     n = draw(st.integers(classes, 40))
     target = np.array(
         list(range(classes)) + draw(st.lists(st.integers(0, classes - 1), min_size=n - classes, max_size=n - classes))
@@ -41,7 +41,7 @@ def exclusive(draw: st.DrawFn, classes: int) -> Drawn:
 
 
 @st.composite
-def findings(draw: st.DrawFn) -> Drawn:
+def findings(draw: st.DrawFn) -> Sample:
     n, k = draw(st.integers(1, 30)), draw(st.integers(1, 4))
     truth = np.array(draw(st.lists(st.booleans(), min_size=n * k, max_size=n * k))).reshape(n, k)
     p = np.array(draw(st.lists(st.integers(0, 8), min_size=n * k, max_size=n * k)), dtype=float).reshape(n, k) / 8
@@ -56,8 +56,8 @@ def best_sensitivity(target: NDArray[np.generic], score: NDArray[np.float64], sp
 
 @settings(max_examples=60, deadline=None)
 @given(exclusive(2))
-def test_two_classes(drawn: Drawn) -> None:
-    truth, p = drawn
+def test_two_classes(sample: Sample) -> None:
+    truth, p = sample
     target, predicted = truth.argmax(1), p.argmax(1)
     got = {n: m.value for n, m in score_diagnosis(*make(truth, p), False, draws=0).metrics.items()}
     assert got["auroc"] == pytest.approx(sk.roc_auc_score(target, p[:, 1]))
@@ -74,8 +74,8 @@ def test_two_classes(drawn: Drawn) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(exclusive(4))
-def test_four_classes(drawn: Drawn) -> None:
-    truth, p = drawn
+def test_four_classes(sample: Sample) -> None:
+    truth, p = sample
     target, predicted = truth.argmax(1), p.argmax(1)
     scores = score_diagnosis(*make(truth, p), False, draws=0)
     got = {n: m.value for n, m in scores.metrics.items()}
@@ -89,8 +89,8 @@ def test_four_classes(drawn: Drawn) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(findings())
-def test_multi_label(drawn: Drawn) -> None:
-    truth, p = drawn
+def test_multi_label(sample: Sample) -> None:
+    truth, p = sample
     predicted = p >= 0.5
     got = {n: m.value for n, m in score_diagnosis(*make(truth, p), True, draws=0).metrics.items()}
     both = [k for k in range(truth.shape[1]) if 0 < truth[:, k].sum() < len(truth)]
@@ -114,8 +114,8 @@ def test_multi_label(drawn: Drawn) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(exclusive(3), st.integers(0, 2**32 - 1))
-def test_a_weight_is_a_repetition(drawn: Drawn, seed: int) -> None:
-    truth, p = drawn
+def test_a_weight_is_a_repetition(sample: Sample, seed: int) -> None:
+    truth, p = sample
     times = np.random.default_rng(seed).integers(0, 3, size=len(truth))
     times[0] = 1
     cases, names = make(truth, p)
@@ -128,8 +128,8 @@ def test_a_weight_is_a_repetition(drawn: Drawn, seed: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(exclusive(2))
-def test_roc_curve_encloses_the_area(drawn: Drawn) -> None:
-    truth, p = drawn
+def test_roc_curve_encloses_the_area(sample: Sample) -> None:
+    truth, p = sample
     scores = score_diagnosis(*make(truth, p), False, draws=0)
     x, y = np.array(scores.per_class[1].roc).T
     assert np.trapezoid(y, x) == pytest.approx(scores.primary.value, abs=1e-4)
@@ -139,8 +139,8 @@ def test_roc_curve_encloses_the_area(drawn: Drawn) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(exclusive(2), st.integers(0, 2**32 - 1))
-def test_weighted_draws_are_repeated_cases(drawn: Drawn, seed: int) -> None:
-    truth, p = drawn
+def test_weighted_draws_are_repeated_cases(sample: Sample, seed: int) -> None:
+    truth, p = sample
     weights = np.random.default_rng(seed).integers(0, 3, (5, len(p))).astype(float)
     values = estimate(tabulate(*make(truth, p), False), weights)
     for row, area in zip(weights.astype(int), values["auprc"], strict=True):

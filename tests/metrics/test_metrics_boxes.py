@@ -68,8 +68,8 @@ def coco(predicted: Boxes, truth: Boxes) -> NDArray[np.float64] | None:
 
 @settings(max_examples=60, deadline=None)
 @given(sets())
-def test_average_precision_as_coco(drawn: tuple[Boxes, Boxes]) -> None:
-    predicted, truth = drawn
+def test_average_precision_as_coco(box_sets: tuple[Boxes, Boxes]) -> None:
+    predicted, truth = box_sets
     got = average_precision(rank_boxes(predicted, truth, "a", COCO_IOUS), np.ones((1, len(truth))))[0]
     expected = coco(predicted, truth)
     if expected is None:
@@ -80,8 +80,8 @@ def test_average_precision_as_coco(drawn: tuple[Boxes, Boxes]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(sets(distinct=False))
-def test_froc_by_trying_every_threshold(drawn: tuple[Boxes, Boxes]) -> None:
-    predicted, truth = drawn
+def test_froc_by_trying_every_threshold(box_sets: tuple[Boxes, Boxes]) -> None:
+    predicted, truth = box_sets
     total = sum(map(len, truth))
     got = froc(rank_boxes(predicted, truth, "a", (0.5,)), np.ones((1, len(truth))))[0]
     if not total:
@@ -106,11 +106,11 @@ def test_froc_by_trying_every_threshold(drawn: tuple[Boxes, Boxes]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(sets(distinct=False), st.integers(0, 2**32 - 1))
-def test_a_weight_is_a_repetition(drawn: tuple[Boxes, Boxes], seed: int) -> None:
-    predicted, truth = drawn
+def test_a_weight_is_a_repetition(box_sets: tuple[Boxes, Boxes], seed: int) -> None:
+    predicted, truth = box_sets
     times = np.random.default_rng(seed).integers(0, 3, len(truth))
     times[0] = 1
-    again = [[image_boxes for image_boxes, n in zip(boxes, times, strict=True) for _ in range(n)] for boxes in drawn]
+    again = [[image_boxes for image_boxes, n in zip(boxes, times, strict=True) for _ in range(n)] for boxes in box_sets]
     ranking, repeated = rank_boxes(predicted, truth, "a", (0.5, 0.75)), rank_boxes(*again, "a", (0.5, 0.75))
     for figure in (average_precision, froc):
         weighted = figure(ranking, times[None].astype(float))
@@ -131,20 +131,20 @@ def test_equal_scores_do_not_depend_on_the_order() -> None:
 def test_iou_by_counting_voxels(seed: int, dimensions: int) -> None:
     rng = np.random.default_rng(seed)
 
-    def some(n: int) -> NDArray[np.float64]:
+    def random_boxes(n: int) -> NDArray[np.float64]:
         low = rng.integers(0, 6, (n, dimensions))
         return np.concatenate([low, low + rng.integers(0, 6, (n, dimensions))], axis=1).astype(float)
 
-    def drawn(box: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def rasterize(box: NDArray[np.float64]) -> NDArray[np.bool_]:
         image = np.zeros((12,) * dimensions, bool)
         image[tuple(slice(int(a), int(b)) for a, b in zip(box[:dimensions], box[dimensions:], strict=True))] = True
         return image
 
-    first, second = some(4), some(3)
+    first, second = random_boxes(4), random_boxes(3)
     got = box_iou(first, second)
     for i, a in enumerate(first):
         for j, b in enumerate(second):
-            both, either = (drawn(a) & drawn(b)).sum(), (drawn(a) | drawn(b)).sum()
+            both, either = (rasterize(a) & rasterize(b)).sum(), (rasterize(a) | rasterize(b)).sum()
             assert got[i, j] == pytest.approx(both / either if either else 0.0)
 
 
@@ -175,8 +175,8 @@ def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() ->
 
 @settings(max_examples=60, deadline=None)
 @given(sets())
-def test_no_rule_of_hits_is_stricter_than_iou_a_half(drawn: tuple[Boxes, Boxes]) -> None:
-    predicted, truth = drawn
+def test_no_rule_of_hits_is_stricter_than_iou_a_half(box_sets: tuple[Boxes, Boxes]) -> None:
+    predicted, truth = box_sets
     ranking = rank_boxes(predicted, truth, "a", (0.5, 0.1))
     strict_hits, loose_hits = ranking.is_hit.sum(axis=1)
     assert strict_hits <= loose_hits <= sum(map(len, truth))

@@ -56,11 +56,11 @@ def masks(draw: st.DrawFn) -> tuple[Mask, Mask]:
 
 @settings(max_examples=100, deadline=None)
 @given(masks(), st.sampled_from([0.05, 0.1, 0.3, 0.5, 1.0]))
-def test_counts(pair: tuple[Mask, Mask], least: float) -> None:
+def test_counts(pair: tuple[Mask, Mask], min_iou: float) -> None:
     predicted_lesions, true_lesions = flood(pair[0]), flood(pair[1])
     assert label_components(pair[0])[1] == len(predicted_lesions)
-    paired = most_pairs([[len(a & b) / len(a | b) >= least for b in true_lesions] for a in predicted_lesions])
-    assert match_lesions(*pair, min_iou=least).to_list() == [
+    paired = most_pairs([[len(a & b) / len(a | b) >= min_iou for b in true_lesions] for a in predicted_lesions])
+    assert match_lesions(*pair, min_iou=min_iou).to_list() == [
         paired,
         len(true_lesions) - paired,
         paired,

@@ -21,10 +21,10 @@ from m3b.metrics.anomaly_maps import (
     stack_pixel_counts,
 )
 
-ONE = np.ones((1, 1))
+UNIT_WEIGHTS = np.ones((1, 1))
 
 
-def drawn(n: int = 12, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+def make_score_maps(n: int = 12, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Maps of whole levels with a weak signal, and masks, every third of which is empty."""
     rng = np.random.default_rng(seed)
     score_maps = []
@@ -38,7 +38,7 @@ def drawn(n: int = 12, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def test_pixel_auroc_and_ap_are_those_of_scikit_learn_over_all_pixels() -> None:
-    images = drawn()
+    images = make_score_maps()
     tables = stack_pixel_counts([count_pixels(*pair) for pair in images])
     truth, score = (np.concatenate([pair[k].ravel() for pair in images]) for k in (1, 0))
     weights = np.ones((1, len(images)))
@@ -47,7 +47,7 @@ def test_pixel_auroc_and_ap_are_those_of_scikit_learn_over_all_pixels() -> None:
 
 
 def test_weights_count_images_as_often_as_they_were_drawn() -> None:
-    images = drawn(5)
+    images = make_score_maps(5)
     tables = stack_pixel_counts([count_pixels(*pair) for pair in images])
     often = [0, 3, 1, 0, 2]
     truth, score = (
@@ -94,7 +94,7 @@ def by_thresholds(images: list[tuple[np.ndarray, np.ndarray]], limit: float) -> 
 
 
 def test_pro_is_that_of_its_definition() -> None:
-    images = drawn(9, seed=4)
+    images = make_score_maps(9, seed=4)
     tables = stack_pixel_counts([count_pixels(*pair) for pair in images])
     assert per_region_overlap(tables, np.ones((1, 9)))[0] == pytest.approx(
         by_thresholds(images, MAX_FALSE_POSITIVE_RATE), abs=1e-9
@@ -111,7 +111,9 @@ def test_pro_by_hand() -> None:
     assert counts.regions.sum() == 2
     # From rate 0 to 0.25 half of the regions lie above the threshold; the last rise from 0.5 is at rate 0.25, to 1.
     # Up to 0.3 the area is 0.25 x 0.5 + 0.05 x 1, divided by 0.3.
-    assert per_region_overlap(stack_pixel_counts([counts]), ONE)[0] == pytest.approx((0.25 * 0.5 + 0.05 * 1.0) / 0.3)
+    assert per_region_overlap(stack_pixel_counts([counts]), UNIT_WEIGHTS)[0] == pytest.approx(
+        (0.25 * 0.5 + 0.05 * 1.0) / 0.3
+    )
 
 
 def test_a_perfect_map_a_flat_one_and_one_that_is_upside_down() -> None:
@@ -120,7 +122,9 @@ def test_a_perfect_map_a_flat_one_and_one_that_is_upside_down() -> None:
     figures = {}
     for name, levels in (("right", MAX_LEVEL * mask), ("flat", 7 + 0 * mask), ("wrong", MAX_LEVEL * ~mask)):
         tables = stack_pixel_counts([count_pixels(levels.astype(int), mask)])
-        figures[name] = [float(metric(tables, ONE)[0]) for metric in (pixel_auroc, pixel_ap, per_region_overlap)]
+        figures[name] = [
+            float(metric(tables, UNIT_WEIGHTS)[0]) for metric in (pixel_auroc, pixel_ap, per_region_overlap)
+        ]
     assert figures["right"] == [1.0, 1.0, 1.0]
     assert figures["flat"] == pytest.approx([0.5, 0.04, MAX_FALSE_POSITIVE_RATE / 2])
     assert figures["wrong"] == pytest.approx([0.0, 0.04, 0.0])
@@ -128,7 +132,7 @@ def test_a_perfect_map_a_flat_one_and_one_that_is_upside_down() -> None:
 
 def test_nothing_marked_leaves_pixels_undefined() -> None:
     tables = stack_pixel_counts([count_pixels(np.zeros((4, 4), int), np.zeros((4, 4), bool))])
-    assert all(np.isnan(metric(tables, ONE)[0]) for metric in (pixel_auroc, pixel_ap, per_region_overlap))
+    assert all(np.isnan(metric(tables, UNIT_WEIGHTS)[0]) for metric in (pixel_auroc, pixel_ap, per_region_overlap))
 
 
 @pytest.mark.parametrize("fault", ["shape", "low", "high"])
@@ -143,7 +147,7 @@ def test_maps_that_cannot_be_counted_are_refused(fault: str) -> None:
 
 
 def test_counts_survive_json() -> None:
-    counts = count_pixels(*drawn(2)[1])
+    counts = count_pixels(*make_score_maps(2)[1])
     again = pixel_counts_from_row(json.loads(json.dumps(counts.to_row())))
     for part in ("normal", "abnormal", "regions"):
         assert np.allclose(getattr(again, part), getattr(counts, part))
@@ -151,7 +155,7 @@ def test_counts_survive_json() -> None:
 
 def test_intervals_over_patients_and_baselines() -> None:
     cases = []
-    for number, (levels, mask) in enumerate(drawn(40, seed=9)):
+    for number, (levels, mask) in enumerate(make_score_maps(40, seed=9)):
         figures, lesions = measure_channels((levels > 500)[None], mask[None], ("lesion",), (1.0, 1.0))
         cases.append(
             DetectionCase(
@@ -173,6 +177,6 @@ def test_intervals_over_patients_and_baselines() -> None:
         assert metric.low < metric.value < metric.high
         assert metric.baseline == pytest.approx(floor)
         assert metric.patients < 20 + 1
-    share = np.mean([mask.mean() for _, mask in drawn(40, seed=9)])
+    share = np.mean([mask.mean() for _, mask in make_score_maps(40, seed=9)])
     assert scores.metrics["pixel_ap"].baseline == pytest.approx(share)
     assert scores.metrics["image_ap"].baseline == pytest.approx(np.mean([case.abnormal for case in cases]))

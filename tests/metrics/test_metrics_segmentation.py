@@ -145,8 +145,8 @@ def test_the_best_cut_has_the_largest_expected_dice(counts: list[int], n: int) -
         assert cut == math.inf
         return
 
-    def expected(chosen: NDArray[np.bool_]) -> float:
-        return float(2 * share[chosen].sum() / (chosen.sum() + share.sum()))
+    def expected(mask: NDArray[np.bool_]) -> float:
+        return float(2 * share[mask].sum() / (mask.sum() + share.sum()))
 
     every = [np.array([bool(bits >> k & 1) for k in range(len(share))]) for bits in range(1, 1 << len(share))]
     assert expected(share >= cut) == pytest.approx(max(map(expected, every)))

@@ -81,13 +81,13 @@ def test_empty_candidates() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(text, text)
-def test_rouge_l_as_rouge_score(ours: list[str], theirs: list[str]) -> None:
-    score = _score_lcs(theirs, ours)
-    assert rouge_l(ours, theirs, beta=1.0) == pytest.approx(score.fmeasure)
-    common = longest_common_subsequence(ours, theirs)
-    assert common == round(score.recall * len(theirs))
+def test_rouge_l_as_rouge_score(prediction: list[str], reference: list[str]) -> None:
+    score = _score_lcs(reference, prediction)
+    assert rouge_l(prediction, reference, beta=1.0) == pytest.approx(score.fmeasure)
+    common = longest_common_subsequence(prediction, reference)
+    assert common == round(score.recall * len(reference))
     if common:
-        assert rouge_l(ours, theirs, beta=1000.0) == pytest.approx(score.recall, rel=1e-4)
+        assert rouge_l(prediction, reference, beta=1000.0) == pytest.approx(score.recall, rel=1e-4)
 
 
 ENDINGS = (
@@ -119,15 +119,15 @@ class NoSynonyms:
         return []
 
 
-def nltk_meteor(ours: list[str], theirs: list[str], gamma: float = 0.5) -> float:
-    return float(single_meteor_score(theirs, ours, stemmer=NLTK_STEMS, wordnet=NoSynonyms(), gamma=gamma))
+def nltk_meteor(prediction: list[str], reference: list[str], gamma: float = 0.5) -> float:
+    return float(single_meteor_score(reference, prediction, stemmer=NLTK_STEMS, wordnet=NoSynonyms(), gamma=gamma))
 
 
 @settings(max_examples=150, deadline=None)
 @given(text, text)
-def test_meteor_matches_as_many_words_as_nltk(ours: list[str], theirs: list[str]) -> None:
+def test_meteor_matches_as_many_words_as_nltk(prediction: list[str], reference: list[str]) -> None:
     """Without the penalty for broken order it does not matter which of equal words is matched."""
-    assert meteor(ours, theirs, gamma=0.0) == pytest.approx(nltk_meteor(ours, theirs, gamma=0.0))
+    assert meteor(prediction, reference, gamma=0.0) == pytest.approx(nltk_meteor(prediction, reference, gamma=0.0))
 
 
 @settings(max_examples=150, deadline=None)
@@ -139,12 +139,12 @@ def test_meteor_as_nltk_where_words_are_unique(a: list[int], b: list[int], m: in
     assert meteor(prediction, reference) == pytest.approx(nltk_meteor(prediction, reference))
 
 
-def alignments(ours: list[str], theirs: list[str]) -> Iterator[list[tuple[int, int]]]:
-    for size in range(min(len(ours), len(theirs)), -1, -1):
+def alignments(prediction: list[str], reference: list[str]) -> Iterator[list[tuple[int, int]]]:
+    for size in range(min(len(prediction), len(reference)), -1, -1):
         has_match = False
-        for prediction_places in combinations(range(len(ours)), size):
-            for reference_places in permutations(range(len(theirs)), size):
-                if all(ours[i] == theirs[j] for i, j in zip(prediction_places, reference_places, strict=True)):
+        for prediction_places in combinations(range(len(prediction)), size):
+            for reference_places in permutations(range(len(reference)), size):
+                if all(prediction[i] == reference[j] for i, j in zip(prediction_places, reference_places, strict=True)):
                     has_match = True
                     yield list(zip(prediction_places, reference_places, strict=True))
         if has_match:
@@ -153,16 +153,16 @@ def alignments(ours: list[str], theirs: list[str]) -> Iterator[list[tuple[int, i
 
 @settings(max_examples=60, deadline=None)
 @given(*[st.lists(st.sampled_from("abc"), min_size=1, max_size=5)] * 2)
-def test_meteor_has_the_fewest_chunks(ours: list[str], theirs: list[str]) -> None:
-    every = list(alignments(ours, theirs))
+def test_meteor_has_the_fewest_chunks(prediction: list[str], reference: list[str]) -> None:
+    every = list(alignments(prediction, reference))
     matched = len(every[0])
     if not matched:
-        assert meteor(ours, theirs) == 0
+        assert meteor(prediction, reference) == 0
         return
     chunks = min(1 + sum((c, d) != (a + 1, b + 1) for (a, b), (c, d) in pairwise(pairs)) for pairs in every)
-    precision, recall = matched / len(ours), matched / len(theirs)
+    precision, recall = matched / len(prediction), matched / len(reference)
     mean = 10 * precision * recall / (recall + 9 * precision)
-    assert meteor(ours, theirs) == pytest.approx(mean * (1 - 0.5 * (chunks / matched) ** 3))
+    assert meteor(prediction, reference) == pytest.approx(mean * (1 - 0.5 * (chunks / matched) ** 3))
 
 
 def vectors(words: list[str], references: list[list[str]], order: int) -> dict[tuple[str, ...], float]:

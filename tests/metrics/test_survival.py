@@ -19,7 +19,7 @@ from m3b.tasks import find_requested_task, get_family
 from m3b.tasks.covariate_baseline import predict_log_hazards
 
 
-def drawn(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def make_follow_up(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times with ties, events, and the risk behind them."""
     random = np.random.default_rng(seed)
     risk = random.normal(size=count)
@@ -37,7 +37,7 @@ def cases(
 
 
 def test_the_c_index_counts_pairs() -> None:
-    time, event, risk = drawn()
+    time, event, risk = make_follow_up()
     right, total = 0.0, 0
     for i in range(len(time)):
         for j in range(len(time)):
@@ -57,21 +57,21 @@ def test_the_c_index_counts_pairs() -> None:
 
 
 def test_a_constant_risk_is_chance_and_not_accepted() -> None:
-    time, event, risk = drawn()
+    time, event, risk = make_follow_up()
     scores = score_survival(cases(time, event, 0 * risk, []), "survival (months)", draws=100)
     assert scores.primary.value == 0.5
     assert not judge(scores, None).ok
 
 
 def test_kaplan_meier_is_that_of_statsmodels() -> None:
-    time, event, _ = drawn()
+    time, event, _ = make_follow_up()
     expected = SurvfuncRight(time, event.astype(int))
     curve = kaplan_meier(time, event)
     assert np.allclose(evaluate_curve(curve, expected.surv_times), expected.surv_prob)
 
 
 def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_population() -> None:
-    time, event, risk = drawn(200)
+    time, event, risk = make_follow_up(200)
     event[:] = True
     curve = kaplan_meier(time, event)
     prophet = [
@@ -92,7 +92,7 @@ def test_the_brier_score_is_zero_for_a_prophet_and_the_baseline_is_the_populatio
 
 
 def test_covariates_alone_give_the_hazards_of_cox() -> None:
-    time, event, risk = drawn(300)
+    time, event, risk = make_follow_up(300)
     time = time + np.arange(300) * 1e-6  # without ties both ways of counting them are one
     records = tuple(
         Record(
@@ -116,7 +116,7 @@ def test_covariates_alone_give_the_hazards_of_cox() -> None:
 
 
 def test_a_model_is_held_against_its_covariates() -> None:
-    time, event, risk = drawn(200)
+    time, event, risk = make_follow_up(200)
     records = tuple(
         Record(
             f"data/x/{at}.png", (), f"p{at}", extra={"time": float(t), "event": bool(e)}, covariates={"age": float(r)}

@@ -74,7 +74,7 @@ def test_what_must_not_be_there(folder: Path, name: str, content: bytes, words: 
 
 CSV = "patient_id;age;finding\n" + "".join(f"P{n};{50 + n};spot\n" for n in range(5))
 DATES = "".join(f"Person {n},195{n}-0{n}-11,spot\n" for n in range(1, 6))
-LISTED = [{"Patient_ID": f"p{n}", "label": 1} for n in range(3)]
+PATIENT_ROWS = [{"Patient_ID": f"p{n}", "label": 1} for n in range(3)]
 OBJECTS = np.array([{"w": 1}], dtype=object)
 
 
@@ -112,9 +112,9 @@ def _zip(name: str) -> bytes:
         ("vocab.txt", CSV.encode(), "table with a row for each case (patient_id)"),
         ("notes.md", CSV.replace(";", " | ").encode(), "table with a row for each case"),
         ("names.csv", DATES.encode(), "a date in each row"),
-        ("extra.json", json.dumps({"a": {"b": LISTED}}).encode(), "lists cases one by one (patient_id)"),
+        ("extra.json", json.dumps({"a": {"b": PATIENT_ROWS}}).encode(), "lists cases one by one (patient_id)"),
         ("extra.json", json.dumps({f"c{n}": {"image": n} for n in range(4)}).encode(), "lists cases"),
-        ("extra.txt", "\n".join(map(json.dumps, LISTED)).encode(), "lists cases one by one"),
+        ("extra.txt", "\n".join(map(json.dumps, PATIENT_ROWS)).encode(), "lists cases one by one"),
     ],
 )
 def test_what_a_file_is_goes_by_its_content(folder: Path, name: str, content: bytes, words: str) -> None:
@@ -204,8 +204,8 @@ def test_the_model_card_and_what_lies_beside_it(folder: Path) -> None:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["", "(", "c", "]", "}", "V", "S'", "I1\n"]), st.binary(max_size=60))
 def test_any_bytes_are_judged_without_an_error(
-    tmp_path_factory: pytest.TempPathFactory, begin: str, rest: bytes
+    tmp_path_factory: pytest.TempPathFactory, begin: str, content: bytes
 ) -> None:
     file = tmp_path_factory.mktemp("bytes") / "file.txt"
-    file.write_bytes(begin.encode() + rest)
+    file.write_bytes(begin.encode() + content)
     assert isinstance(find_content_problem(file, "file.txt"), str)

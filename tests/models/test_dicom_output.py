@@ -30,7 +30,7 @@ ORIENTATIONS = {
 }
 
 
-def instance(file: Path, pixels: NDArray[Any], at: int, series: str, along: list[float], **more: Any) -> None:
+def instance(file: Path, pixels: NDArray[Any], at: int, series: str, along: list[float], **attributes: Any) -> None:
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = CTImageStorage, generate_uid()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -48,7 +48,7 @@ def instance(file: Path, pixels: NDArray[Any], at: int, series: str, along: list
     data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
     data.BitsAllocated = data.BitsStored = 16
     data.HighBit, data.PixelRepresentation, data.RescaleSlope, data.RescaleIntercept = 15, 1, 1, 0
-    for name, value in more.items():
+    for name, value in attributes.items():
         setattr(data, name, value)
     data.PixelData = pixels.astype(np.int16).tobytes()
     data.save_as(file, enforce_file_format=True)

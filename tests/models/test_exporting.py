@@ -188,17 +188,17 @@ def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
         mask[0, :value] = 1
         np.save(tmp_path / name / "masks" / "m.npy", mask)
 
-    def apart(first: Any, second: Any, other: str = "b") -> float:
-        return largest_difference(first, second, tmp_path / "a" / "p.json", tmp_path / other / "p.json")
+    def difference(first: Any, second: Any, second_folder: str = "b") -> float:
+        return largest_difference(first, second, tmp_path / "a" / "p.json", tmp_path / second_folder / "p.json")
 
     predictions = [
         {"image": "x", "mask": "masks/m.npy", "volumes_ml": {"k": 1.0, "l": None}, "boxes": [{"box": [1, 2]}]}
     ]
-    assert apart(predictions, predictions) == 0
-    assert apart(predictions, predictions, "c") == pytest.approx(0.03)
-    assert apart({"masks": {"k": "masks/m.npy"}}, {"masks": {"k": "masks/m.npy"}}, "c") == pytest.approx(0.03)
-    assert apart(predictions, [predictions[0] | {"volumes_ml": {"k": 1.25, "l": None}}]) == 0.25
-    assert apart([0.5, True], [0.25, True]) == 0.25
+    assert difference(predictions, predictions) == 0
+    assert difference(predictions, predictions, "c") == pytest.approx(0.03)
+    assert difference({"masks": {"k": "masks/m.npy"}}, {"masks": {"k": "masks/m.npy"}}, "c") == pytest.approx(0.03)
+    assert difference(predictions, [predictions[0] | {"volumes_ml": {"k": 1.25, "l": None}}]) == 0.25
+    assert difference([0.5, True], [0.25, True]) == 0.25
     for incomparable in (
         [predictions[0] | {"image": "y"}],
         [],
@@ -206,7 +206,7 @@ def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
         [predictions[0] | {"boxes": []}],
     ):
         with pytest.raises(ModelError, match="predictions differ"):
-            apart(predictions, incomparable)
+            difference(predictions, incomparable)
 
 
 def test_outputs_are_compared_where_only_their_own_folders_are_seen(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from m3b.models import frozen_copy as module
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def deliverable(tmp_path: Path) -> Path:
     folder = tmp_path / "Deliver"
     (folder / "sub").mkdir(parents=True)
     (folder / "predict.py").write_text("print('hello')\n")
@@ -30,19 +30,19 @@ def made(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_plain_folder_is_copied_with_hashes(made: Path, tmp_path: Path) -> None:
-    (made / "predict.py").chmod(0o4755)
-    (made / "__pycache__").mkdir()
-    (made / "__pycache__" / "net.pyc").write_bytes(b"x")
-    frozen = freeze(made, tmp_path / "locked" / "model")
+def test_a_plain_folder_is_copied_with_hashes(deliverable: Path, tmp_path: Path) -> None:
+    (deliverable / "predict.py").chmod(0o4755)
+    (deliverable / "__pycache__").mkdir()
+    (deliverable / "__pycache__" / "net.pyc").write_bytes(b"x")
+    frozen = freeze(deliverable, tmp_path / "locked" / "model")
     assert frozen.refusals == ()
     assert list(frozen.hashes) == ["config.json", "predict.py", "sub/net.py"]
     assert frozen.hashes["predict.py"] == hashlib.sha256(b"print('hello')\n").hexdigest()
     assert (frozen.folder / "sub" / "net.py").read_text() == "x = 1\n"
     assert stat.S_IMODE((frozen.folder / "predict.py").stat().st_mode) == 0o644
     assert sorted(p.name for p in (tmp_path / "locked").iterdir()) == ["model"], "no part is left"
-    (made / "sub" / "net.py").unlink()
-    again = freeze(made, tmp_path / "locked" / "model")
+    (deliverable / "sub" / "net.py").unlink()
+    again = freeze(deliverable, tmp_path / "locked" / "model")
     assert not (again.folder / "sub" / "net.py").exists(), "the copy is replaced as a whole"
 
 
@@ -85,10 +85,12 @@ def _deep(folder: Path) -> None:
         (_deep, "nested deeper than 8"),
     ],
 )
-def test_what_is_not_plain_is_refused_and_never_opened(made: Path, tmp_path: Path, plant: Any, words: str) -> None:
+def test_what_is_not_plain_is_refused_and_never_opened(
+    deliverable: Path, tmp_path: Path, plant: Any, words: str
+) -> None:
     (tmp_path / "secret.txt").write_text("the-secret-key")
-    plant(made)
-    frozen = freeze(made, tmp_path / "locked" / "model")
+    plant(deliverable)
+    frozen = freeze(deliverable, tmp_path / "locked" / "model")
     assert len(frozen.refusals) == 1
     assert words in frozen.refusals[0]
     assert frozen.refusals[0].isprintable()
@@ -96,26 +98,28 @@ def test_what_is_not_plain_is_refused_and_never_opened(made: Path, tmp_path: Pat
     assert not any("the-secret-key" in text for text in copied)
 
 
-def test_too_much_is_refused_before_it_is_copied(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused_before_it_is_copied(
+    deliverable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 5)
     for number, words in ((10, "more than 5 files"), (50, "too many files")):
         for name in range(number):
-            (made / f"{name}.txt").write_text("x")
-        frozen = freeze(made, tmp_path / "model")
+            (deliverable / f"{name}.txt").write_text("x")
+        frozen = freeze(deliverable, tmp_path / "model")
         assert words in frozen.refusals[0]
         assert len(frozen.hashes) <= 5
-    with (made / "0.txt").open("wb") as file:
+    with (deliverable / "0.txt").open("wb") as file:
         file.truncate(2**40)  # sparse: nothing on the disk, all of it to copy
     monkeypatch.setattr(module, "MAX_FILES", 500)
     monkeypatch.setattr(module, "MAX_BYTES", 2**21)
-    frozen = freeze(made, tmp_path / "model")
+    frozen = freeze(deliverable, tmp_path / "model")
     assert "GiB" in frozen.refusals[0]
     assert sum(p.stat().st_size for p in frozen.folder.rglob("*") if p.is_file()) < 2**23
 
 
-def test_no_folder_or_a_link_to_one(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(made)
-    for source in (tmp_path / "nowhere", tmp_path / "link", made / "predict.py"):
+def test_no_folder_or_a_link_to_one(deliverable: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(deliverable)
+    for source in (tmp_path / "nowhere", tmp_path / "link", deliverable / "predict.py"):
         with pytest.raises(OSError):
             freeze(source, tmp_path / "locked" / "model")
     assert not (tmp_path / "locked").exists()
@@ -144,11 +148,11 @@ def test_the_hashes_are_those_of_what_lies_in_the_copy(tmp_path_factory: Any, fi
 
 
 @pytest.fixture
-def delivered(made: Path) -> Path:
-    (made / "README.md").write_text("# card")
-    (made / "metrics.json").write_text("{}")
-    write_provenance(made, {"seed": 1})
-    return made
+def delivered(deliverable: Path) -> Path:
+    (deliverable / "README.md").write_text("# card")
+    (deliverable / "metrics.json").write_text("{}")
+    write_provenance(deliverable, {"seed": 1})
+    return deliverable
 
 
 def test_an_untouched_folder_loads(delivered: Path) -> None:

@@ -25,10 +25,10 @@ from m3b.models.overlay import (
 from m3b.models.predictions import DetectedBox, ModelInfo, Prediction
 
 
-def marked(file: Path, number: int, left: int = 0, right: int | None = None) -> np.ndarray:
+def marked(file: Path, number: int, first_column: int = 0, last_column: int | None = None) -> np.ndarray:
     """Where a picture has the colour of a class, in its left part (without the legend)."""
     pixels = np.asarray(Image.open(file))
-    positions: np.ndarray = np.argwhere((pixels[:, left:right] == COLOURS[number]).all(axis=-1))
+    positions: np.ndarray = np.argwhere((pixels[:, first_column:last_column] == COLOURS[number]).all(axis=-1))
     return positions
 
 
@@ -49,14 +49,14 @@ def test_boxes_and_contours_of_a_picture(tmp_path: Path, picture: str) -> None:
         Prediction(picture, mask=tmp_path / "m.npy", boxes=boxes, anomaly_score=0.5), promise, tmp_path / "o.png"
     )
     scale = 714 / 80
-    rows, columns = marked(overlay, 0, right=726).T
+    rows, columns = marked(overlay, 0, last_column=726).T
     assert rows.min() == pytest.approx(12 + 4 * scale - 15, abs=16)  # the score is written above the box
     assert rows.max() == pytest.approx(12 + 12 * scale, abs=3)
     assert (columns.min(), columns.max()) == pytest.approx((12 + 8 * scale, 12 + 24 * scale), abs=3)
-    rows, columns = marked(overlay, 1, right=726).T
+    rows, columns = marked(overlay, 1, last_column=726).T
     assert (rows.min(), rows.max()) == pytest.approx((12 + 20 * scale, 12 + 30 * scale), abs=3)
     assert (columns.min(), columns.max()) == pytest.approx((12 + 50 * scale, 12 + 70 * scale), abs=3)
-    assert len(marked(overlay, 0, left=726)) > 50  # the legend's swatch
+    assert len(marked(overlay, 0, first_column=726)) > 50  # the legend's swatch
 
 
 def test_three_planes_through_the_centre_of_mass(tmp_path: Path) -> None:
@@ -111,7 +111,9 @@ def test_two_lesions_and_nothing_between_them() -> None:
 def test_every_task_gives_a_picture(tmp_path: Path, picture: str) -> None:
     diagnosis = Prediction(picture, probabilities={"a": 0.2, "b": 0.8}, prediction=("b",))
     overlay = draw_overlay(diagnosis, ModelInfo("diagnosis", ("a", "b")), tmp_path / "x" / "d.png")
-    assert len(marked(overlay, 1, left=726)) > 2 * len(marked(overlay, 0, left=726)) > 0  # bars by probability
+    assert (
+        len(marked(overlay, 1, first_column=726)) > 2 * len(marked(overlay, 0, first_column=726)) > 0
+    )  # bars by probability
     report = Prediction((picture, picture), findings="Clear. " * 60, impression="Nothing\x00 odd.")
     assert Image.open(draw_overlay(report, ModelInfo("report", ()), tmp_path / "r.png")).width > 900
     np.save(tmp_path / "wrong.npy", np.zeros((5, 5), np.uint8))

@@ -122,9 +122,9 @@ class Page:
     def __init__(self) -> None:
         self.states: list[str] = []
 
-    def update(self, shown: dict[str, str], *, raw: bool) -> None:
+    def update(self, mime_bundle: dict[str, str], *, raw: bool) -> None:
         assert raw
-        self.states.append(shown["text/plain"])
+        self.states.append(mime_bundle["text/plain"])
 
 
 @pytest.fixture
@@ -132,10 +132,10 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Page:
     """IPython as a notebook's kernel has it."""
     place = Page()
 
-    def display(shown: dict[str, str], *, raw: bool, display_id: bool) -> Page:
+    def display(mime_bundle: dict[str, str], *, raw: bool, display_id: bool) -> Page:
         assert display_id
         assert not place.states, "one line, which is overwritten"
-        place.update(shown, raw=raw)
+        place.update(mime_bundle, raw=raw)
         return place
 
     shell = type("ZMQInteractiveShell", (), {})()

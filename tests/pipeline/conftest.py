@@ -29,10 +29,10 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(tmp_path: Path, spots: Path) -> Callable[..., Result]:
     """Run the real pipeline: `build(model=[...])` changes what the scripted model does in a stage."""
 
-    def run(*, llm: Any = None, data: Any = None, request: str = REQUEST, out: str = "run", **more: Any) -> Result:
-        acts = {name: more.pop(name) for name in ("selection", "index", "module", "model") if name in more}
+    def run(*, llm: Any = None, data: Any = None, request: str = REQUEST, out: str = "run", **options: Any) -> Result:
+        acts = {name: options.pop(name) for name in ("selection", "index", "module", "model") if name in options}
         llm = llm if llm is not None else actor(play(**acts))
-        return Pipeline(llm, data=[data or spots], out=tmp_path / out, **more).run(request)
+        return Pipeline(llm, data=[data or spots], out=tmp_path / out, **options).run(request)
 
     return run
 
@@ -51,9 +51,9 @@ def halfway_run(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Path:
 def finish(halfway_run: Path, tmp_path: Path) -> Callable[..., Result]:
     """Resume a copy of `halfway_run` with other steps of the last role: a whole run in two seconds."""
 
-    def run(model: Any = None, *, llm: Any = None, copied: Path | None = None, **more: Any) -> Result:
+    def run(model: Any = None, *, llm: Any = None, copied: Path | None = None, **options: Any) -> Result:
         place = copied or copy_run(halfway_run, tmp_path / "copy")
         changes = {} if model is None else {"model": model}
-        return resume(place, llm if llm is not None else actor(play(**changes)), **more)
+        return resume(place, llm if llm is not None else actor(play(**changes)), **options)
 
     return run

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+KIT_FOLDER = Path(__file__).parent
+sys.path[:0] = [str(KIT_FOLDER), str(KIT_FOLDER.parent)]
 
 from pipeline_kit import REQUEST, journal, left_running, place, play, wait_until  # noqa: E402 - lie beside this
 
@@ -25,7 +25,7 @@ from m3b.messages import Message, Reply, ToolSpec  # noqa: E402 - sorted behind 
 from m3b.run.registry import TOKEN_NAME  # noqa: E402 - sorted behind those
 from m3b.testing import ScriptedModel  # noqa: E402 - sorted behind those
 
-ASKED = "asked.txt"
+REQUEST_LOG = "asked.txt"
 """Beside the run: one line each time that a model is asked."""
 STAGED = "staged"
 LATER = ("usage", "roles", "run_dir", "model_dir", "report")
@@ -44,12 +44,12 @@ def again(messages: Sequence[Message]) -> Reply | None:
     return None
 
 
-def survivor(asked: Path) -> ScriptedModel:
+def survivor(request_log: Path) -> ScriptedModel:
     """The scripted model of most tests, which repeats what was interrupted and counts how often it is asked."""
     acts = play()
 
     def step(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Any:
-        with asked.open("a") as stream:
+        with request_log.open("a") as stream:
             stream.write("x\n")
         if lost := again(messages):
             return lost
@@ -80,7 +80,7 @@ def main() -> None:
         if event.is_journaled and remaining_events[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    model = survivor(run.with_name(ASKED))
+    model = survivor(run.with_name(REQUEST_LOG))
     if (run / "run.json").exists():
         resume(run, model, on_event=count)
     else:
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def command(run: Path, data: Path, at: int | str = 0) -> list[str]:
-    return [sys.executable, str(HERE / "kill_kit.py"), str(run), str(data), str(at)]
+    return [sys.executable, str(KIT_FOLDER / "kill_kit.py"), str(run), str(data), str(at)]
 
 
 def ended(run: Path, data: Path, at: int | str = 0) -> int:
@@ -118,7 +118,7 @@ def faults_of(run: Path, expected: dict[str, Any]) -> list[str]:
     faults = [] if (now := outcome(run)) == expected else [f"another Result: {now}"]
     events = journal(run)
     request_count, replies = (
-        len(run.with_name(ASKED).read_text().split()),
+        len(run.with_name(REQUEST_LOG).read_text().split()),
         sum(entry["kind"] == "reply" for entry in events),
     )
     if request_count > replies + 1:  # a kill may fall between the answer of a model and the journal's line
@@ -145,7 +145,7 @@ def faults_of(run: Path, expected: dict[str, Any]) -> list[str]:
 def check_survived(run: Path, expected: dict[str, Any]) -> None:
     """The same Result, no model asked twice for what was recorded, no tool's effect twice, nothing left over."""
     assert faults_of(run, expected) == []
-    request_count = len(run.with_name(ASKED).read_text().split())
+    request_count = len(run.with_name(REQUEST_LOG).read_text().split())
     assert request_count == sum(event["kind"] == "reply" for event in journal(run)), (
         "a recorded reply was asked for again"
     )

@@ -32,7 +32,7 @@ class EndAfterIndex(Stage[Nothing]):
     artifact = Nothing
     required_artifacts = (DataIndex,)
 
-    def check(self, run: RunContext, said: str) -> CheckResult:
+    def check(self, run: RunContext, closing_text: str) -> CheckResult:
         return reject(STOPPED, is_fatal=True)
 
 
@@ -46,7 +46,7 @@ class Compared:
         origin: how the run's index came about.
     """
 
-    seen: DatasetPreview
+    preview: DatasetPreview
     result: Result
     look_index: dict[str, Any]
     run_index: dict[str, Any]
@@ -61,18 +61,18 @@ class Compared:
         """What the run did otherwise than `look` shows; empty if nothing."""
         if not self.brief:
             return f"the run ended before the index: {self.result.status}: {self.result.reason}"
-        if self.brief["task"] != self.seen.task:
-            return f"look reads for {self.seen.task}, the run for {self.brief['task']}"
+        if self.brief["task"] != self.preview.task:
+            return f"look reads for {self.preview.task}, the run for {self.brief['task']}"
         shown_manifests, offered_manifests = (
             [proposal["spec"] for proposal in proposals[:1]]
-            for proposals in (self.seen.proposals, self.brief["readings"])
+            for proposals in (self.preview.proposals, self.brief["readings"])
         )
         if shown_manifests != offered_manifests:
             return f"look shows {shown_manifests}, the run is offered {offered_manifests}"
-        executed = "The best reading cannot be executed" not in self.seen.insufficient
-        if executed and self.seen.insufficient != self.brief["insufficient"]:
-            return f"look asks {self.seen.insufficient!r}, the run is told {self.brief['insufficient']!r}"
-        if self.seen.insufficient:
+        executed = "The best reading cannot be executed" not in self.preview.insufficient
+        if executed and self.preview.insufficient != self.brief["insufficient"]:
+            return f"look asks {self.preview.insufficient!r}, the run is told {self.brief['insufficient']!r}"
+        if self.preview.insufficient:
             return f"look asks, and the run goes on: {self.result.reason}" if self.is_accepted else ""
         if self.origin == "proposed" and self.run_index != self.look_index:
             return f"other cases: {_sizes(self.run_index)} for {_sizes(self.look_index)}"

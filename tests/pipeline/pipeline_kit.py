@@ -30,7 +30,7 @@ from project_kit import project, script, write
 
 REQUEST = "Tell bright spots from plain tissue on these drawn scans"
 STAGES = ("selection", "index", "module", "model")
-HERE = Path(__file__).resolve().parent
+KIT_FOLDER = Path(__file__).resolve().parent
 
 # --- data --------------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ def play(card: str = "spots", **changes: Sequence[Any]) -> dict[str, Sequence[An
     return {**acts, **changes}
 
 
-def actor(acts: Mapping[str, Sequence[Any]] | None = None, **more: Any) -> ScriptedModel:
+def actor(acts: Mapping[str, Sequence[Any]] | None = None, **options: Any) -> ScriptedModel:
     """A model that plays `acts`; it finds its place by the stage's message and its own replies since."""
     stage_acts = acts or play()
 
@@ -189,7 +189,7 @@ def actor(acts: Mapping[str, Sequence[Any]] | None = None, **more: Any) -> Scrip
         reply = act[min(replies, len(act) - 1)]
         return reply(messages, tools) if inspect.isfunction(reply) else reply
 
-    return ScriptedModel([step], repeat=True, **more)
+    return ScriptedModel([step], repeat=True, **options)
 
 
 def place(messages: Sequence[Message]) -> tuple[str, int]:
@@ -238,11 +238,13 @@ def left_running(run: Path) -> list[str]:
     return processes
 
 
-def wait_until(true: Callable[[], object], seconds: float = 300.0, what: str = "") -> None:
+def wait_until(true: Callable[[], object], seconds: float = 300.0, description: str = "") -> None:
     """Poll until something is true; a failure names what was waited for."""
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, f"after {seconds:g} s still not: {what or inspect.getsource(true).strip()}"
+        assert time.monotonic() < end, (
+            f"after {seconds:g} s still not: {description or inspect.getsource(true).strip()}"
+        )
         time.sleep(0.05)
 
 
@@ -300,7 +302,7 @@ def plugin(folder: Path, source: str) -> dict[str, str]:
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: played_acts\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text("[m3b.llm]\nplayed = played_acts:factory\n")
-    return {**clean_environment(), "PYTHONPATH": f"{folder}:{HERE}:{HERE.parent}"}
+    return {**clean_environment(), "PYTHONPATH": f"{folder}:{KIT_FOLDER}:{KIT_FOLDER.parent}"}
 
 
 def clean_environment() -> dict[str, str]:

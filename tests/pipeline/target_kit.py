@@ -43,12 +43,12 @@ def draw(
     return np.clip(image, 0, 255).astype(np.uint8), shapes, mask
 
 
-def drawn(
-    cases: int, dims: int = 2, **more: int
+def draw_cases(
+    cases: int, dims: int = 2, **shape_limits: int
 ) -> Iterator[tuple[int, NDArray[np.uint8], list[Shape], NDArray[np.uint8]]]:
     random = np.random.default_rng(0)
     for number in range(cases):
-        yield number, *draw(random, dims, **more)
+        yield number, *draw(random, dims, **shape_limits)
 
 
 def picture(file: Path, pixels: NDArray[np.uint8]) -> None:
@@ -73,7 +73,7 @@ def voc(folder: Path, cases: int = 40) -> Path:
     """Pictures in `JPEGImages/` and a Pascal VOC file each in `Annotations/`."""
     for name in ("Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
-    for number, image, shapes, _ in drawn(cases):
+    for number, image, shapes, _ in draw_cases(cases):
         picture(folder / "JPEGImages" / f"smear_{number:03d}.png", image)
         root = ElementTree.Element("annotation")
         ElementTree.SubElement(root, "filename").text = f"smear_{number:03d}.png"
@@ -91,7 +91,7 @@ def voc(folder: Path, cases: int = 40) -> Path:
 def boxed_volumes(folder: Path, cases: int = 24) -> Path:
     """NIfTI files in `scans/`, and a JSON record each with boxes of six numbers (i, j, k of both corners)."""
     records = []
-    for number, voxels, shapes, _ in drawn(cases, 3, most=2):
+    for number, voxels, shapes, _ in draw_cases(cases, 3, most=2):
         volume(folder / "scans" / f"scan_{number:03d}.nii.gz", voxels)
         boxes = {"labels": [name for name, _ in shapes], "boxes": [box for _, box in shapes]}
         records.append({"file_name": f"scan_{number:03d}.nii.gz", **boxes})
@@ -104,7 +104,7 @@ def boxed_volumes(folder: Path, cases: int = 24) -> Path:
 
 def outlined(folder: Path, cases: int = 40) -> Path:
     """Pictures in `images/` and masks of 0 and 255 under the same names in `masks/`."""
-    for number, image, _, mask in drawn(cases):
+    for number, image, _, mask in draw_cases(cases):
         picture(folder / "images" / f"slide_{number:03d}.png", image)
         picture(folder / "masks" / f"slide_{number:03d}.png", (mask > 0).astype(np.uint8) * 255)
     return folder
@@ -113,7 +113,7 @@ def outlined(folder: Path, cases: int = 40) -> Path:
 def decathlon(folder: Path, cases: int = 20) -> Path:
     """The Medical Segmentation Decathlon's layout: NIfTI files in `imagesTr/` and `labelsTr/`, and a dataset.json."""
     pairs = []
-    for number, voxels, _, mask in drawn(cases, 3):
+    for number, voxels, _, mask in draw_cases(cases, 3):
         image, label = f"imagesTr/scan_{number:03d}.nii.gz", f"labelsTr/scan_{number:03d}.nii.gz"
         volume(folder / image, voxels)
         volume(folder / label, mask)
@@ -126,7 +126,7 @@ def decathlon(folder: Path, cases: int = 20) -> Path:
 
 def sequences(folder: Path, cases: int = 20) -> Path:
     """A folder a case: two sequences of MRI in different units, and label numbers."""
-    for number, voxels, _, mask in drawn(cases, 3):
+    for number, voxels, _, mask in draw_cases(cases, 3):
         place = folder / f"case_{number:03d}"
         volume(place / "flair.nii.gz", voxels)
         volume(place / "t1.nii.gz", 255 - voxels)
@@ -137,7 +137,7 @@ def sequences(folder: Path, cases: int = 20) -> Path:
 
 def polygons(folder: Path, cases: int = 40) -> Path:
     """Pictures and a LabelMe file each with the outline of every shape, as one draws them: polygons of pixel edges."""
-    for number, image, cells, _ in drawn(cases):
+    for number, image, cells, _ in draw_cases(cases):
         name = f"field_{number:03d}"
         picture(folder / f"{name}.png", image)
         shapes = []
@@ -179,7 +179,7 @@ def nested(folder: Path, cases: int = 40) -> Path:
 
 def lesions(folder: Path, cases: int = 24) -> Path:
     """A folder a patient with `flair.nii.gz` and `lesion_mask.nii.gz`; some have nothing marked."""
-    for number, voxels, _, mask in drawn(cases, 3, least=0, most=2):
+    for number, voxels, _, mask in draw_cases(cases, 3, least=0, most=2):
         volume(folder / f"patient_{number:03d}" / "flair.nii.gz", voxels)
         volume(folder / f"patient_{number:03d}" / "lesion_mask.nii.gz", (mask > 0).astype(np.uint8))
     return folder
@@ -191,7 +191,7 @@ def lesions(folder: Path, cases: int = 24) -> Path:
 def several_labels(folder: Path, cases: int = 80) -> Path:
     """Pictures in `images/`, and a table with a yes/no column for each of two findings."""
     rows = []
-    for number, image, shapes, _ in drawn(cases, least=0):
+    for number, image, shapes, _ in draw_cases(cases, least=0):
         picture(folder / "images" / f"x{number:03d}.png", image)
         names = {name for name, _ in shapes}
         rows.append([f"x{number:03d}.png", f"p{number:03d}", *(int(name in names) for name in CELLS)])
@@ -241,7 +241,7 @@ def _slice(file: Path, pixels: NDArray[np.int16], at: int, series: str) -> None:
 
 def clips(folder: Path, cases: int = 40) -> Path:
     """Animations in a folder a class, whose middle frames tell them apart; the first and last are alike."""
-    for number, image, _, _ in drawn(cases, least=0, most=0):
+    for number, image, _, _ in draw_cases(cases, least=0, most=0):
         sick, frames = bool(number % 2), []
         for step in range(7):
             frame = np.roll(image, step, axis=1)
@@ -256,7 +256,7 @@ def clips(folder: Path, cases: int = 40) -> Path:
 
 def mixed_dicom(folder: Path, cases: int = 16) -> Path:
     """Everything of a patient in one folder under running numbers: the slices of a CT series, and a DICOM SEG of its inserts."""
-    for number, voxels, _, mask in drawn(cases, 3, most=2):
+    for number, voxels, _, mask in draw_cases(cases, 3, most=2):
         series = generate_uid(entropy_srcs=[f"mixed {number}"])
         place = folder / f"p{number:03d}"
         place.mkdir(parents=True)
@@ -307,7 +307,7 @@ def _item(**fields: object) -> Dataset:
 
 # --- reports -----------------------------------------------------------------------------------------------------
 
-SAID = {
+REPORT_TEXTS = {
     "round": ("A round nodule is seen in the field.", "Round nodule."),
     "square": ("There is a square opacity with sharp borders.", "Square opacity."),
     "": ("The field is clear without nodule or opacity.", "Normal study."),
@@ -317,9 +317,9 @@ SAID = {
 def reports(folder: Path, cases: int = 60, views: int = 1) -> Path:
     """Pictures in `images/`, and a table with a row an image: study, findings, impression."""
     rows = []
-    for number, image, shapes, _ in drawn(cases, least=0, most=2):
+    for number, image, shapes, _ in draw_cases(cases, least=0, most=2):
         names = list(dict.fromkeys(name for name, _ in shapes)) or [""]
-        text = [" ".join(SAID[name][part] for name in names) for part in (0, 1)]
+        text = [" ".join(REPORT_TEXTS[name][part] for name in names) for part in (0, 1)]
         aside = f"Study of room {number}."
         for view in range(views):
             name = f"s{number:03d}_{'frontal' if view == 0 else 'lateral'}.png"

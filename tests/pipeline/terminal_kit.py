@@ -24,12 +24,12 @@ class Terminal:
 
     process: subprocess.Popen[bytes]
     master: int
-    seen: bytes = b""
+    output: bytes = b""
 
     @property
     def text(self) -> str:
         """All that was written so far, without colours and moves of the cursor."""
-        return ESCAPES.sub("", self.seen.decode("utf-8", "replace")).replace("\r\n", "\n")
+        return ESCAPES.sub("", self.output.decode("utf-8", "replace")).replace("\r\n", "\n")
 
     def read(self) -> bool:
         """More output; False at its end."""
@@ -40,7 +40,7 @@ class Terminal:
             chunk = os.read(self.master, 65536)
         except OSError:  # Linux says so when the last process has closed its side
             return False
-        self.seen += chunk
+        self.output += chunk
         return bool(chunk)
 
     def wait_for(self, words: str) -> str:

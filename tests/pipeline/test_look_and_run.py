@@ -97,11 +97,11 @@ def of_stand_in(name: str, layout: str) -> Make:
 
 
 def of_target(make: Callable[[Path], Path], request: str) -> Make:
-    def made(root: Path) -> str:
+    def make_dataset(root: Path) -> str:
         make(root)
         return request
 
-    return made
+    return make_dataset
 
 
 def polyp_masks(root: Path) -> str:
@@ -143,7 +143,7 @@ EVERY: dict[str, Make] = {
 READ = {"plain_coco": plain_coco, "many_boxes": many_boxes, "lettered_types": lettered_types, "polyps": polyp_masks,
         "hidden_test": EVERY["hidden_test"]}  # fmt: skip
 FAST = ("plain_coco", "lettered_types", "hidden_test", "nameless_classes")
-ASKED = {"nameless_classes": nameless_classes, "class_not_there": WRONG["class_not_there"]}
+AMBIGUOUS = {"nameless_classes": nameless_classes, "class_not_there": WRONG["class_not_there"]}
 
 
 def shortened(names: Iterable[str]) -> list[object]:
@@ -155,19 +155,19 @@ def shortened(names: Iterable[str]) -> list[object]:
 def test_a_run_takes_the_reading_that_look_shows(tmp_path: Path, name: str) -> None:
     request = READ[name](tmp_path / "data")
     comparison = compare(tmp_path / "data", request, tmp_path)
-    assert (comparison.difference(), comparison.seen.insufficient) == ("", "")
+    assert (comparison.difference(), comparison.preview.insufficient) == ("", "")
     assert comparison.is_accepted
     assert comparison.origin == "proposed"
 
 
-@pytest.mark.parametrize("name", shortened(ASKED))
+@pytest.mark.parametrize("name", shortened(AMBIGUOUS))
 def test_what_look_asks_ends_a_run_with_the_same_question(tmp_path: Path, name: str) -> None:
-    request = ASKED[name](tmp_path / "data")
+    request = AMBIGUOUS[name](tmp_path / "data")
     comparison = compare(tmp_path / "data", request, tmp_path)
     assert comparison.difference() == ""
-    assert comparison.seen.insufficient
+    assert comparison.preview.insufficient
     assert comparison.result.status == "failed"
-    assert str(comparison.seen.proposals[0]["unclear"]) in comparison.result.reason
+    assert str(comparison.preview.proposals[0]["unclear"]) in comparison.result.reason
 
 
 @pytest.mark.parametrize("name", shortened(DECLINED))

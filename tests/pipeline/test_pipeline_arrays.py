@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 SIDE = 32
 
 
-def drawn(seed: int, kinds: np.ndarray) -> np.ndarray:
+def draw_images(seed: int, kinds: np.ndarray) -> np.ndarray:
     """Pictures of so many kinds, `(n, 32, 32)` in 8 bits: how large a bright square is says which, wherever it lies."""
     noise = np.random.default_rng(seed)
     images = noise.integers(20, 70, (len(kinds), SIDE, SIDE)).astype(np.uint8)
@@ -53,7 +53,7 @@ def test_a_file_a_case_with_its_class_and_patient(tmp_path: Path) -> None:
     data.mkdir()
     for at in range(48):
         with h5py.File(data / f"{at + 1}.mat", "w", userblock_size=512) as out:
-            out["cjdata/image"] = drawn(at, np.array([at // 2 % 3]))[0].astype(np.int16)
+            out["cjdata/image"] = draw_images(at, np.array([at // 2 % 3]))[0].astype(np.int16)
             out["cjdata/label"] = np.array([[1.0 + at // 2 % 3]])
             out["cjdata/PID"] = np.array([[ord(case)] for case in f"{100360 + at // 2}"], np.uint16)
     (data / "README.txt").write_text("cjdata.label: 1 for meningioma, 2 for glioma, 3 for pituitary tumor\n")
@@ -74,7 +74,7 @@ def test_parts_of_images_and_labels_with_a_table_of_their_slides(tmp_path: Path)
     for seed, (part, count) in enumerate((("train", 60), ("valid", 20), ("test", 40))):
         labels = np.arange(count) % 2
         for name, array in (
-            ("x", drawn(seed, 2 * labels)[..., None].repeat(3, axis=-1)),
+            ("x", draw_images(seed, 2 * labels)[..., None].repeat(3, axis=-1)),
             ("y", labels.reshape(count, 1, 1, 1)),
         ):
             with h5py.File(data / f"patches_{part}_{name}.h5", "w") as out:
@@ -95,7 +95,7 @@ def test_masks_beside_arrays_of_images(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for seed, (part, count) in enumerate((("train", 60), ("test", 24))):
-        images = drawn(seed, np.arange(count) % 3)
+        images = draw_images(seed, np.arange(count) % 3)
         np.save(data / f"images_{part}.npy", images)
         np.save(data / f"masks_{part}.npy", (images > 110).astype(np.uint8) * 255)
     result = finished(tmp_path, data, "Segment polyps in colonoscopy images")

@@ -49,13 +49,13 @@ class Person:
         return answer(question) if callable(answer) else answer
 
 
-def begin(tmp_path: Path, data: Path, person: Person | None, index: Any = "rules", **more: Any) -> Any:
+def begin(tmp_path: Path, data: Path, person: Person | None, index: Any = "rules", **options: Any) -> Any:
     llm = {
         "default": "rules",
         "data_engineer": index,
         "module_architect": actor(play(module=[llm_error(LLMError, STOP)])),
     }
-    return Pipeline(llm, data=[data], out=tmp_path / "run", ask=person, **more).run(REQUEST)
+    return Pipeline(llm, data=[data], out=tmp_path / "run", ask=person, **options).run(REQUEST)
 
 
 def again(tmp_path: Path, person: Person | None) -> Any:
@@ -131,7 +131,7 @@ def test_without_anybody_to_ask_confirm_is_refused_before_anything_is_made(tmp_p
     assert not (tmp_path / "run").exists()
 
 
-OWN = """
+INDEX_SCRIPT = """
 import json
 from pathlib import Path
 files = sorted(Path("data/scans/images").glob("*.png"))
@@ -147,7 +147,7 @@ Path("Datapath/label_dict.json").write_text(json.dumps({"plain": 0, "spot": 1}))
 def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: bool, asked: int) -> None:
     if not table:
         (scans / "cases.csv").unlink()
-    acts = play(index=[write({"make.py": OWN}), script("python make.py"), say("Done."), say("Done.")])
+    acts = play(index=[write({"make.py": INDEX_SCRIPT}), script("python make.py"), say("Done."), say("Done.")])
     person = Person("yes")
     data = {"default": "rules", "task_manager": actor(play("scans")), "data_engineer": actor(acts),
             "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}  # fmt: skip
@@ -160,10 +160,10 @@ def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: 
 
 
 def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, scans: Path) -> None:
-    acts = play(index=[write({"make.py": OWN}), script("python make.py"), say("Done."), say("Done.")])
+    acts = play(index=[write({"make.py": INDEX_SCRIPT}), script("python make.py"), say("Done."), say("Done.")])
     (tmp_path / "mine.json").write_text("{}")
 
-    def given(question: str) -> str:
+    def give_manifest(question: str) -> str:
         run = tmp_path / "run"
         assert not (run / "reading.json").exists(), "the script's index came from no reading"
         script_line = next(line for line in question.splitlines() if line.startswith("A script made the index"))
@@ -177,7 +177,7 @@ def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, 
         assert not (run / "reading-proposed.json").exists()
         return "yes"
 
-    person = Person(given, agreed)
+    person = Person(give_manifest, agreed)
     data = {"default": "rules", "task_manager": actor(play("scans")), "data_engineer": actor(acts),
             "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}  # fmt: skip
     assert Pipeline(data, data=[scans], out=tmp_path / "run", ask=person, confirm=True).run(REQUEST).reason == STOP

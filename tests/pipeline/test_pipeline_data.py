@@ -41,10 +41,10 @@ XRAYS = "Build a model that detects opacities on chest X-rays"
 def by_rules(tmp_path: Path):
     """The embedded rules do the selection and the index; the run then ends on purpose."""
 
-    def run(data: Path | list[Path], request: str = REQUEST, **more):
+    def run(data: Path | list[Path], request: str = REQUEST, **options):
         llm = {"default": "rules", "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}
         sources = data if isinstance(data, list) else [data]
-        return Pipeline(llm, data=sources, out=tmp_path / "run", **more).run(request)
+        return Pipeline(llm, data=sources, out=tmp_path / "run", **options).run(request)
 
     return run
 

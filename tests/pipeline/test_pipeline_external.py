@@ -32,20 +32,20 @@ def places(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> dict[str, P
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path, places: dict[str, Path]) -> Result:
+def run_result(tmp_path_factory: pytest.TempPathFactory, spots: Path, places: dict[str, Path]) -> Result:
     top = tmp_path_factory.mktemp("external")
     sets: dict[str, Any] = dict(places)
     return Pipeline(actor(play()), data=[spots], out=top / "run", external_sources=sets).run(REQUEST)
 
 
-def test_the_status_is_that_of_the_run_alone(whole: Result) -> None:
-    assert whole.status == "completed"
-    assert whole.integrity == "clean"
-    assert list(whole.external) == ["north", "foreign", "empty"]
+def test_the_status_is_that_of_the_run_alone(run_result: Result) -> None:
+    assert run_result.status == "completed"
+    assert run_result.integrity == "clean"
+    assert list(run_result.external) == ["north", "foreign", "empty"]
 
 
-def test_a_second_place_gets_figures_with_intervals(whole: Result) -> None:
-    north = whole.external["north"]
+def test_a_second_place_gets_figures_with_intervals(run_result: Result) -> None:
+    north = run_result.external["north"]
     assert north.is_measured, north.reason
     assert north.primary is not None
     assert north.primary.name == "auroc"
@@ -56,17 +56,17 @@ def test_a_second_place_gets_figures_with_intervals(whole: Result) -> None:
     assert set(north.metrics) >= {"auroc", "accuracy"}
 
 
-def test_what_cannot_be_measured_says_why(whole: Result) -> None:
+def test_what_cannot_be_measured_says_why(run_result: Result) -> None:
     for name, words in (("foreign", "plain"), ("empty", "read")):
-        external_result = whole.external[name]
+        external_result = run_result.external[name]
         assert not external_result.is_measured
         assert words in external_result.reason, external_result.reason
-    assert "Give a reading" in whole.external["foreign"].reason
+    assert "Give a reading" in run_result.external["foreign"].reason
 
 
-def test_images_that_training_had_are_left_out(whole: Result, places: dict[str, Path]) -> None:
-    north = whole.external["north"]
-    learnt = json.loads((Path(whole.run_dir) / "locked/Datapath/train.json").read_text())
+def test_images_that_training_had_are_left_out(run_result: Result, places: dict[str, Path]) -> None:
+    north = run_result.external["north"]
+    learnt = json.loads((Path(run_result.run_dir) / "locked/Datapath/train.json").read_text())
     names = {f"again_{Path(case['image_path']).name}" for case in learnt}
     both = [file for file in (places["north"] / "spot").iterdir() if file.name in names]
     assert 0 < len(both) < 9
@@ -74,13 +74,13 @@ def test_images_that_training_had_are_left_out(whole: Result, places: dict[str, 
     assert any(f"{len(both)} cases are left out: training had the same pixels" in note for note in north.notes)
 
 
-def test_it_stands_wherever_the_figure_stands(whole: Result) -> None:
-    north = whole.external["north"]
+def test_it_stands_wherever_the_figure_stands(run_result: Result) -> None:
+    north = run_result.external["north"]
     assert north.primary is not None
     value_text = f"{north.primary.value:.3f}"
-    assert any(line.startswith("external north: auroc") and value_text in line for line in format_result(whole))
-    assert Result.from_json(json.loads(json.dumps(whole.to_json()))).external == whole.external
-    model = Path(str(whole.model_dir))
+    assert any(line.startswith("external north: auroc") and value_text in line for line in format_result(run_result))
+    assert Result.from_json(json.loads(json.dumps(run_result.to_json()))).external == run_result.external
+    model = Path(str(run_result.model_dir))
     stored = {
         external_set["name"]: external_set
         for external_set in json.loads((model / "metrics.json").read_text())["external"]
@@ -90,21 +90,21 @@ def test_it_stands_wherever_the_figure_stands(whole: Result) -> None:
     assert "### External test sets" in card
     assert f"| north | {north.cases} | {north.patients or 'unknown'} | auroc | {value_text}" in card
     assert "foreign: not measured" in card
-    page = (Path(whole.run_dir) / "report.html").read_text()
+    page = (Path(run_result.run_dir) / "report.html").read_text()
     assert "External test sets" in page
     assert value_text in page
-    assert str(whole.external["north"].summary.partition(": ")[2])[:20] in whole._repr_html_()
+    assert str(run_result.external["north"].summary.partition(": ")[2])[:20] in run_result._repr_html_()
 
 
-def test_no_agent_and_no_training_saw_it(whole: Result, places: dict[str, Path]) -> None:
-    prompts = [event["text"] for event in of_kind(Path(whole.run_dir), "prompt")]
+def test_no_agent_and_no_training_saw_it(run_result: Result, places: dict[str, Path]) -> None:
+    prompts = [event["text"] for event in of_kind(Path(run_result.run_dir), "prompt")]
     assert not any("north" in text or "foreign" in text for text in prompts)
-    assert not (Path(whole.run_dir) / "locked/data/external-north").exists()
-    assert "external" not in (Path(whole.run_dir) / "work/Datapath/train.json").read_text()
+    assert not (Path(run_result.run_dir) / "locked/data/external-north").exists()
+    assert "external" not in (Path(run_result.run_dir) / "work/Datapath/train.json").read_text()
 
 
-def test_the_figures_are_computed_once_more_by_verify(whole: Result, tmp_path: Path) -> None:
-    run = copy_run(Path(whole.run_dir), tmp_path / "copy")
+def test_the_figures_are_computed_once_more_by_verify(run_result: Result, tmp_path: Path) -> None:
+    run = copy_run(Path(run_result.run_dir), tmp_path / "copy")
     states = {comparison.subject: comparison.state for comparison in verify(run).comparisons}
     assert states["the figures on the external set north, computed once more"] == "same"
     answers = run / "locked/external/north/predictions.json"

@@ -38,11 +38,11 @@ def xrays(tmp_path: Path) -> Path:
     return folder
 
 
-def spec(column: str = "dx", **more: Any) -> dict[str, Any]:
+def spec(column: str = "dx", **fields: Any) -> dict[str, Any]:
     table = {"file": "labels.csv", "row": "{file}", "image": "{name}"}
     return {"task": "diagnosis", "images": {"files": {"pattern": "img/{stem_}.png"}},
             "labels": {"sources": [{**table, "column": column}], "classes": {"normal": [], "pneumonia": []}},
-            "patient": {**table, "column": "who"}, **more}  # fmt: skip
+            "patient": {**table, "column": "who"}, **fields}  # fmt: skip
 
 
 def indexed(run: Path) -> dict[str, tuple[str, str, str]]:
@@ -54,9 +54,9 @@ def indexed(run: Path) -> dict[str, tuple[str, str, str]]:
     return cases
 
 
-def by_rules(tmp_path: Path, data: Path, **given: Any) -> Any:
+def by_rules(tmp_path: Path, data: Path, **options: Any) -> Any:
     llm = {"default": "rules", "module_architect": actor(play(module=[llm_error(LLMError, STOP)]))}
-    return Pipeline(llm, data=[data], out=tmp_path / "run", **given).run(REQUEST)
+    return Pipeline(llm, data=[data], out=tmp_path / "run", **options).run(REQUEST)
 
 
 def test_a_whole_reading_is_executed_by_m3b_for_the_rules(tmp_path: Path, xrays: Path) -> None:

@@ -55,11 +55,11 @@ def xrays(tmp_path: Path) -> Path:
     return folder
 
 
-def spec(**more: Any) -> dict[str, Any]:
+def spec(**fields: Any) -> dict[str, Any]:
     table = {"file": "labels.csv", "row": "{file}", "image": "{name}"}
     return {"task": "diagnosis", "images": {"files": {"pattern": "img/{stem_}.png"}},
             "labels": {"sources": [{**table, "column": "second"}], "classes": {"normal": [], "pneumonia": []}},
-            "patient": {**table, "column": "who"}, "split": {"share": 0.4, "seed": 5}, **more}  # fmt: skip
+            "patient": {**table, "column": "who"}, "split": {"share": 0.4, "seed": 5}, **fields}  # fmt: skip
 
 
 def command(tmp_path: Path, data: Path, *options: object) -> list[str]:

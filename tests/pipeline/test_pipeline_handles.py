@@ -31,7 +31,7 @@ def test_two_runs_of_one_pipeline_end_by_themselves(tmp_path: Path, spots: Path)
     handle = pipeline.start(REQUEST, out=tmp_path / "goes_on")
     for place, run_events in (("closed", events), ("goes_on", handle.events())):
         assert any(isinstance(event, ToolCalled) for event in run_events), place
-    wait_until(lambda: left_running(tmp_path / "goes_on"), what="the script runs")
+    wait_until(lambda: left_running(tmp_path / "goes_on"), description="the script runs")
     events.close()
     check_left(tmp_path / "closed", "cancelled")
     assert not handle.is_done
@@ -113,10 +113,10 @@ def test_an_error_of_the_users_ends_in_a_result(build: Any, given: Any, acts: An
 
 
 def test_an_error_that_nobody_expected_ends_in_a_result(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def odd(*_: Any) -> None:
+    def raise_error(*_: Any) -> None:
         raise ValueError("an odd card")
 
-    monkeypatch.setattr("m3b.run.orchestrator.check_site", odd)
+    monkeypatch.setattr("m3b.run.orchestrator.check_site", raise_error)
     result = build()
     check_end(result, "failed", "m3b itself failed with ValueError: an odd card", "error.txt")
 

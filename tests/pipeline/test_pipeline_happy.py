@@ -41,7 +41,7 @@ sys.addaudithook(_note_pickles)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Result:
+def run_result(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Result:
     """One complete run, with keys in the environment, looked at by the tests below."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CANARIES.items():
@@ -53,8 +53,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> Result:
             watching.clear()
 
 
-def test_no_pickle_is_loaded_in_this_process(whole: Result) -> None:
-    assert whole.ok
+def test_no_pickle_is_loaded_in_this_process(run_result: Result) -> None:
+    assert run_result.ok
     assert UNPICKLED == []
     watching.append(True)
     assert pickle.loads(pickle.dumps(Path("x"))) == Path("x")
@@ -62,42 +62,42 @@ def test_no_pickle_is_loaded_in_this_process(whole: Result) -> None:
     assert UNPICKLED.pop() == "pathlib.PosixPath", "the hook hears of it"
 
 
-def test_the_result(whole: Result) -> None:
-    events = check_end(whole, "completed", "auroc")
-    assert whole.ok
-    assert whole.integrity == "clean"
-    assert whole.task == "diagnosis"
-    assert whole.data_card == "spots"
-    assert whole.request == REQUEST
+def test_the_result(run_result: Result) -> None:
+    events = check_end(run_result, "completed", "auroc")
+    assert run_result.ok
+    assert run_result.integrity == "clean"
+    assert run_result.task == "diagnosis"
+    assert run_result.data_card == "spots"
+    assert run_result.request == REQUEST
     handed_over = [e["data"]["artifact"] for e in events if e["kind"] == "artifact"]
     assert handed_over == ["selection", "index", "module", "model"]
-    assert {tally["status"] for tally in whole.roles.values()} == {"done"}
-    assert sum(tally["actions"] for tally in whole.roles.values()) == whole.usage["actions"] == 5
-    assert set(whole.usage) == {
+    assert {tally["status"] for tally in run_result.roles.values()} == {"done"}
+    assert sum(tally["actions"] for tally in run_result.roles.values()) == run_result.usage["actions"] == 5
+    assert set(run_result.usage) == {
         "actions", "iterations", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cached_share",
         "cost_usd", "wall_s",
     }  # fmt: skip
-    primary = whole.primary
+    primary = run_result.primary
     assert primary is not None
     assert primary.low is not None
     assert primary.high is not None
     assert primary.low <= primary.value <= primary.high
     assert primary.n == 20
-    assert whole.metrics["auroc"]["value"] == primary.value
+    assert run_result.metrics["auroc"]["value"] == primary.value
 
 
-def test_the_figure_is_that_of_the_predictions(whole: Result) -> None:
+def test_the_figure_is_that_of_the_predictions(run_result: Result) -> None:
     """Recomputed here from the stored probabilities: the share of pairs in the right order."""
-    rows = json.loads((Path(whole.run_dir) / "locked" / "predictions.json").read_text())
+    rows = json.loads((Path(run_result.run_dir) / "locked" / "predictions.json").read_text())
     sick = [r["probabilities"]["spot"] for r in rows if r["labels"] == ["spot"]]
     well = [r["probabilities"]["spot"] for r in rows if r["labels"] == ["plain"]]
     pairs = [(a > b) + 0.5 * (a == b) for a in sick for b in well]
-    assert whole.primary is not None
-    assert whole.primary.value == pytest.approx(sum(pairs) / len(pairs))
+    assert run_result.primary is not None
+    assert run_result.primary.value == pytest.approx(sum(pairs) / len(pairs))
 
 
-def test_the_model_is_whole_and_predicts(whole: Result, tmp_path: Path) -> None:
-    folder = Path(str(whole.model_dir))
+def test_the_model_is_whole_and_predicts(run_result: Result, tmp_path: Path) -> None:
+    folder = Path(str(run_result.model_dir))
     assert check_deliverable(folder) == []
     for name in ("predict.py", "config.json", "model.safetensors", "requirements.txt", "README.md", "metrics.json",
                  "provenance.json"):  # fmt: skip
@@ -121,26 +121,26 @@ def test_the_model_is_whole_and_predicts(whole: Result, tmp_path: Path) -> None:
     assert "auroc" in (folder / "README.md").read_text().lower()
 
 
-def test_no_model_was_told_the_test_figure(whole: Result) -> None:
-    assert whole.primary is not None
-    figure = whole.primary.value
+def test_no_model_was_told_the_test_figure(run_result: Result) -> None:
+    assert run_result.primary is not None
+    figure = run_result.primary.value
     assert 0.5 < figure < 1, "a figure that could not be told from others proves nothing"
     spellings = {repr(figure), f"{figure:.3f}", f"{figure:.4f}", f"{figure:.1%}"}
-    for text in texts(Path(whole.run_dir)):
+    for text in texts(Path(run_result.run_dir)):
         assert not [s for s in spellings if s in text]
-    for file in (Path(whole.run_dir) / "work").rglob("*"):
+    for file in (Path(run_result.run_dir) / "work").rglob("*"):
         if file.is_file() and "data" not in file.parts and "resources" not in file.parts:
             content = file.read_bytes()
             assert not [s for s in spellings if s.encode() in content], file
 
 
-def test_the_agents_never_hear_of_this_machine(whole: Result) -> None:
-    for text in texts(Path(whole.run_dir)):
-        assert str(whole.run_dir) not in text
+def test_the_agents_never_hear_of_this_machine(run_result: Result) -> None:
+    for text in texts(Path(run_result.run_dir)):
+        assert str(run_result.run_dir) not in text
 
 
-def test_no_key_is_in_any_file(whole: Result) -> None:
-    run = Path(whole.run_dir)
+def test_no_key_is_in_any_file(run_result: Result) -> None:
+    run = Path(run_result.run_dir)
     files = [file for file in run.rglob("*") if file.is_file() and not file.is_symlink()]
     assert len(files) > 20
     for file in files:
@@ -148,33 +148,34 @@ def test_no_key_is_in_any_file(whole: Result) -> None:
         assert not [name for name, value in CANARIES.items() if value.encode() in content], file
 
 
-def test_closing_words_reach_the_roles_that_follow(whole: Result) -> None:
+def test_closing_words_reach_the_roles_that_follow(run_result: Result) -> None:
     briefings = {
-        role: of_kind(Path(whole.run_dir), "prompt", role)[0]["text"] for role in ("module_architect", "model_trainer")
+        role: of_kind(Path(run_result.run_dir), "prompt", role)[0]["text"]
+        for role in ("module_architect", "model_trainer")
     }
     assert "The Data Engineer said: Indexed." in briefings["module_architect"]
     assert "The Data Engineer said: Indexed." in briefings["model_trainer"]
     assert "The Module Architect said: The project is in place." in briefings["model_trainer"]
-    history = RunState.from_events(RunFolder(Path(whole.run_dir)).read_events())
+    history = RunState.from_events(RunFolder(Path(run_result.run_dir)).read_events())
     assert history.closing_remarks["data_engineer"] == ["Indexed."], (
         "the same from the journal, for a run that is resumed"
     )
 
 
-def test_run_json(whole: Result) -> None:
-    record = json.loads((Path(whole.run_dir) / "run.json").read_text())
+def test_run_json(run_result: Result) -> None:
+    record = json.loads((Path(run_result.run_dir) / "run.json").read_text())
     assert record["request"] == REQUEST
     assert record["llm"] == {"default": "scripted"}
     assert record["options"]["max_actions"] == 100
     assert record["seed"] == 0
     assert "python" in record["versions"]
     assert record["sandbox"]["name"]
-    assert Result.from_json(record["result"]) == whole
-    assert (Path(whole.run_dir)).stat().st_mode & 0o077 == 0
+    assert Result.from_json(record["result"]) == run_result
+    assert (Path(run_result.run_dir)).stat().st_mode & 0o077 == 0
 
 
-def test_the_report(whole: Result) -> None:
-    page = Path(str(whole.report)).read_text(encoding="utf-8")
+def test_the_report(run_result: Result) -> None:
+    page = Path(str(run_result.report)).read_text(encoding="utf-8")
     assert REQUEST in page
     assert "completed" in page.lower()
     assert "<script src" not in page

@@ -24,7 +24,7 @@ SPEC = {
     "images": {"files": {"pattern": "{case}_scan.png"}},
     "masks": {"files": {"pattern": "{case}_drawn.png"}, "case": "{case}", "classes": {"square": 200}},
 }
-BARE = [f"data/squares/p{number:02d}_scan.png" for number in range(15, 24)]
+UNLABELLED = [f"data/squares/p{number:02d}_scan.png" for number in range(15, 24)]
 SEEING = ModelFacts(price_in=0.0, price_out=0.0, vision=True)
 EPISODE = ""
 """The conversation of an episode belongs to no stage."""
@@ -82,7 +82,7 @@ def acts(**changes: Any) -> Any:
     reading = {"Datapath/index_spec.json": json.dumps(SPEC)}
     defaults = {
         "selection": [choice("squares", task="segmentation", metric="dice")],
-        "index": [call("label_images", images=BARE, target="square"), write(reading), say("Indexed.")],
+        "index": [call("label_images", images=UNLABELLED, target="square"), write(reading), say("Indexed.")],
         "module": [write(HUNDREDS), say("In place.")],
         "model": [script("python train.py && python export.py"), say("Trained.")],
         EPISODE: [call("add_box", box=[0, 0, 999, 999]), call("stop")],
@@ -95,12 +95,12 @@ def test_prompted_masks_teach_and_are_told_and_never_test(squares: Path, segment
     result = Pipeline(acts(), data=[squares], out=out, label_with=str(segmenter)).run(REQUEST)
     check_end(result, "completed", "dice")
     register = json.loads((out / "labelling/masks.json").read_text())
-    assert [row["image"] for row in register] == BARE[:-1], "nothing bright: the mask of all is not believed"
+    assert [row["image"] for row in register] == UNLABELLED[:-1], "nothing bright: the mask of all is not believed"
     assert {row["segmenter"] for row in register} == {"bright"}
     assert (out / "labelling/00001/turn_1.png").is_file()
     test = json.loads((out / "locked/Datapath/test.json").read_text())
     assert test
-    assert not {row["image_path"] for row in test} & set(BARE)
+    assert not {row["image_path"] for row in test} & set(UNLABELLED)
     origin_note = "8 of 18 training masks were drawn by no person"
     card, report = (
         (Path(result.model_dir or "") / "README.md").read_text(),
@@ -135,7 +135,7 @@ for split, some in rows.items():
     Path(f"Datapath/{split}.json").write_text(json.dumps(some))
 Path("Datapath/label_dict.json").write_text(json.dumps({"square": 200}))
 """
-    index = [call("label_images", images=BARE[:4], target="square"), write({"make.py": cheat}), script("python make.py"),
+    index = [call("label_images", images=UNLABELLED[:4], target="square"), write({"make.py": cheat}), script("python make.py"),
              say("Indexed. The masks are where they are.")]  # fmt: skip
     llm = acts(index=index, module=[llm_error(LLMError, "Far enough.")])
     out = tmp_path / "run"
@@ -164,7 +164,7 @@ def test_without_the_users_word_there_is_no_such_tool(squares: Path, tmp_path: P
     ("images", "target", "says"),
     [
         ([], "square", "0 images; give 1 to 50 a call"),
-        (BARE[:1], " ", "the target is empty"),
+        (UNLABELLED[:1], " ", "the target is empty"),
         (["data/squares/none.png"], "square", "there is no image data/squares/none.png"),
         (["Datapath/x.png"], "square", "name images as an index does"),
     ],

@@ -24,8 +24,8 @@ class Asking(RulesLLM):
     def __init__(self, *settings: str) -> None:
         self.settings = " ".join(f"'{setting}'" for setting in settings)
 
-    def ask(self, *given: Any, **more: Any) -> Any:
-        reply = super().ask(*given, **more)
+    def ask(self, *args: Any, **kwargs: Any) -> Any:
+        reply = super().ask(*args, **kwargs)
         return replace(reply, calls=tuple(self._with_settings(call) for call in reply.calls))
 
     def _with_settings(self, call: ToolCall) -> ToolCall:
@@ -60,7 +60,7 @@ def held_out(result: Result, share: float = 1.0) -> dict[int, int]:
     return {fold: sum(row["fold"] == fold for row in rows) for fold in {row["fold"] for row in rows}}
 
 
-def measured(result: Result) -> float:
+def last_validation_value(result: Result) -> float:
     """What the trainer heard of validation cases."""
     lines = (Path(result.run_dir) / "journal.jsonl").read_text().splitlines()
     records = [json.loads(line)["data"] for line in lines if '"artifact"' in line or '"kind": "check"' in line]
@@ -84,7 +84,7 @@ def test_a_grader_of_three_folds(tmp_path: Path) -> None:
     assert weights(result) == [f"model-{k}-of-3.safetensors" for k in (1, 2, 3)]
     assert not config["refit"]
     assert set(held_out(result)) == {0, 1, 2}
-    assert -1 <= measured(result) <= 1
+    assert -1 <= last_validation_value(result) <= 1
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_an_estimator_trained_on_every_case(tmp_path: Path) -> None:
     assert (config["refit"], weights(result)) == (True, ["model.safetensors"])
     assert config["interval"]["reach"] > 0
     assert set(held_out(result)) == {0, 1, 2}
-    assert measured(result) > 0
+    assert last_validation_value(result) > 0
     card = (Path(str(result.model_dir)) / "README.md").read_text()
     assert "have no validation figure of their own" in card
     [answer] = load_model(str(result.model_dir)).predict([next((data / "films").glob("*.png"))])
@@ -112,7 +112,7 @@ def test_masks_of_two_folds(tmp_path: Path, refit: bool) -> None:
     assert config["refit"] is refit
     assert len(weights(result)) == (1 if refit else 2)
     assert set(held_out(result)) == {0, 1}
-    assert 0 < measured(result) <= 1
+    assert 0 < last_validation_value(result) <= 1
     [answer] = load_model(str(result.model_dir)).predict([data / "images/slide_000.png"], out=tmp_path / "out")
     assert Path(answer.mask).is_file()
 
@@ -124,7 +124,7 @@ def test_masks_of_two_folds_that_hold_out_a_part_of_five_each(tmp_path: Path) ->
     result, config = whole_run(data, request, tmp_path / "run", STEPS, "folds=2", "parts=5")
     assert (config["refit"], len(weights(result))) == (False, 2)
     assert set(held_out(result, share=2 / 5)) == {0, 1}
-    assert 0 < measured(result) <= 1
+    assert 0 < last_validation_value(result) <= 1
 
 
 @pytest.mark.slow

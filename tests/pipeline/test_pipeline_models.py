@@ -213,10 +213,10 @@ def test_a_window_that_is_too_small(build) -> None:
 def test_a_model_of_the_users_that_raises(build, tmp_path: Path) -> None:
     """A fault of the user's own function ends the run as failed, and is named; the run is closed properly."""
 
-    def mine(messages, tools):
+    def failing_model(messages, tools):
         raise ZeroDivisionError("in my own code")
 
-    result = build(llm=mine, request=REQUEST)
+    result = build(llm=failing_model, request=REQUEST)
     assert result.status == "failed"
     assert "in my own code" in result.reason
     check_left(tmp_path / "run", "failed")

@@ -156,13 +156,13 @@ def test_examples_off(build) -> None:
     assert len(short_prompt) < len(full_prompt)
 
 
-NOTED = MAKE_INDEX.replace("% 3", "% 9")  # a ninth for testing: the audit notes that they are few
+MAKE_SMALL_TEST_INDEX = MAKE_INDEX.replace("% 3", "% 9")  # a ninth for testing: the audit notes that they are few
 
 
 @pytest.mark.parametrize("reflect", [True, False])
 def test_reflection(build, reflect: bool) -> None:
     acts = [
-        combine_calls(write({"m.py": NOTED}), script("python m.py")),
+        combine_calls(write({"m.py": MAKE_SMALL_TEST_INDEX}), script("python m.py")),
         say("Indexed."),
         say("Nothing would fix that."),
     ]
@@ -273,7 +273,7 @@ def test_closing_iter_cancels(tmp_path: Path, spots: Path) -> None:
     for event in events:
         if event.kind == "call":
             break
-    wait_until(lambda: left_running(tmp_path / "run"), what="the script runs")
+    wait_until(lambda: left_running(tmp_path / "run"), description="the script runs")
     events.close()
     check_left(tmp_path / "run", "cancelled")
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("m3b-run")]

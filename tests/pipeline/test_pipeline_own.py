@@ -12,7 +12,7 @@ from pipeline_kit import MAKE_INDEX, TRAIN, call, check_end, choice, combine_cal
 from m3b import Metric, Pipeline, UsageError
 from m3b.agents.artifacts import DataIndex
 
-asked: list[str] = []
+scanned_patients: list[str] = []
 
 
 def scanner(patient: str) -> str:
@@ -23,12 +23,12 @@ def scanner(patient: str) -> str:
     """
     if not patient.startswith("p"):
         raise ValueError(f"{patient} is no patient")
-    asked.append(patient)
+    scanned_patients.append(patient)
     return "a 3 T scanner"
 
 
 def test_agents_call_a_tool_of_the_users(build: Any) -> None:
-    asked.clear()
+    scanned_patients.clear()
     looks = combine_calls(call("scanner", patient="p007"), call("scanner", patient="7"), call("scanner", who="p007"))
     steps = [
         looks,
@@ -37,7 +37,7 @@ def test_agents_call_a_tool_of_the_users(build: Any) -> None:
     ]
     result = build(index=steps, model=[say('{"given_up": "enough seen"}')], tools=[scanner])
     check_end(result, "failed", "enough seen")
-    assert asked == ["p007"]
+    assert scanned_patients == ["p007"]
     tool_results = of_kind(Path(result.run_dir), "result", "data_engineer")
     assert [(tool_result["text"], tool_result["is_error"]) for tool_result in tool_results[:2]] == [
         ("a 3 T scanner", False), ("scanner: ValueError: 7 is no patient", True)
@@ -86,7 +86,7 @@ def untyped(patient) -> str:  # type: ignore[no-untyped-def]
     return str(patient)
 
 
-def odd(patient: complex) -> str:
+def complex_number_tool(patient: complex) -> str:
     """Has a type that JSON does not hold."""
     return str(patient)
 
@@ -101,7 +101,7 @@ def run_script(command: str) -> str:
     [
         (untold, "needs a docstring"),
         (untyped, "without a type: patient"),
-        (odd, "no JSON schema holds"),
+        (complex_number_tool, "no JSON schema holds"),
         (run_script, "'?run_script'? needs a name of its own"),
         (lambda patient: patient, "needs a name of its own"),
     ],

@@ -60,11 +60,11 @@ def server(canaries: dict[str, str]) -> Iterator[Server]:
     play_on = faults.Actor(acts, CHAT)
     key = canaries["M3B_API_KEY"]
 
-    def respond(heard: Any) -> ServerAnswer:
+    def respond(request: Any) -> ServerAnswer:
         if len(server.heard) % 3 == 1:
             body = CHAT.error(f"Bad key {key} in Bearer {key}")
             return ServerAnswer(body, status=500, headers={"X-Echo": key, "Retry-After": "0"})
-        answer: ServerAnswer = play_on(heard)
+        answer: ServerAnswer = play_on(request)
         return answer
 
     with Server(respond) as server:
@@ -123,8 +123,8 @@ def test_a_resumed_run_asks_the_same_server(canaries: dict[str, str], spots: Pat
     play_on = faults.Actor(play(selection=[call("list_files", path="data"), choice(None)]), CHAT)
     ill = [True]
 
-    def respond(heard: Any) -> ServerAnswer:
-        return ServerAnswer(CHAT.error("no such model"), status=404) if ill[0] else play_on(heard)
+    def respond(request: Any) -> ServerAnswer:
+        return ServerAnswer(CHAT.error("no such model"), status=404) if ill[0] else play_on(request)
 
     with Server(respond) as server:
         result = Pipeline(f"openai:m@{server.url}/v1", data=[spots], out=tmp_path / "run").run(REQUEST)

@@ -76,7 +76,9 @@ def test_what_is_not_clear_is_said_and_not_guessed(tmp_path: Path) -> None:
     data, rng = tmp_path / "lungs", np.random.default_rng(0)
     rows = ["file,label"]
     for number, label in enumerate(["covid", "bacterial pneumonia", "viral pneumonia", "regular"] * 8):
-        Image.fromarray(rng.integers(0, 255, (32, 32), np.uint8)).save(_made(data / "img") / f"s{number:03d}.png")
+        Image.fromarray(rng.integers(0, 255, (32, 32), np.uint8)).save(
+            _create_folder(data / "img") / f"s{number:03d}.png"
+        )
         rows.append(f"s{number:03d}.png,{label}")
     (data / "labels.csv").write_text("\n".join(rows))
     result = by_rules(tmp_path, data, "Tell covid, pneumonia and healthy lungs apart on lung ultrasound images")
@@ -85,7 +87,7 @@ def test_what_is_not_clear_is_said_and_not_guessed(tmp_path: Path) -> None:
     assert "data card" in result.reason
 
 
-def _made(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -44,8 +44,8 @@ def stage_said(run: Path, words: str) -> bool:
     return any(e.kind == "stage" and words in e.data["text"] for e in read_journal(run / "journal.jsonl"))
 
 
-def confined(run: Path, what: str) -> Callable[[], bool]:
-    return lambda: any(what in line for line in left_running(run))
+def confined(run: Path, command: str) -> Callable[[], bool]:
+    return lambda: any(command in line for line in left_running(run))
 
 
 # What the model does; whether the run begins halfway; when the phase has begun; the role that is at work.
@@ -82,7 +82,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def begun(run: Path, mark: str) -> Callable[[], bool]:
+def phase_condition(run: Path, mark: str) -> Callable[[], bool]:
     if mark == "asking":
         return lambda: any(e.kind == "prompt" for e in read_journal(run / "journal.jsonl"))
     if mark == "auditing":
@@ -129,7 +129,7 @@ def test_stop_in_each_phase(
         start_new_session=True,
     )
     try:
-        wait_until(begun(run, mark), 60, f"{phase} has begun")
+        wait_until(phase_condition(run, mark), 60, f"{phase} has begun")
         process.send_signal(number)
         out, err = process.communicate(timeout=900)
     finally:

@@ -38,18 +38,18 @@ from m3b.testing.scripted_model import llm_error
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 from docs_kit import blocks
 
-SHOWN = next(block for block in blocks("python") if "IndexReviewer" in block.text)
+EXAMPLE = next(block for block in blocks("python") if "IndexReviewer" in block.text)
 """What docs/extending.md shows of stages."""
-shown: dict[str, Any] = {"__name__": __name__, "Pipeline": lambda *args, **more: more["stages"]}
-exec(SHOWN.text, shown)
+namespace: dict[str, Any] = {"__name__": __name__, "Pipeline": lambda *args, **more: more["stages"]}
+exec(EXAMPLE.text, namespace)
 Review, Sheet, IndexReviewer, OwnProject, SheetWriter = (
-    shown[name] for name in ("Review", "Sheet", "IndexReviewer", "OwnProject", "SheetWriter")
+    namespace[name] for name in ("Review", "Sheet", "IndexReviewer", "OwnProject", "SheetWriter")
 )
 
 
 @dataclass(frozen=True)
 class Luck:
-    found: bool
+    is_complete: bool
 
 
 class Unlucky(Stage[Luck]):
@@ -80,7 +80,7 @@ def test_stages_of_the_users_in_a_run_that_is_taken_up_again(
     for name, text in PROJECT.items():
         (tmp_path / "my-project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "my-project" / name).write_text(text, encoding="utf-8")
-    *before, sheet = shown["pipeline"]
+    *before, sheet = namespace["pipeline"]
     order = (*before, Unlucky(), sheet)
     remarks: list[tuple[str, ...]] = []
     options: dict[str, Any] = {
@@ -154,11 +154,11 @@ def test_what_a_stage_of_the_users_raises_ends_the_run_in_a_result(build: Any) -
         def check(self, run: RunContext, closing_text: str) -> CheckResult:
             return accept(run.get_artifact(DataIndex))
 
-    class Odd(Broken):
+    class WrongAnswer(Broken):
         def check(self, run: RunContext, closing_text: str) -> CheckResult:
             return "fine"  # type: ignore[return-value]
 
-    for stage, words in ((Broken(), "`stages: broken.check`"), (Odd(), "gave 'fine'; let it give accepted")):
+    for stage, words in ((Broken(), "`stages: broken.check`"), (WrongAnswer(), "gave 'fine'; let it give accepted")):
         result = build(stages=[stage, *NAMES[:2], "module_architect", "model_trainer"], out=type(stage).__name__)
         check_end(result, "failed", words)
     assert "no stage has handed over a DataIndex yet" in build(stages=[Broken(), *FOUR], out="again").reason
@@ -184,7 +184,7 @@ class PatientArchitect(ModuleStage):
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
-def named(name: str, base: type[Stage[Any]] = SheetWriter, **parts: Any) -> Stage[Any]:
+def make_stage(name: str, base: type[Stage[Any]] = SheetWriter, **parts: Any) -> Stage[Any]:
     """A stage with another name, and other parts."""
     return type("Own", (base,), {"role": Role(name, "Own"), "needs": (), "required": True, **parts})()
 
@@ -202,24 +202,24 @@ class Unheld:
         ((*FOUR, IndexReviewer), r"holds the class IndexReviewer; give an object of it: IndexReviewer\(\)"),
         ((*FOUR, print), "m3b.Stage objects"),
         ((*FOUR, "task_manager"), "task_manager twice"),
-        ((*FOUR, named("one"), named("two")), "one and two both make a Sheet"),
+        ((*FOUR, make_stage("one"), make_stage("two")), "one and two both make a Sheet"),
         ((IndexReviewer(), *FOUR), "index_reviewer needs a DataIndex, .*: put it behind data_engineer"),
         ((*FOUR, SheetWriter()), "sheet_writer needs a Review, .*: no stage makes one"),
         ((FOUR[1], FOUR[0], *FOUR[2:]), "data_engineer needs a Selection, .*: put it behind task_manager"),
         (FOUR[:3], "No stage makes a TrainedModel"),
         ((*FOUR[:2], FOUR[3]), "needs a TrainingModule, .*: no stage makes one"),
-        ((*FOUR[:2], named("own", artifact=TrainingModule), FOUR[3]), "derive Own from m3b.run.stages.ModuleStage"),
-        ((*FOUR[:3], named("own", ModelStage, required=False)), "no run can do without"),
-        ((*FOUR, named("Own")), "called 'Own'; take small letters"),
-        ((*FOUR, named("single")), "none of default, common, single"),
-        ((*FOUR, named("own", role=None)), "has no role"),
-        ((*FOUR, named("own", artifact=Unheld)), "neither a dataclass nor a pydantic model"),
-        ((*FOUR, named("own", artifact=dataclass(type("Bad", (), {"__annotations__": {"x": Unheld}})))), "cannot hold"),
-        ((*FOUR, named("own", artifact=dataclass(type("Model", (), {})))), "rename the class"),
-        ((*FOUR, named("own", role=Role("own", "Own", ("open_door",)))), "has the tools open_door; known are list_files"),
-        ((*FOUR, named("own", IndexReviewer, needs=())), "Nothing tells the agent of own what to do"),
-        ((named("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR), "before a data set is chosen"),
-        ((*FOUR, named("maybe", required=False), named("own", artifact=Review, needs=(Sheet,))), "set required of maybe"),
+        ((*FOUR[:2], make_stage("own", artifact=TrainingModule), FOUR[3]), "derive Own from m3b.run.stages.ModuleStage"),
+        ((*FOUR[:3], make_stage("own", ModelStage, required=False)), "no run can do without"),
+        ((*FOUR, make_stage("Own")), "called 'Own'; take small letters"),
+        ((*FOUR, make_stage("single")), "none of default, common, single"),
+        ((*FOUR, make_stage("own", role=None)), "has no role"),
+        ((*FOUR, make_stage("own", artifact=Unheld)), "neither a dataclass nor a pydantic model"),
+        ((*FOUR, make_stage("own", artifact=dataclass(type("Bad", (), {"__annotations__": {"x": Unheld}})))), "cannot hold"),
+        ((*FOUR, make_stage("own", artifact=dataclass(type("Model", (), {})))), "rename the class"),
+        ((*FOUR, make_stage("own", role=Role("own", "Own", ("open_door",)))), "has the tools open_door; known are list_files"),
+        ((*FOUR, make_stage("own", IndexReviewer, needs=())), "Nothing tells the agent of own what to do"),
+        ((make_stage("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR), "before a data set is chosen"),
+        ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, needs=(Sheet,))), "set required of maybe"),
     ],
 )  # fmt: skip
 def test_stages_that_do_not_fit_are_refused(stages: Any, words: str) -> None:

@@ -43,7 +43,7 @@ def index(result: Result) -> list[dict[str, Any]]:
     return [case for split in ("train", "test") for case in json.loads((place / f"{split}.json").read_text())]
 
 
-def named(result: Result) -> tuple[str, str]:
+def task_and_metric(result: Result) -> tuple[str, str]:
     """The task, and the metric that the model was judged by."""
     return result.task, result.primary.name if result.primary else ""
 
@@ -55,7 +55,7 @@ def labels(result: Result) -> set[str]:
 def test_boxes_in_2d_from_voc_files(tmp_path: Path) -> None:
     data = kit.voc(tmp_path / "smears")
     result = whole_run(data, "Find round and square cells in blood smears, with boxes", tmp_path / "run")
-    assert named(result) == ("detection", "map_50")
+    assert task_and_metric(result) == ("detection", "map_50")
     assert labels(result) == SHAPES
     assert result.metrics.keys() >= {"map_50", "map", "froc"}
     [answer] = answers(result, data / "JPEGImages/smear_000.png")
@@ -67,7 +67,7 @@ def test_boxes_in_2d_from_voc_files(tmp_path: Path) -> None:
 def test_boxes_in_3d(tmp_path: Path) -> None:
     data = kit.boxed_volumes(tmp_path / "phantoms")
     result = whole_run(data, "Put boxes around the round and square inserts of MRI phantoms", tmp_path / "run")
-    assert named(result) == ("detection", "map_50")
+    assert task_and_metric(result) == ("detection", "map_50")
     assert labels(result) == SHAPES
     assert all(len(box["box"]) == 6 for case in index(result) for box in case["boxes"])
     [answer] = answers(result, data / "scans/scan_000.nii.gz")
@@ -78,7 +78,7 @@ def test_boxes_in_3d(tmp_path: Path) -> None:
 def test_masks_in_2d(tmp_path: Path) -> None:
     data = kit.outlined(tmp_path / "slides")
     result = whole_run(data, "Segment the nuclei on microscopy slides", tmp_path / "run")
-    assert named(result) == ("segmentation", "dice")
+    assert task_and_metric(result) == ("segmentation", "dice")
     image = data / "images/slide_000.png"
     [answer] = load_model(str(result.model_dir)).predict([image], out=tmp_path / "out")
     assert Path(answer.mask).is_file()
@@ -88,7 +88,7 @@ def test_masks_in_2d(tmp_path: Path) -> None:
 def test_masks_in_3d_from_a_decathlon_folder(tmp_path: Path) -> None:
     data = kit.decathlon(tmp_path / "shapes")
     result = whole_run(data, "Segment the round and square inserts on MRI", tmp_path / "run")
-    assert named(result) == ("segmentation", "dice")
+    assert task_and_metric(result) == ("segmentation", "dice")
     assert labels(result) == SHAPES
     [answer] = load_model(str(result.model_dir)).predict([data / "imagesTr/scan_000.nii.gz"], out=tmp_path / "out")
     assert Path(answer.mask).is_file()
@@ -99,7 +99,7 @@ def test_masks_on_two_sequences_a_case(tmp_path: Path) -> None:
     """From the folder to the delivered model a sequence is known by its name, and none is stacked."""
     data = kit.sequences(tmp_path / "inserts")
     result = whole_run(data, "Segment the round and square inserts on FLAIR and T1 MRI", tmp_path / "run")
-    assert named(result) == ("segmentation", "dice")
+    assert task_and_metric(result) == ("segmentation", "dice")
     assert all(list(case["image_path"]) == ["flair", "t1"] for case in index(result))
     model, case = load_model(str(result.model_dir)), data / "case_000"
     assert model.channels == ("flair", "t1")
@@ -115,7 +115,7 @@ def test_masks_out_of_segments_among_the_slices(tmp_path: Path) -> None:
     """Slices and segmentation lie in one folder under running numbers: the slices alone are the volume, as a folder or a list."""
     data = kit.mixed_dicom(tmp_path / "exports")
     result = whole_run(data, "Segment the round and square inserts on CT", tmp_path / "run")
-    assert named(result) == ("segmentation", "dice")
+    assert task_and_metric(result) == ("segmentation", "dice")
     assert labels(result) == SHAPES
     cases = index(result)
     assert {case["image_path"].split("/")[-1] for case in cases} == {f"p{at:03d}" for at in range(16)}
@@ -130,7 +130,7 @@ def test_classes_of_clips(tmp_path: Path) -> None:
     """The middle frame of a clip is what a model is taught, tested on and answers for."""
     data = kit.clips(tmp_path / "lungs")
     result = whole_run(data, "Tell effusion from clear lungs on ultrasound clips", tmp_path / "run")
-    assert named(result) == ("diagnosis", "auroc")
+    assert task_and_metric(result) == ("diagnosis", "auroc")
     assert labels(result) == {"effusion", "clear"}
     assert all(str(case["image_path"]).endswith("#frames=1") for case in index(result))
     [answer] = answers(result, data / "effusion/clip_001.gif")
@@ -142,7 +142,7 @@ def test_masks_out_of_outlines(tmp_path: Path) -> None:
     """LabelMe's polygons are drawn, and what is delivered answers with masks."""
     data = kit.polygons(tmp_path / "fields")
     result = whole_run(data, "Segment round and square cells on microscopy images", tmp_path / "run")
-    assert named(result) == ("segmentation", "dice")
+    assert task_and_metric(result) == ("segmentation", "dice")
     assert labels(result) == SHAPES
     assert len(index(result)) == 40
     assert all(set(case["mask_path"]) <= SHAPES for case in index(result)), "a mask a class, which may overlap"
@@ -156,7 +156,7 @@ def test_masks_of_classes_that_lie_in_each_other(tmp_path: Path) -> None:
     """A pixel of the core is one of the tumour too, in the index, in training and in the answer."""
     data = kit.nested(tmp_path / "slices")
     result = whole_run(data, "Segment the tumor and its core on brain MRI slices", tmp_path / "run", minutes=0.5)
-    assert named(result) == ("segmentation", "dice")
+    assert task_and_metric(result) == ("segmentation", "dice")
     assert all(set(case["mask_path"]) == {"tumor", "core"} for case in index(result))
     plan = json.loads((Path(result.run_dir) / "work/plan.json").read_text())
     assert plan["overlap"] is True
@@ -170,7 +170,7 @@ def test_lesions_as_masks(tmp_path: Path) -> None:
     """Healthy patients are kept: nothing marked is an answer too."""
     data = kit.lesions(tmp_path / "flair")
     result = whole_run(data, "Detect lesions on brain MRI", tmp_path / "run")
-    assert named(result) == ("detection", "lesion_f1")
+    assert task_and_metric(result) == ("detection", "lesion_f1")
     assert result.metrics.keys() >= {"lesion_f1", "dice"}
     assert len(index(result)) == 24
 
@@ -179,7 +179,7 @@ def test_lesions_as_masks(tmp_path: Path) -> None:
 def test_several_labels_an_image(tmp_path: Path) -> None:
     data = kit.several_labels(tmp_path / "xrays")
     result = whole_run(data, "Classify round and square shadows on chest X-rays", tmp_path / "run")
-    assert named(result) == ("diagnosis", "auroc")
+    assert task_and_metric(result) == ("diagnosis", "auroc")
     assert labels(result) == SHAPES
     assert any(len(case["labels"]) == 2 for case in index(result))
     [answer] = answers(result, data / "images/x000.png")
@@ -200,7 +200,7 @@ def test_one_label_a_dicom_series(tmp_path: Path) -> None:
 def test_a_number_with_its_unit(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Predict the bone density in g on wrist X-rays", tmp_path / "run", minutes=0.3)
-    assert named(result) == ("regression", "mae")
+    assert task_and_metric(result) == ("regression", "mae")
     assert labels(result) == {"bone density (g)"}
     assert result.metrics.keys() >= {"mae", "rmse", "r2", "pearson"}
     assert result.primary is not None
@@ -222,7 +222,7 @@ def test_a_diagnosis_with_age_and_sex_beside_the_image(tmp_path: Path) -> None:
     """Asked for, they are read, trained with, answered with, held against the model and written on the card."""
     data = kit.aged(tmp_path / "films")
     result = whole_run(data, "Tell healthy from ill on chest films, using age and sex", tmp_path / "run", minutes=0.3)
-    assert named(result) == ("diagnosis", "auroc")
+    assert task_and_metric(result) == ("diagnosis", "auroc")
     cases = index(result)
     assert {"age", "sex"} == set(cases[0]["covariates"])
     assert sum(case["covariates"]["age"] is None for case in cases) == 7
@@ -241,7 +241,7 @@ def test_a_diagnosis_with_age_and_sex_beside_the_image(tmp_path: Path) -> None:
 def test_survival_of_patients_some_of_whom_are_censored(tmp_path: Path) -> None:
     data = kit.followed(tmp_path / "scans")
     result = whole_run(data, "Predict the overall survival on chest CT slices", tmp_path / "run", minutes=0.5)
-    assert named(result) == ("survival", "c_index")
+    assert task_and_metric(result) == ("survival", "c_index")
     assert labels(result) == {"overall survival (months)"}
     assert {case["event"] for case in index(result)} == {True, False}
     assert result.primary is not None
@@ -261,7 +261,7 @@ def test_a_diagnosis_of_studies_of_two_views(tmp_path: Path) -> None:
     """What shows in one view of two is found where the study is answered as a whole."""
     data = kit.two_views(tmp_path / "films")
     result = whole_run(data, "Tell healthy from ill on chest films, from both views", tmp_path / "run", minutes=0.4)
-    assert named(result) == ("diagnosis", "auroc")
+    assert task_and_metric(result) == ("diagnosis", "auroc")
     cases = index(result)
     assert len(cases) == 80
     assert all(case["several"] == "views" and len(case["image_path"]) == 2 for case in cases)
@@ -276,7 +276,7 @@ def test_a_diagnosis_of_studies_of_two_views(tmp_path: Path) -> None:
 def test_grades_in_their_order(tmp_path: Path) -> None:
     data = kit.brightened(tmp_path / "films")
     result = whole_run(data, "Grade the bone density 0 to 3 on wrist X-rays", tmp_path / "run", minutes=0.3)
-    assert named(result) == ("grading", "qwk")
+    assert task_and_metric(result) == ("grading", "qwk")
     assert all("grade" in case for case in index(result))
     assert result.metrics["grade_mae"]["baseline"] is not None
     [answer] = answers(result, data / "films/film000.png")
@@ -288,7 +288,7 @@ def test_grades_in_their_order(tmp_path: Path) -> None:
 def test_reports_of_one_and_of_several_views(tmp_path: Path, views: int) -> None:
     data = kit.reports(tmp_path / "studies", views=views)
     result = whole_run(data, "Write the report of a chest X-ray", tmp_path / "run")
-    assert named(result) == ("report", "bleu_4")
+    assert task_and_metric(result) == ("report", "bleu_4")
     cases = index(result)
     assert len(cases) == 60
     assert {len(case["image_path"]) if isinstance(case["image_path"], list) else 1 for case in cases} == {views}

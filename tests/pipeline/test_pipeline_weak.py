@@ -63,9 +63,9 @@ def test_the_same_model_fails_without_the_repairs(weak: Any, spots: Path, tmp_pa
 # --- streaming and recording -------------------------------------------------------------------------------------
 
 
-def served(heard: ReceivedRequest) -> ServerAnswer:
+def served(request: ReceivedRequest) -> ServerAnswer:
     """The first stage's closing words, by the chat protocol, as a stream or whole."""
-    messages = [Message(turn["role"], turn.get("content") or "") for turn in heard.body["messages"]]
+    messages = [Message(turn["role"], turn.get("content") or "") for turn in request.body["messages"]]
     assert place(messages)[0] == "selection"
     body = DIALECTS["openai"].text(json.dumps({"data_card": None, "reason": "Nothing serves this request here."}))
     return ServerAnswer(body, events=DIALECTS["openai"].events(body))

@@ -11,9 +11,11 @@ from wrong_kit import WRONG
 
 from m3b import Pipeline
 
-INSIDE = re.compile(r"Datapath|index_spec|train\.json|label_dict|readings/|resources/|work/|\bscript\b|Traceback")
+INTERNAL_TERMS = re.compile(
+    r"Datapath|index_spec|train\.json|label_dict|readings/|resources/|work/|\bscript\b|Traceback"
+)
 """What only an agent can act on."""
-SAID = {
+EXPECTED_MESSAGES = {
     "empty": ("rejected_data", "holds no files", "point --data at"),
     "texts_only": (
         "failed",
@@ -41,7 +43,7 @@ SAID = {
 """Folder -> status, what was found in it, and what the user is to do."""
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", EXPECTED_MESSAGES)
 def test_a_reason_speaks_to_the_user(tmp_path: Path, name: str) -> None:
     if name == "no_permission" and os.geteuid() == 0:
         pytest.skip("root reads everything")
@@ -53,12 +55,12 @@ def test_a_reason_speaks_to_the_user(tmp_path: Path, name: str) -> None:
         for folder in [data, *data.iterdir()]:
             if folder.is_dir():
                 os.chmod(folder, 0o700)
-    status, *words = SAID[name]
+    status, *words = EXPECTED_MESSAGES[name]
     assert result.status == status, result.reason
     for word in words:
         assert word in result.reason
-    assert not INSIDE.search(result.reason), result.reason
+    assert not INTERNAL_TERMS.search(result.reason), result.reason
 
 
 def test_every_wrong_folder_has_its_words() -> None:
-    assert set(SAID) == set(WRONG)
+    assert set(EXPECTED_MESSAGES) == set(WRONG)

@@ -35,12 +35,12 @@ class Deaf:
 
 
 def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, kind: type[M3bError] = UsageError,
-            match: str = "", **more: Any) -> None:  # fmt: skip
+            match: str = "", **options: Any) -> None:  # fmt: skip
     """The run is refused in words, and neither a file nor a question is left behind."""
     before = sorted(tmp_path.rglob("*"))
     deaf = Deaf()
     with pytest.raises(kind, match=match):
-        Pipeline(deaf, out=out or tmp_path / "run", **more).run(request)
+        Pipeline(deaf, out=out or tmp_path / "run", **options).run(request)
     assert deaf.asked == 0
     assert sorted(tmp_path.rglob("*")) == before, "something was made for a run that was refused"
 

@@ -85,10 +85,10 @@ def test_the_prompt_stands_still_while_somebody_types(tmp_path: Path, spots: Pat
     """The moving line is off between question and answer: what is typed stays behind its prompt."""
     with terminal(unserved(tmp_path, spots), env=clean_environment(), cwd=tmp_path) as screen:
         screen.wait_for(PROMPT)
-        before = screen.seen
+        before = screen.output
         screen.type("xrays")
         screen.wait_for(f"{PROMPT} xrays")
-        typed = screen.seen[len(before) :].split(b"xrays")[0]
+        typed = screen.output[len(before) :].split(b"xrays")[0]
         screen.end()
     assert b"\x1b" not in typed
     assert before.decode().rstrip().endswith(PROMPT)

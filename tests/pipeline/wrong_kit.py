@@ -21,9 +21,9 @@ def picture(file: Path, seed: int, *, level: int = 90) -> None:
     Image.fromarray(rng.integers(level, level + 60, (32, 32), np.uint8)).save(file)
 
 
-def _classes(root: Path, each: int, names: tuple[str, ...] = ("normal", "pneumonia")) -> None:
+def _classes(root: Path, images_per_class: int, names: tuple[str, ...] = ("normal", "pneumonia")) -> None:
     for class_index, name in enumerate(names):
-        for number in range(each):
+        for number in range(images_per_class):
             picture(
                 root / name / f"s{class_index}{number:03d}.png",
                 class_index * 1000 + number,

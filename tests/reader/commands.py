@@ -16,10 +16,10 @@ if __name__ == "__main__":
 
     from m3b.cli.app import app
 
-    with opens_below(Path(sys.argv[1])) as opened:
+    with opens_below(Path(sys.argv[1])) as opened_paths:
         next(one for one in Path(sys.argv[1]).rglob("*") if one.is_file()).read_bytes()
-        noticed += ["opened"] * len(opened)
-        opened.clear()
-        shown = CliRunner().invoke(app, sys.argv[2:])
-    found = {"noticed": noticed, "imported": imported, "opened": opened}
-    print(json.dumps({"code": shown.exit_code, "said": shown.output, **found}))
+        noticed += ["opened"] * len(opened_paths)
+        opened_paths.clear()
+        result = CliRunner().invoke(app, sys.argv[2:])
+    report = {"noticed": noticed, "imported": imported, "opened": opened_paths}
+    print(json.dumps({"code": result.exit_code, "said": result.output, **report}))

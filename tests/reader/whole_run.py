@@ -22,16 +22,22 @@ if __name__ == "__main__":
 
     started: list[str] = []
 
-    class Counted(client._ReaderProcess):
+    class CountingReaderProcess(client._ReaderProcess):
         def __init__(self, sandbox: Any, mounts: Any, limits: Any) -> None:
             started.append(" ".join(place.name for place in mounts.write))
             super().__init__(sandbox, mounts, limits)
 
-    client._ReaderProcess = Counted  # type: ignore[misc]
-    with opens_below(data) as opened:
+    client._ReaderProcess = CountingReaderProcess  # type: ignore[misc]
+    with opens_below(data) as opened_paths:
         next(one for one in data.rglob("*") if one.is_file()).read_bytes()
-        noticed += ["opened"] * len(opened)
-        opened.clear()
+        noticed += ["opened"] * len(opened_paths)
+        opened_paths.clear()
         result = Pipeline(actor(), data=[data], out=out, sandbox=sys.argv[4]).run(REQUEST)
-    told = {"status": result.status, "noticed": noticed, "imported": imported, "opened": opened, "started": started}
-    print(json.dumps(told))
+    report = {
+        "status": result.status,
+        "noticed": noticed,
+        "imported": imported,
+        "opened": opened_paths,
+        "started": started,
+    }
+    print(json.dumps(report))

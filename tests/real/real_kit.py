@@ -81,7 +81,7 @@ class Tree:
     def write(self, path: str, text: str) -> None:
         self.files[path] = (self.files[path][0], text)
 
-    def restem(self, made: Callable[[str], str]) -> None:
+    def restem(self, rename_stem: Callable[[str], str]) -> None:
         """New stems for all files but tables and notes; texts that name a file with or without its suffix follow."""
         new_names: dict[str, str] = {}
         renamed: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Tree:
                 continue
             suffix = ".nii.gz" if pure.name.endswith(".nii.gz") else pure.suffix
             stem = pure.name.removesuffix(suffix)
-            new = made(stem)
+            new = rename_stem(stem)
             renamed[path] = (pure.parent / f"{new}{suffix}").as_posix()
             new_names[pure.name] = new + suffix
             if any(letter.isalpha() for letter in stem):
@@ -222,13 +222,13 @@ class Verdict:
     """What became of a folder: `wrong` is empty for a right reading, `why` for one that a run would take without asking."""
 
     wrong: str
-    why: str
+    reason: str
     changes: tuple[str, ...] = ()
     masks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def word(self) -> str:
-        if self.why:
+        if self.reason:
             return "refused" if self.wrong else "asked"
         return "WRONG-PASSED" if self.wrong else "right"
 
@@ -312,13 +312,13 @@ def first_test_case(run: Path, name: str) -> Any:
     return place(json.loads((run / "work/Datapath/test.json").read_text())[0]["image_path"])
 
 
-def _back(record: Mapping[str, Any], named: Mapping[str, str], root: str = "data/data/") -> dict[str, Any]:
+def _back(record: Mapping[str, Any], original_paths: Mapping[str, str], root: str = "data/data/") -> dict[str, Any]:
     """A record with the paths that its files had before."""
 
     def paths(value: Any) -> list[str]:
         if isinstance(value, str):
             path = value.removeprefix(root).split("#")[0]
-            return [named.get(path) or _folder(path, named)] if value.startswith(root) else [value]
+            return [original_paths.get(path) or _folder(path, original_paths)] if value.startswith(root) else [value]
         return [path for item in (value.values() if isinstance(value, dict) else value or ()) for path in paths(item)]
 
     masks = paths(record.get("mask_path") or record.get("mask") or [])
@@ -326,8 +326,8 @@ def _back(record: Mapping[str, Any], named: Mapping[str, str], root: str = "data
     return {"images": paths(record["image_path"]), "masks": masks, "kind": kind}
 
 
-def _folder(path: str, named: Mapping[str, str]) -> str:
-    file = next((source for new, source in named.items() if new.startswith(f"{path}/")), path)
+def _folder(path: str, original_paths: Mapping[str, str]) -> str:
+    file = next((source for new, source in original_paths.items() if new.startswith(f"{path}/")), path)
     return PurePosixPath(file).parent.as_posix()
 
 
@@ -349,13 +349,13 @@ def differs(
         if both := groups[0] & groups[1]:
             problems.append(f"{len(both)} groups on both sides, e.g. {sorted(both)[0]}")
     every = [*train, *test]
-    mismatches = _odd(want.get("split_re"), name, (i for case in test for i in case["images"]))
+    mismatches = _find_mismatches(want.get("split_re"), name, (i for case in test for i in case["images"]))
     problems += (
         [f"{len(mismatches)} test images are not of the set's own test part, e.g. {mismatches[0]}"]
         if mismatches
         else []
     )
-    mismatches = _odd(
+    mismatches = _find_mismatches(
         want.get("mask_re"), name, (m for case in every for m in case["masks"] if not m.startswith("Datapath/"))
     )
     problems += [f"{len(mismatches)} masks are not the labels, e.g. {mismatches[0]}"] if mismatches else []
@@ -365,23 +365,25 @@ def differs(
     return problems
 
 
-def _odd(pattern: str | None, name: str, paths: Iterable[str]) -> list[str]:
+def _find_mismatches(pattern: str | None, name: str, paths: Iterable[str]) -> list[str]:
     """Paths that a pattern should match and does not."""
     return [path for path in paths if pattern and not re.search(pattern, f"{name}/{path}")]
 
 
 def verdicts(
-    folder: Path, want: Mapping[str, Any], numbers: Iterable[int], plain: Verdict | None = None
+    folder: Path, want: Mapping[str, Any], numbers: Iterable[int], original_verdict: Verdict | None = None
 ) -> Iterator[Verdict]:
     """Of a set as it is (unless that verdict is at hand as `plain`), then with the changes of each of `numbers`."""
     tree = original(folder / want["folder"])
-    if plain is None:
-        yield (plain := judge(tree, want))
+    if original_verdict is None:
+        yield (original_verdict := judge(tree, want))
     mask_matches = [
-        re.search(want["mask_re"], PurePosixPath(mask).name) for mask in plain.masks.values() if "mask_re" in want
+        re.search(want["mask_re"], PurePosixPath(mask).name)
+        for mask in original_verdict.masks.values()
+        if "mask_re" in want
     ]
     tree.masks = (
-        {} if any(mask_matches) else dict(plain.masks)
+        {} if any(mask_matches) else dict(original_verdict.masks)
     )  # where a mask's own name tells it from others, it keeps that
     for at in numbers:
         changed_tree, changes = mutated(tree, random.Random(f"{want['folder']}-{at}"))
@@ -390,11 +392,11 @@ def verdicts(
 
 # --- as a script -----------------------------------------------------------------------------------------------------
 
-PLAIN = -1
+UNCHANGED = -1
 """The number of a set as it is, among those of its changes."""
 
 
-def kept(results: Path | None) -> dict[str, dict[int, dict[str, Any]]]:
+def load_results(results: Path | None) -> dict[str, dict[int, dict[str, Any]]]:
     """What a file of results holds: set -> number -> line. A last line that was cut off is left out."""
     lines_by_set: dict[str, dict[int, dict[str, Any]]] = {}
     for line in results.read_text().splitlines() if results and results.is_file() else ():
@@ -406,18 +408,18 @@ def kept(results: Path | None) -> dict[str, dict[int, dict[str, Any]]]:
     return lines_by_set
 
 
-def measured(
-    folder: Path, want: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], most: int
+def measure_set(
+    folder: Path, want: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]], mutation_count: int
 ) -> Iterator[dict[str, Any]]:
     """The lines of a set that are not among those `done`."""
-    before = done.get(PLAIN)
+    before = done.get(UNCHANGED)
     original_verdict = Verdict(before["wrong"], before["why"], masks=before["masks"]) if before else None
-    remaining = [at for at in range(most) if at not in done]
+    remaining = [at for at in range(mutation_count) if at not in done]
     if original_verdict and not remaining:
         return
     start = time.monotonic()
     for at, verdict in zip(
-        [*([] if original_verdict else [PLAIN]), *remaining],
+        [*([] if original_verdict else [UNCHANGED]), *remaining],
         verdicts(folder, want, remaining, original_verdict),
         strict=True,
     ):
@@ -428,8 +430,8 @@ def measured(
             "changes": verdict.changes,
             "wrong": verdict.wrong,
         }
-        line |= {"why": verdict.why, "seconds": round(time.monotonic() - start, 1)}
-        yield line | ({"masks": dict(verdict.masks)} if at == PLAIN else {})
+        line |= {"why": verdict.reason, "seconds": round(time.monotonic() - start, 1)}
+        yield line | ({"masks": dict(verdict.masks)} if at == UNCHANGED else {})
         start = time.monotonic()
 
 
@@ -445,21 +447,23 @@ def main() -> int:
         for want in json.loads((options.folder / "EXPECTED.json").read_text())
         if not options.only or want["folder"] in options.only
     ]
-    done = kept(options.results)
+    done = load_results(options.results)
     for mutation_count in options.mutations:
-        sets.sort(key=lambda want: done.get(want["folder"], {}).get(PLAIN, {}).get("seconds", 0.0))  # the quick first
+        sets.sort(
+            key=lambda want: done.get(want["folder"], {}).get(UNCHANGED, {}).get("seconds", 0.0)
+        )  # the quick first
         for want in sets:
-            for line in measured(options.folder, want, dict(done.get(want["folder"], {})), mutation_count):
+            for line in measure_set(options.folder, want, dict(done.get(want["folder"], {})), mutation_count):
                 done.setdefault(want["folder"], {})[line["number"]] = line
                 reasons = "; ".join(part for part in (line["wrong"], line["why"]) if part)
-                number = "as it is" if line["number"] == PLAIN else line["number"]
+                number = "as it is" if line["number"] == UNCHANGED else line["number"]
                 print(f"{line['word']:12} {line['set']:26} {number:>8} {line['seconds']:5.0f} s  "
                       f"{'+'.join(line['changes'])}  {reasons}", flush=True)  # fmt: skip
                 if options.results:
                     with options.results.open("a") as out:
                         out.write(json.dumps(line) + "\n")
     counts = Counter(
-        ("as it is" if number == PLAIN else "changed", line["word"])
+        ("as it is" if number == UNCHANGED else "changed", line["word"])
         for want in sets
         for number, line in done.get(want["folder"], {}).items()
     )

@@ -28,7 +28,7 @@ def test_real_sets_are_read_rightly_whatever_their_layout_and_never_wrongly_with
         if verdicts[0].word == "right":
             right += sum(verdict.word == "right" for verdict in verdicts[1:])
             failures += [
-                f"{want['folder']} {verdict.changes}: {verdict.wrong} {verdict.why}"
+                f"{want['folder']} {verdict.changes}: {verdict.wrong} {verdict.reason}"
                 for verdict in verdicts[1:]
                 if verdict.word != "right"
             ]

@@ -25,7 +25,7 @@ from m3b.run.result import Result
 FILE = Path(__file__).with_name("chest.jsonl")
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
 MINUTES = 0.5
-MEASURED = ("completed", "below_range")
+SCORED_STATUSES = ("completed", "below_range")
 
 
 def build(llm: Any, data: Path, folder: Path) -> Result:
@@ -49,7 +49,7 @@ def refresh(folder: Path) -> Result:
     data = make_chest(folder / "chest")
     new = folder / FILE.name
     result = build(RecordingLLM(old, new), data, folder)
-    if result.status in MEASURED and not old.remaining:
+    if result.status in SCORED_STATUSES and not old.remaining:
         FILE.write_bytes(new.read_bytes())
     return result
 
@@ -61,7 +61,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         result = replay(Path(folder)) if check else refresh(Path(folder))
     print(f"{result.status}: {result.reason}")
-    return 0 if result.status in MEASURED else 1
+    return 0 if result.status in SCORED_STATUSES else 1
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from m3b.journal import JOURNAL_FORMAT, Journal, JournalError, read_journal, sal
 from m3b.messages import ToolCall, Usage
 from m3b.run.state import RunState
 
-HERE = Path(__file__).parent / "journals"
+JOURNALS = Path(__file__).parent / "journals"
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -43,7 +43,7 @@ AT = st.integers(0, 2**40).map(lambda n: n / 1000)
 JSON = st.dictionaries(TEXT, VALUES, max_size=4)
 st.register_type_strategy(Usage, st.builds(Usage, st.integers(0, 2**40), output_tokens=st.integers(0, 2**40)))
 st.register_type_strategy(ToolCall, st.builds(ToolCall, TEXT, TEXT, JSON, TEXT))
-OTHERS: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
+FIELD_STRATEGIES: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
     RunEnded: {"result": JSON},
     ToolCalled: {"arguments": JSON},
     ToolReturned: {"facts": JSON},
@@ -53,23 +53,23 @@ OTHERS: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
 }
 
 
-def events_of(one: type[Event]) -> st.SearchStrategy[Event]:
-    types = typing.get_type_hints(one)
+def events_of(event_type: type[Event]) -> st.SearchStrategy[Event]:
+    types = typing.get_type_hints(event_type)
     fields = {
         name: st.from_type(types[name])
-        for name in (f.name for f in dataclasses.fields(one))
+        for name in (f.name for f in dataclasses.fields(event_type))
         if name not in ("role", "at")
     }
     texts = {name: TEXT for name in fields if types[name] is str}
-    loose = {"value": JSON, "findings": st.lists(VALUES, max_size=2), **OTHERS.get(one, {})}
+    loose = {"value": JSON, "findings": st.lists(VALUES, max_size=2), **FIELD_STRATEGIES.get(event_type, {})}
     strategies = {**fields, **texts, **{name: strategy for name, strategy in loose.items() if name in fields}}
-    return st.builds(one, **strategies, role=TEXT, at=AT)
+    return st.builds(event_type, **strategies, role=TEXT, at=AT)
 
 
 EVENTS = st.one_of([events_of(one) for one in EVENT_CLASSES if one.is_journaled])
 
 
-def told(file: Path) -> list[str]:
+def read_note_texts(file: Path) -> list[str]:
     return [event.text for event in read_journal(file) if isinstance(event, NoteAdded)]
 
 
@@ -116,7 +116,7 @@ def test_a_torn_journal_goes_on_whole(file: Path, before: list[Event], after: li
 def test_opening_again_appends(file: Path) -> None:
     fill(file, [NoteAdded("1")])
     fill(file, [NoteAdded("2")])
-    assert told(file) == ["1", "2"]
+    assert read_note_texts(file) == ["1", "2"]
 
 
 def test_a_torn_line_longer_than_a_block(file: Path) -> None:
@@ -124,13 +124,13 @@ def test_a_torn_line_longer_than_a_block(file: Path) -> None:
     with file.open("ab") as stream:
         stream.write(b'{"kind": "' + b"x" * 200_000)
     fill(file, [NoteAdded("2")])
-    assert told(file) == ["1", "2"]
+    assert read_note_texts(file) == ["1", "2"]
 
 
 def test_a_file_that_is_one_torn_line(file: Path) -> None:
     file.write_bytes(b"x" * 100_000)
     fill(file, [NoteAdded("2")])
-    assert told(file) == ["2"]
+    assert read_note_texts(file) == ["2"]
 
 
 @pytest.mark.parametrize("line", [b"null", b"[]", b"3", b'"text"', b"{}", b'{"kind": "note"}', b"\xff\xfe", b"{", b"",
@@ -152,7 +152,7 @@ def test_a_damaged_line_is_named_with_what_to_do(file: Path, line: bytes) -> Non
     assert salvage.warning == "Line 2 of journal.jsonl is damaged and left out here."
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:1]))
     fill(file, [NoteAdded("2")])
-    assert told(file) == ["1", "2"], "what the message said to do has helped"
+    assert read_note_texts(file) == ["1", "2"], "what the message said to do has helped"
 
 
 def test_a_line_that_is_gone_is_noticed(file: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_line_that_is_gone_is_noticed(file: Path) -> None:
 def test_half_a_character_does_not_hurt(file: Path) -> None:
     """A lone surrogate, as a careless decoder leaves it."""
     fill(file, [NoteAdded("a\ud83db")])
-    assert told(file)[0].startswith("a")
+    assert read_note_texts(file)[0].startswith("a")
 
 
 def test_values_that_json_does_not_know(file: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     refused, error_text = ended.stdout.split(" ", 1)
     assert "too large" in error_text
-    numbers = [int(text) for text in told(file)]
+    numbers = [int(text) for text in read_note_texts(file)]
     assert numbers == [*range(int(refused)), -1], "the one that did not fit is gone, a smaller one fits after it"
     assert file.read_bytes().endswith(b"\n")
 
@@ -209,7 +209,7 @@ def test_the_journal_is_the_owners_alone(file: Path) -> None:
 def test_events_are_on_disk_at_once(file: Path) -> None:
     journal = Journal(file)
     journal.write(NoteAdded("1"))
-    assert told(file) == ["1"]
+    assert read_note_texts(file) == ["1"]
     journal.close()
     journal.close()
 
@@ -218,7 +218,7 @@ def test_events_are_on_disk_at_once(file: Path) -> None:
 
 
 def old(name: str) -> list[Event]:
-    return list(read_journal(HERE / name / "journal.jsonl"))
+    return list(read_journal(JOURNALS / name / "journal.jsonl"))
 
 
 def test_a_journal_of_format_1_is_read() -> None:
@@ -244,7 +244,7 @@ def test_what_format_1_did_not_say_follows_from_the_lines_around() -> None:
 def test_a_run_of_format_1_goes_on_in_format_2(tmp_path: Path) -> None:
     """Its journal then holds both."""
     file = tmp_path / "journal.jsonl"
-    file.write_bytes((HERE / "format-1-stopped" / "journal.jsonl").read_bytes())
+    file.write_bytes((JOURNALS / "format-1-stopped" / "journal.jsonl").read_bytes())
     before = len(old("format-1-stopped"))
     fill(file, [ReplyReceived("going on", usage=Usage(input_tokens=3))])
     *_, last = read_journal(file)

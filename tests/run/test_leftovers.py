@@ -10,7 +10,7 @@ from m3b.errors import UsageError
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import remove_leftovers
 
-LEFT = (
+LEFTOVERS = (
     ".staged-ab12/cases/case_0001.png",
     ".output-x1",
     ".model.part/weights.bin",
@@ -28,13 +28,13 @@ LEFT = (
     "work/.train.py.0123456789ab.tmp",
     "work/Datapath/.train.json.0123456789ab.tmp",
 )
-KEPT = ("run.json", "locked/raw.json", "locked/model/predict.py", "view/spots/1.png", "work/.hidden", "work/a.tmp",
+REGULAR_FILES = ("run.json", "locked/raw.json", "locked/model/predict.py", "view/spots/1.png", "work/.hidden", "work/a.tmp",
         ".lock", "work/deep/.x.tmp")  # fmt: skip
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    for name in (*LEFT, *KEPT):
+    for name in (*LEFTOVERS, *REGULAR_FILES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     return RunFolder(tmp_path)
@@ -42,8 +42,8 @@ def run(tmp_path: Path) -> RunFolder:
 
 def test_what_a_kill_left_is_gone(run: RunFolder) -> None:
     remove_leftovers(run)
-    assert {name for name in LEFT if (run.path / name).exists()} == set()
-    assert {name for name in KEPT if not (run.path / name).exists()} == set()
+    assert {name for name in LEFTOVERS if (run.path / name).exists()} == set()
+    assert {name for name in REGULAR_FILES if not (run.path / name).exists()} == set()
 
 
 def test_a_working_directory_about_to_take_its_place_stays(run: RunFolder) -> None:

@@ -9,7 +9,7 @@ from m3b.run.sandbox_executor import ReaderPool
 from m3b.sandbox import choose_sandbox
 
 
-def opened(readers: ReaderPool, folder: Path, *files: Path) -> tuple[Path, ...]:
+def open_files(readers: ReaderPool, folder: Path, *files: Path) -> tuple[Path, ...]:
     return readers.get_reader([folder]).run_job(TRIAL_JOB, EscapeTrial(files=files)).readable_files
 
 
@@ -20,16 +20,16 @@ def test_a_reader_is_kept_for_its_folders_alone(tmp_path: Path) -> None:
         (folder / "file").write_bytes(b"x")
     readers = ReaderPool(choose_sandbox(), lambda: False)
     try:
-        assert opened(readers, first, first / "file", second / "file") == (first / "file",)
+        assert open_files(readers, first, first / "file", second / "file") == (first / "file",)
         (first / "later").mkdir()
         (first / "later/file").write_bytes(b"x")
-        assert opened(readers, first, first / "later/file") == (first / "later/file",), (
+        assert open_files(readers, first, first / "later/file") == (first / "later/file",), (
             "what is put there later is seen"
         )
         reader = readers.get_reader([first])
         assert reader.starts == 1
         assert readers.get_reader([first], [second]) is not reader, "who may write is another"
-        assert opened(readers, second, first / "file", second / "file") == (second / "file",)
+        assert open_files(readers, second, first / "file", second / "file") == (second / "file",)
     finally:
         readers.close()
 
@@ -43,7 +43,7 @@ def test_a_reader_that_crashed_is_another_process_for_the_next_job(tmp_path: Pat
         result = reader.run_job(TRIAL_JOB, EscapeTrial("crash", (tmp_path / "bad", tmp_path / "good")))
         assert "bad" in result.refusals[0]
         assert reader.starts == 2
-        assert opened(readers, tmp_path, tmp_path / "good") == (tmp_path / "good",)
+        assert open_files(readers, tmp_path, tmp_path / "good") == (tmp_path / "good",)
         assert readers.get_reader([tmp_path]) is reader
     finally:
         readers.close()

@@ -80,7 +80,7 @@ def test_a_folder_in_the_place_of_a_run_is_not_that_run(tmp_path: Path) -> None:
     assert not is_registered(folder)
     (folder / registry.TOKEN_NAME).write_text("f" * 32)
     assert not is_registered(folder)
-    assert read_registry().named("run") == []
+    assert read_registry().find_by_id("run") == []
     assert not is_registered(tmp_path / "kept"), "a moved or copied run is named by path"
     register(folder, "bubblewrap")
     entry = read_registry().at(folder)

@@ -15,8 +15,8 @@ from m3b.sandbox import choose_sandbox, diagnose_sandboxes
 from m3b.sandbox.guard import rules
 
 
-def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, found: list[Path]) -> None:
-    monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", lambda: found)
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, executables: list[Path]) -> None:
+    monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", lambda: executables)
 
 
 def test_auto_refuses_where_nothing_works_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_a_named_backend_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert "NOT confined" in choose_sandbox("off").level
 
 
-TOLD = """
+CHOOSE_SCRIPT = """
 import subprocess, sys
 from pathlib import Path
 from m3b.sandbox import Mounts, choose
@@ -72,7 +72,7 @@ def test_an_interpreter_that_was_called_by_way_of_another_folder(tmp_path: Path,
     (tmp_path / "here").mkdir()
     python = str(Path(os.path.relpath(bin_folder, tmp_path / "here"), Path(sys.executable).name))
     (tmp_path / "work").mkdir()
-    command = [python, "-c", TOLD, str(tmp_path / "work"), backend]
+    command = [python, "-c", CHOOSE_SCRIPT, str(tmp_path / "work"), backend]
     done = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
     if "needed" in done.stderr:
         pytest.skip("this kernel's Landlock is too old")

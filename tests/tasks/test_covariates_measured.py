@@ -38,12 +38,12 @@ def records(count: int, strength: float = 1.5, seed: int = 0, unknown: float = 0
     return tuple(cases)
 
 
-def answered(some: tuple[Record, ...], ill: Any) -> list[dict[str, Any]]:
+def answered(cases: tuple[Record, ...], ill: Any) -> list[dict[str, Any]]:
     """Rows of a model that gives these probabilities of being ill."""
     return [
         {"image": case.key, "patient": case.patient, "labels": list(case.labels), "decided": [CLASSES[int(p >= 0.5)]],
          "probabilities": {"clear": 1 - float(p), "ill": float(p)}}
-        for case, p in zip(some, ill, strict=True)
+        for case, p in zip(cases, ill, strict=True)
     ]  # fmt: skip
 
 
@@ -54,11 +54,11 @@ def test_the_covariates_alone_are_as_good_as_a_logistic_regression() -> None:
     assert predictions is not None
     truth = [case.labels == ("ill",) for case in testing]
 
-    def inputs(some: tuple[Record, ...]) -> Any:
+    def inputs(cases: tuple[Record, ...]) -> Any:
         ages = np.array(
-            [record.covariates["age"] if record.covariates["age"] is not None else 60.0 for record in some], float
+            [record.covariates["age"] if record.covariates["age"] is not None else 60.0 for record in cases], float
         )
-        men = np.array([record.covariates["sex"] == "M" for record in some])
+        men = np.array([record.covariates["sex"] == "M" for record in cases])
         return np.stack([(ages - 60) / 12, men], axis=1)
 
     model = LogisticRegression().fit(inputs(training), [case.labels == ("ill",) for case in training])

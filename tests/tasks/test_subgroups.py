@@ -29,7 +29,7 @@ from m3b.tasks.score_details import (
 CLASSES = ("clear", "ill")
 
 
-def made(kinds: list[str], wrong_for: str = "") -> tuple[Index, list[Row]]:
+def make_cases(kinds: list[str], wrong_for: str = "") -> tuple[Index, list[Row]]:
     """Cases of patients of their own, every second one ill; those of one kind get answers that say nothing."""
     random, records, rows = np.random.default_rng(0), [], []
     for at, kind in enumerate(kinds):
@@ -44,7 +44,7 @@ def made(kinds: list[str], wrong_for: str = "") -> tuple[Index, list[Row]]:
 
 
 def test_a_site_where_the_model_fails_is_named() -> None:
-    index, rows = made(["north", "north", "south", "south"] * 30, wrong_for="south")
+    index, rows = make_cases(["north", "north", "south", "south"] * 30, wrong_for="south")
     groups = score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")
     north, south = groups["site"]
     assert (north["group"], north["n"], north["measure"]["value"]) == ("north", 60, 1.0)
@@ -55,10 +55,10 @@ def test_a_site_where_the_model_fails_is_named() -> None:
 
 
 def test_groups_too_small_or_of_one_class_have_no_figure() -> None:
-    index, rows = made(["a"] * 20 + ["b"] * (MIN_PATIENTS - 1))
+    index, rows = make_cases(["a"] * 20 + ["b"] * (MIN_PATIENTS - 1))
     groups = score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
     assert [group["measure"] is None for group in groups] == [False, True]
-    index, rows = made(["even", "odd"] * 20)  # every odd one is ill
+    index, rows = make_cases(["even", "odd"] * 20)  # every odd one is ill
     assert [
         group["measure"] for group in score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc")["site"]
     ] == [
@@ -70,7 +70,7 @@ def test_groups_too_small_or_of_one_class_have_no_figure() -> None:
 
 def test_no_attributes_and_one_group_say_nothing() -> None:
     for kinds in ([""] * 12, ["north"] * 12):
-        index, rows = made(kinds)
+        index, rows = make_cases(kinds)
         assert score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc") == {}
 
 
@@ -111,7 +111,7 @@ def test_attributes_are_short_texts_and_numbers(attributes: object, tmp_path: Pa
 
 
 def test_card_and_report_show_the_groups() -> None:
-    index, rows = made(["north", "north", "south", "south"] * 10 + ["west"] * 2)
+    index, rows = make_cases(["north", "north", "south", "south"] * 10 + ["west"] * 2)
     of_task = get_family("diagnosis")
     scores = add_subgroups(of_task.score(rows, index, primary="auroc"), of_task, rows, index)
     card = "\n".join(format_metrics_section(scores.to_dict()))

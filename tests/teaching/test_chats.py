@@ -26,7 +26,7 @@ def conversation() -> list[Message]:
     ]
 
 
-def written(folder: Path, **changed: Any) -> Path:
+def write_chat_file(folder: Path, **changed: Any) -> Path:
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(PNG.data)
     chat = ChatRecord("one", messages_to_chat(conversation()), (), (folder / "a.png", folder / "b.png"), 0.5)
@@ -45,7 +45,7 @@ def test_turns_have_the_form_of_chat_templates() -> None:
 
 
 def test_a_line_reads_back(tmp_path: Path) -> None:
-    file = written(tmp_path)
+    file = write_chat_file(tmp_path)
     assert json.loads(file.read_text())["images"] == ["a.png", "b.png"]
     (chat,) = read_chats(tmp_path)
     assert chat.messages == tuple(messages_to_chat(conversation()))
@@ -54,7 +54,7 @@ def test_a_line_reads_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "message"),
     [
         ({"messages": []}, "no list of turns"),
         ({"messages": [{"role": "expert", "content": "x"}]}, "none of the roles"),
@@ -65,9 +65,9 @@ def test_a_line_reads_back(tmp_path: Path) -> None:
         ({"images": ["a.png", "/etc/hostname"]}, "lies outside"),
     ],
 )
-def test_what_cannot_be_trained_on_is_told_by_its_line(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
-    file = written(tmp_path, **changed)
-    with pytest.raises(UsageError, match=f"line 1, is no conversation.*{why}"):
+def test_what_cannot_be_trained_on_is_told_by_its_line(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    file = write_chat_file(tmp_path, **changed)
+    with pytest.raises(UsageError, match=f"line 1, is no conversation.*{message}"):
         list(read_chats(file))
 
 

@@ -40,7 +40,7 @@ def tight(target: Target) -> list[int]:
     ]
 
 
-def begun(number: int = 0, **settings: Any) -> PromptingEnvironment:
+def make_environment(number: int = 0, **settings: Any) -> PromptingEnvironment:
     environment = PromptingEnvironment(stage(**settings))
     (picture,) = environment.reset(number=number, prompt="as the trainer passes the whole row")
     assert picture["image"].size == (32, 32)
@@ -52,7 +52,7 @@ def words(blocks: list[dict[str, Any]]) -> str:
 
 
 def test_a_good_episode_earns_nearly_all() -> None:
-    environment = begun()
+    environment = make_environment()
     answer = environment.add_box(box=tight(TARGETS[0]))
     assert [block["type"] for block in answer] == ["text", "image"]
     assert words(answer).startswith("Mask 1 covers")
@@ -71,7 +71,7 @@ def test_rows_hold_what_the_agent_is_told_at_work() -> None:
 
 
 def test_faults_are_told_and_counted() -> None:
-    environment = begun()
+    environment = make_environment()
     assert "is not on the grid" in words(environment.add_box(box=[0, 0, 5000, 10]))
     assert "Unknown argument 'where'" in words(environment.add_point(where=3))
     assert "missing" in words(environment.add_box())
@@ -85,7 +85,7 @@ def test_faults_are_told_and_counted() -> None:
 
 
 def test_turns_end() -> None:
-    environment = begun(max_turns=1)
+    environment = make_environment(max_turns=1)
     environment.add_box(box=tight(TARGETS[0]))
     assert "All turns are used" in words(environment.add_box(box=[0, 0, 999, 999]))
     environment.stop()
@@ -102,7 +102,7 @@ def test_episodes_that_take_turns_keep_their_own_image() -> None:
     first.add_point(point=tight(TARGETS[0])[:2], positive=False)
     second.stop()
     first.stop()
-    alone = begun(0)
+    alone = make_environment(0)
     alone.add_box(box=tight(TARGETS[0]))
     alone.add_point(point=tight(TARGETS[0])[:2], positive=False)
     alone.stop()
@@ -129,7 +129,7 @@ def test_an_image_is_set_again_only_when_another_was() -> None:
 
 def test_the_functions_for_the_trainer_sum_to_the_reward() -> None:
     weights = RewardWeights(fault=0.1)
-    environment = begun(reward=weights)
+    environment = make_environment(reward=weights)
     environment.add_box(box=[9, 9, 9, 9])
     environment.add_box(box=tight(TARGETS[0]))
     environment.stop()

@@ -14,11 +14,11 @@ from m3b.teaching.reward import EpisodeOutcome, RewardWeights
 
 RISING = EpisodeOutcome(dice=(0.6, 0.8), iou=(0.4, 0.7), delivered=(0.8, 0.7), stopped=True)
 FELL = EpisodeOutcome(dice=(0.8, 0.6), iou=(0.7, 0.4), delivered=(0.6, 0.4), stopped=True)
-ONE = EpisodeOutcome(dice=(0.8,), iou=(0.7,), delivered=(0.8, 0.7), stopped=True)
+ONE_TURN = EpisodeOutcome(dice=(0.8,), iou=(0.7,), delivered=(0.8, 0.7), stopped=True)
 
 
 def test_one_mask_earns_its_quality_alone() -> None:
-    score = RewardWeights().score(ONE)
+    score = RewardWeights().score(ONE_TURN)
     assert (score.form, score.gain, score.overshoot, score.turns) == (1.0, 0.0, 0.0, 1)
     assert score.quality == pytest.approx(0.75)
     assert score.total == pytest.approx(0.2 + 0.8 * 0.75)

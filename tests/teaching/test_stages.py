@@ -87,9 +87,9 @@ def test_both_stages_say_the_same_before_the_first_turn(
     prompts: list[list[int]] = []
     inner = trainer._generate_single_turn
 
-    def listening(prompt_ids, *more, **named):  # type: ignore[no-untyped-def]
+    def listening(prompt_ids, *args, **kwargs):  # type: ignore[no-untyped-def]
         prompts.extend(prompt_ids)
-        return inner(prompt_ids, *more, **named)
+        return inner(prompt_ids, *args, **kwargs)
 
     trainer._generate_single_turn = listening
     trainer.train()
@@ -115,7 +115,7 @@ def test_a_reward_reaches_the_weights_through_tool_turns(
         ["Done.<|im_end|>"],
     ]
 
-    def scripted(self, prompt_ids, *more, **named):  # type: ignore[no-untyped-def]
+    def scripted(self, prompt_ids, *args, **kwargs):  # type: ignore[no-untyped-def]
         turn = script.pop(0)
         assert len(prompt_ids) == len(turn)
         return [words(text, add_special_tokens=False)["input_ids"] for text in turn], None

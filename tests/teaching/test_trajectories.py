@@ -47,34 +47,36 @@ class Blind(Brush):
         return MaskProposal(np.zeros_like(proposal.mask), 0.0)
 
 
-def shown(way: PromptMode, segmenter: Brush | None = None, expert: Expert = EXPERT) -> Demonstration:
+def make_demonstration(way: PromptMode, segmenter: Brush | None = None, expert: Expert = EXPERT) -> Demonstration:
     return demonstrate(targets(1, 5)[0], segmenter or Brush(), expert, way, np.random.default_rng(0), RewardWeights())
 
 
-def calls(found: Demonstration) -> list[str]:
-    return [call.name for message in found.messages for call in message.calls]
+def calls(demonstration: Demonstration) -> list[str]:
+    return [call.name for message in demonstration.messages for call in message.calls]
 
 
-def made(out: Path, count: int = 6, expert: Expert = EXPERT, held_out: float = 0.3, skip: int = 0) -> TrajectoryResult:
+def write_trajectories(
+    out: Path, count: int = 6, expert: Expert = EXPERT, held_out: float = 0.3, skip: int = 0
+) -> TrajectoryResult:
     collection = TrajectoryFolder(out, settings_of("toy", "brush", expert, held_out))
     return make_trajectories(targets(count, 7)[skip:], Brush(), collection, expert, held_out=held_out)
 
 
 def test_a_box_comes_first_or_never() -> None:
-    assert calls(shown("hybrid"))[0] == "add_box"
-    assert set(calls(shown("points"))) == {"add_point", "stop"}
+    assert calls(make_demonstration("hybrid"))[0] == "add_box"
+    assert set(calls(make_demonstration("points"))) == {"add_point", "stop"}
 
 
 def test_every_step_gains_more_than_the_threshold() -> None:
     for way in ("hybrid", "points"):
-        demonstration = shown(way)  # type: ignore[arg-type]
+        demonstration = make_demonstration(way)  # type: ignore[arg-type]
         assert len(demonstration.iou) > 1
         steps = np.diff([0.0, *demonstration.iou])
         assert (steps > EXPERT.min_gain).all(), steps
 
 
 def test_the_last_call_stops_and_keeps_the_last_mask() -> None:
-    demonstration = shown("hybrid")
+    demonstration = make_demonstration("hybrid")
     last = [call for message in demonstration.messages for call in message.calls][-1]
     assert (last.name, last.arguments) == ("stop", {"keep": len(demonstration.iou)})
     assert demonstration.messages[-1].text == CLOSING_MESSAGE
@@ -83,15 +85,15 @@ def test_the_last_call_stops_and_keeps_the_last_mask() -> None:
 
 
 def test_turns_and_good_masks_end_an_episode() -> None:
-    assert len(shown("points", expert=replace(EXPERT, max_turns=2, enough=1.0)).iou) == 2
-    assert len(shown("hybrid", expert=replace(EXPERT, enough=0.5, jitter=0.0)).iou) == 1
+    assert len(make_demonstration("points", expert=replace(EXPERT, max_turns=2, enough=1.0)).iou) == 2
+    assert len(make_demonstration("hybrid", expert=replace(EXPERT, enough=0.5, jitter=0.0)).iou) == 1
 
 
 def test_a_step_that_gains_nothing_ends_it_after_its_retries() -> None:
-    demonstration = shown("points", Stubborn())
+    demonstration = make_demonstration("points", Stubborn())
     assert len(demonstration.iou) == 1
     assert demonstration.reason == "final IoU below 0.7"
-    assert shown("hybrid", Blind()).reason == "no first prompt gained anything"
+    assert make_demonstration("hybrid", Blind()).reason == "no first prompt gained anything"
 
 
 def test_retries_are_made_elsewhere() -> None:
@@ -104,13 +106,13 @@ def test_retries_are_made_elsewhere() -> None:
             prompts.append(tuple(points))
             return super().predict(boxes, points, previous)
 
-    shown("points", Counting(), replace(EXPERT, retries=3))
+    make_demonstration("points", Counting(), replace(EXPERT, retries=3))
     assert len(prompts) == 4
     assert len(set(prompts)) > 1
 
 
 def test_what_is_written_reads_back_whole(tmp_path: Path) -> None:
-    result = made(tmp_path / "out")
+    result = write_trajectories(tmp_path / "out")
     chats = [*read_chats(tmp_path / "out"), *read_chats(tmp_path / "out" / "validation.jsonl")]
     assert len(chats) == result.summary["kept"] == 12
     assert result.summary["by_way"]["points"]["kept"] == 6
@@ -126,7 +128,7 @@ def test_what_is_written_reads_back_whole(tmp_path: Path) -> None:
 
 
 def test_no_patient_is_on_both_sides(tmp_path: Path) -> None:
-    made(tmp_path / "out", 8)
+    write_trajectories(tmp_path / "out", 8)
     sides = [
         {chat.facts["patient"] for chat in read_chats(tmp_path / "out" / f"{name}.jsonl")}
         for name in ("train", "validation")
@@ -141,10 +143,10 @@ def _lines(chats: Sequence[ChatRecord], folder: Path) -> list[str]:
 
 def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
     complete, torn = tmp_path / "whole", tmp_path / "torn"
-    made(complete)
+    write_trajectories(complete)
     collection = TrajectoryFolder(torn, settings_of("toy", "brush", EXPERT, 0.3))
 
-    def crash(kept: int, tried: int) -> None:
+    def crash(accepted: int, tried: int) -> None:
         if tried == 5:
             raise KeyboardInterrupt
 
@@ -167,13 +169,13 @@ def test_going_on_after_a_crash_makes_the_same(tmp_path: Path) -> None:
 
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
-    made(tmp_path / "out", 2)
+    write_trajectories(tmp_path / "out", 2)
     with pytest.raises(UsageError, match=r"min_gain was 0\.01, is 0\.2"):
-        made(tmp_path / "out", 2, replace(EXPERT, min_gain=0.2))
+        write_trajectories(tmp_path / "out", 2, replace(EXPERT, min_gain=0.2))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("mine")
     with pytest.raises(UsageError, match="something else"):
-        made(tmp_path / "other")
+        write_trajectories(tmp_path / "other")
 
 
 def test_nothing_kept_says_why(tmp_path: Path) -> None:

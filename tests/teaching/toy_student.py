@@ -26,7 +26,7 @@ PHRASES = ('\n{"name": "', '", "arguments": {"', '": [', "]}}\n", "}}\n", '], "p
            "The image has ", " pixels. You have ", " turns.", " of the image; the segmenter expects an IoU of ",
            "This was the last turn: the episode ends.", " turns left.", " turn left.", "user\n", "assistant\n")  # fmt: skip
 SPLIT = r"<\|\w+\|>|</?tool_\w+>|[A-Za-z_]+|\d|\n|."
-SAID = """\
+VOCABULARY_TEXT = """\
 Target disk The image has x pixels You have turn turns left This was the last ends episode Mask covers of is empty
 segmenter expects an IoU Stopped Done over nothing can be called any more There is no mask now Set a box or point
 All are used user assistant system name arguments add_box add_point undo stop box keep absent positive true false
@@ -67,7 +67,7 @@ class ToyProcessor(Qwen3VLProcessor):
     """Without videos, whose processor needs torchvision."""
 
     def __init__(
-        self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **more: Any
+        self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **options: Any
     ) -> None:
         self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
         self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
@@ -80,7 +80,7 @@ AutoProcessor.register(Qwen3VLConfig, ToyProcessor, exist_ok=True)
 
 def tokenizer(texts: Iterable[str] = ()) -> PreTrainedTokenizerFast:
     """Words, digits and letters one by one; what is not in the vocabulary is told apart by letters."""
-    words = [word for text in (SAID, *texts) for word in re.findall(SPLIT, text)]
+    words = [word for text in (VOCABULARY_TEXT, *texts) for word in re.findall(SPLIT, text)]
     vocabulary = dict.fromkeys(["[UNK]", *SPECIAL, *TAGS, "\n", " ", *string.punctuation, *string.digits, *words])
     inner = Tokenizer(WordLevel({word: number for number, word in enumerate(vocabulary)}, unk_token="[UNK]"))
     inner.pre_tokenizer = Split(Regex(SPLIT), behavior="isolated")

@@ -48,7 +48,7 @@ def test_lesions_are_matched_as_m3b_matches_them(seed: int, dims: int) -> None:
     ours, theirs = (rng.random((2, *(9,) * dims)) > 0.75)[:]
     expected = match_lesions(ours, theirs)
     row = lesions.lesion_counts(ours, theirs)
-    assert row.tolist() == [expected.found, expected.right + expected.wrong, expected.found + expected.missed]
+    assert row.tolist() == [expected.detected, expected.right + expected.wrong, expected.detected + expected.missed]
 
 
 def test_small_lesions_are_dropped_and_boxes_lie_around_the_rest() -> None:

@@ -21,7 +21,7 @@ from m3b.tools import TOOLS, Roots, Toolbox
 
 TEXTS = ("PN", "LO", "SH", "LT", "ST", "UT", "UC", "AE", "DA", "DT", "TM", "UI", "AS")
 """Value representations in which a header says who, where and when."""
-KEPT = {
+SHOWN_KEYWORDS = {
     "SOPClassUID", "StudyDescription", "SeriesDescription", "ProtocolName", "Manufacturer", "ManufacturerModelName", "PatientAge",
 }  # fmt: skip
 """Of the texts, what may be shown: no person's, kept by "Clean Descriptors" and "Retain Patient Characteristics"."""
@@ -79,7 +79,7 @@ def scan(file: Path, first: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, str]], dict[str, str]]:
+def dicom_previews(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, str]], dict[str, str]]:
     """The texts of some scans, and by way what is shown of them."""
     top = tmp_path_factory.mktemp("profile")
     data, work = top / "data", top / "work"
@@ -102,34 +102,37 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, str]
 
 @pytest.mark.parametrize("way", ["a file", "a series", "a folder", "a listing", "reading", "the survey", "ten lines"])
 def test_of_all_texts_in_a_header_a_short_list_is_shown(
-    shown: tuple[list[dict[str, str]], dict[str, str]], way: str
+    dicom_previews: tuple[list[dict[str, str]], dict[str, str]], way: str
 ) -> None:
-    texts, previews = shown
+    texts, previews = dicom_previews
     assert previews[way].strip()
     assert set(PROFILE) <= set(texts[0]), "keywords that the dictionary knows"
     leaked = {
-        key for scan_texts in texts for key, text in scan_texts.items() if key not in KEPT and text in previews[way]
+        key
+        for scan_texts in texts
+        for key, text in scan_texts.items()
+        if key not in SHOWN_KEYWORDS and text in previews[way]
     }
     assert not leaked, previews[way][:3000]
 
 
 def test_the_list_is_shown_and_tags_that_identify_are_named(
-    shown: tuple[list[dict[str, str]], dict[str, str]],
+    dicom_previews: tuple[list[dict[str, str]], dict[str, str]],
 ) -> None:
-    texts, previews = shown
-    for keyword in KEPT - {"SOPClassUID"}:
+    texts, previews = dicom_previews
+    for keyword in SHOWN_KEYWORDS - {"SOPClassUID"}:
         assert texts[0][keyword] in previews["a file"], keyword
     assert "InstitutionName" in previews["a file"].split("masked:")[1]
 
 
 @pytest.mark.parametrize(
-    ("age", "told"), [("089Y", "089Y"), ("090Y", "over 89 years"), ("103Y", "over 89 years"), ("012M", "012M")]
+    ("age", "expected"), [("089Y", "089Y"), ("090Y", "over 89 years"), ("103Y", "over 89 years"), ("012M", "012M")]
 )
-def test_a_very_high_age_is_rare_enough_to_identify(tmp_path: Path, age: str, told: str) -> None:
+def test_a_very_high_age_is_rare_enough_to_identify(tmp_path: Path, age: str, expected: str) -> None:
     from m3b.tools.previews.dicom import preview
 
     data = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
     data.PatientAge = age
     data.save_as(tmp_path / "a.dcm")
-    assert f"PatientAge={told}" in "\n".join(preview(tmp_path / "a.dcm", "mask"))
+    assert f"PatientAge={expected}" in "\n".join(preview(tmp_path / "a.dcm", "mask"))
     assert f"PatientAge={age}" in "\n".join(preview(tmp_path / "a.dcm", "allow"))

@@ -38,7 +38,7 @@ def planted(desk: Any) -> Any:
     return desk
 
 
-def held(text: str) -> bool:
+def is_one_line(text: str) -> bool:
     starts = any(line.startswith(("Stage:", "```", "# SYSTEM")) for line in text.splitlines())
     return not starts and not set(text) & set("\x1b\u202e\u2028\x85")
 
@@ -55,9 +55,9 @@ def test_no_tool_shows_a_name_over_several_lines(planted: Any) -> None:
         planted.use("copy_files", source=f"data/chest/none{EVIL}", destination="x"),
     ]
     for result in results:
-        assert held(result.text), result.text
+        assert is_one_line(result.text), result.text
         assert "SYSTEM" in result.text
-    assert held(render(survey(planted.data)))
+    assert is_one_line(render(survey(planted.data)))
 
 
 def test_a_name_that_was_spelled_out_is_found(planted: Any) -> None:

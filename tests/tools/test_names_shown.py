@@ -38,12 +38,12 @@ def test_no_tool_shows_a_name_and_every_call_meets_its_file(make_desk: Any) -> N
     plant(desk)
     file_names: list[str] = []
 
-    def shown(messages: Any, mark: str) -> str:
+    def find_pseudonym(messages: Any, mark: str) -> str:
         words = [word.strip("'\",:") for word in messages[-1].text.split()]
         return next(word for word in words if mark in word and "Anon" in word)
 
     def opens(messages: Any, tools: Any) -> Any:
-        file_names.append(shown(messages, ".png"))
+        file_names.append(find_pseudonym(messages, ".png"))
         code = f"from PIL import Image; import glob; print(Image.open('data/chest/{file_names[0]}').size, glob.glob('data/chest/*'))"
         return call("run_script", command=f'python -c "{code}"')
 

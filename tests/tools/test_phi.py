@@ -174,7 +174,7 @@ def test_headers_of_many_languages_that_do_not(header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "gone"),
+    ("text", "hidden_words"),
     [
         ("Call 0171-9876543 or +49 171 9876543.", ["9876543"]),
         ("Tél. 06 12 34 56 78, merci", ["12 34 56"]),
@@ -199,10 +199,10 @@ def test_headers_of_many_languages_that_do_not(header: str) -> None:
         ("住所 東京都港区7番", ["港区7"]),
     ],
 )
-def test_free_text_of_many_languages(text: str, gone: list[str]) -> None:
+def test_free_text_of_many_languages(text: str, hidden_words: list[str]) -> None:
     scrubbed = scrub(text)
     assert "[masked]" in scrubbed
-    assert not [word for word in gone if word in scrubbed], scrubbed
+    assert not [word for word in hidden_words if word in scrubbed], scrubbed
 
 
 @pytest.mark.parametrize(

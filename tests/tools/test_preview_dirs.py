@@ -81,10 +81,10 @@ def test_unreadable_folders_do_not_end_the_walk(tmp_path: Path, monkeypatch) -> 
     (tmp_path / "a.png").write_bytes(b"x")
     scan = survey_module._scan_folder
 
-    def refuse(folder: Any, *more: Any):
+    def refuse(folder: Any, *args: Any):
         if folder.path.endswith("shut"):
             raise PermissionError(13, "Permission denied")
-        return scan(folder, *more)
+        return scan(folder, *args)
 
     monkeypatch.setattr(survey_module, "_scan_folder", refuse)
     summary = walk_folder(tmp_path)

@@ -38,66 +38,68 @@ def as_json(file: Path, value: Any, indent: int | None = None) -> None:
     file.write_text(json.dumps(value, ensure_ascii=False, indent=indent), encoding="utf-8")
 
 
-def workbook(file: Path, who: Person) -> None:
+def workbook(file: Path, person: Person) -> None:
     book = openpyxl.Workbook()
     sheet: Any = book.active
-    sheet.append(["image", *who.heads])
+    sheet.append(["image", *person.heads])
     for at in range(4):
-        sheet.append([f"{at}.png", *who.values])
+        sheet.append([f"{at}.png", *person.values])
     book.save(file)
 
 
-def picture(file: Path, who: Person) -> None:
+def picture(file: Path, person: Person) -> None:
     if file.suffix == ".tif":
-        Image.new("L", (9, 9)).save(file, tiffinfo={270: who.note, 315: who.name})
+        Image.new("L", (9, 9)).save(file, tiffinfo={270: person.note, 315: person.name})
         return
     info = PngImagePlugin.PngInfo()
-    info.add_text("Comment", who.note)
+    info.add_text("Comment", person.note)
     Image.new("L", (9, 9)).save(file, pnginfo=info)
 
 
-def volume(file: Path, who: Person) -> None:
+def volume(file: Path, person: Person) -> None:
     image = nib.Nifti1Image(np.zeros((4, 4, 4), np.uint8), np.eye(4))
-    image.header["descrip"], image.header["db_name"] = who.name.encode()[:79], who.dicom.encode()[:17]
+    image.header["descrip"], image.header["db_name"] = person.name.encode()[:79], person.dicom.encode()[:17]
     nib.save(image, file)
 
 
-def store(file: Path, who: Person) -> None:
+def store(file: Path, person: Person) -> None:
     with h5py.File(file, "w") as h5_file:
-        h5_file.create_dataset("names", data=[who.name] * 3, dtype=h5py.string_dtype())
+        h5_file.create_dataset("names", data=[person.name] * 3, dtype=h5py.string_dtype())
         h5_file["x"] = np.zeros(3)
-        h5_file["x"].attrs["comment"] = who.note
+        h5_file["x"].attrs["comment"] = person.note
 
 
-def fhir(who: Person) -> dict[str, Any]:
-    parts = who.name.replace(",", "").split()
+def fhir(person: Person) -> dict[str, Any]:
+    parts = person.name.replace(",", "").split()
     return {
-        "resourceType": "Patient", "name": [{"family": parts[0], "given": parts[1:]}], "telecom": [{"value": who.phone}],
-        "birthDate": who.born, "identifier": [{"system": "urn:x", "value": who.record}], "address": [{"text": who.address}],
+        "resourceType": "Patient", "name": [{"family": parts[0], "given": parts[1:]}], "telecom": [{"value": person.phone}],
+        "birthDate": person.born, "identifier": [{"system": "urn:x", "value": person.record}], "address": [{"text": person.address}],
     }  # fmt: skip
 
 
-def nrrd(file: Path, who: Person) -> None:
-    head = f"NRRD0004\n# {who.note}\ntype: uchar\ndimension: 2\nsizes: 3 3\nencoding: raw\npatient:={who.name}\n\n"
+def nrrd(file: Path, person: Person) -> None:
+    head = (
+        f"NRRD0004\n# {person.note}\ntype: uchar\ndimension: 2\nsizes: 3 3\nencoding: raw\npatient:={person.name}\n\n"
+    )
     file.write_bytes(head.encode() + bytes(9))
 
 
-def meta_image(file: Path, who: Person) -> None:
-    head = f"ObjectType = Image\nComment = {who.note}\nName = {who.name}\nNDims = 2\nDimSize = 3 3\nElementType = MET_UCHAR\n"
+def meta_image(file: Path, person: Person) -> None:
+    head = f"ObjectType = Image\nComment = {person.note}\nName = {person.name}\nNDims = 2\nDimSize = 3 3\nElementType = MET_UCHAR\n"
     file.write_bytes(f"{head}ElementDataFile = LOCAL\n".encode() + bytes(9))
 
 
-def coco(who: Person) -> dict[str, Any]:
+def coco(person: Person) -> dict[str, Any]:
     return {
-        "info": {"contributor": who.name, "description": who.note},
-        "images": [{"id": 1, "file_name": f"{who.file}.png", "width": 9, "height": 9}],
+        "info": {"contributor": person.name, "description": person.note},
+        "images": [{"id": 1, "file_name": f"{person.file}.png", "width": 9, "height": 9}],
         "annotations": [], "categories": [{"id": 1, "name": "cell", "supercategory": "x"}],
     }  # fmt: skip
 
 
-def labelme(who: Person) -> dict[str, Any]:
-    shape = {"label": "cell", "points": [[0, 0], [1, 1], [2, 2]], "shape_type": "polygon", "description": who.note}
-    return {"imagePath": f"{who.file}.png", "shapes": [shape], "version": "5"}
+def labelme(person: Person) -> dict[str, Any]:
+    shape = {"label": "cell", "points": [[0, 0], [1, 1], [2, 2]], "shape_type": "polygon", "description": person.note}
+    return {"imagePath": f"{person.file}.png", "shapes": [shape], "version": "5"}
 
 
 FILES: dict[str, Callable[[Path, Person], object]] = {

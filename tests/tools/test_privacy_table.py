@@ -27,41 +27,41 @@ from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 
-def lay_out(data: Path, who: Person) -> None:
+def lay_out(data: Path, person: Person) -> None:
     """The person's identity in every kind of file, folder and name."""
-    table = dict(zip(who.heads, who.values, strict=True))
-    rows = [",".join(['image', *(f'"{head}"' for head in who.heads)]), *[
-        ",".join([f"{n}.png", *(f'"{value}"' for value in who.values)]) for n in range(4)]]  # fmt: skip
+    table = dict(zip(person.heads, person.values, strict=True))
+    rows = [",".join(['image', *(f'"{head}"' for head in person.heads)]), *[
+        ",".join([f"{n}.png", *(f'"{value}"' for value in person.values)]) for n in range(4)]]  # fmt: skip
     (data / "table.csv").write_text("\n".join(rows), encoding="utf-8")
     (data / "table.tsv").write_text("\n".join(rows).replace(",", "\t"), encoding="utf-8")
     (data / "records.json").write_text(json.dumps([table, table], ensure_ascii=False), encoding="utf-8")
     (data / "nested.json").write_text(json.dumps({"study": {"subject": table}}, ensure_ascii=False), encoding="utf-8")
     (data / "lines.jsonl").write_text(json.dumps(table, ensure_ascii=False) + "\n", encoding="utf-8")
-    (data / "note.txt").write_text(who.note + "\n", encoding="utf-8")
+    (data / "note.txt").write_text(person.note + "\n", encoding="utf-8")
     (data / "form.txt").write_text("\n".join(f"{head}: {value}" for head, value in table.items()), encoding="utf-8")
     (data / "form.yaml").write_text("\n".join(f"{head}: {value}" for head, value in table.items()), encoding="utf-8")
     tags = "".join(
         f"<field name={json.dumps(head, ensure_ascii=False)}>{value}</field>" for head, value in table.items()
     )
     (data / "form.xml").write_text(f"<record>{tags}</record>", encoding="utf-8")
-    (data / "README.md").write_text(f"# Scans\n{who.note}\n", encoding="utf-8")
-    (data / who.file).mkdir()
-    Image.new("L", (9, 9), 90).save(data / who.file / f"{who.file}.png")
-    np.savez(data / "arrays.npz", **{who.file: np.zeros((4, 4))})
+    (data / "README.md").write_text(f"# Scans\n{person.note}\n", encoding="utf-8")
+    (data / person.file).mkdir()
+    Image.new("L", (9, 9), 90).save(data / person.file / f"{person.file}.png")
+    np.savez(data / "arrays.npz", **{person.file: np.zeros((4, 4))})
     with h5py.File(data / "store.h5", "w") as store:
-        store[who.file] = np.zeros((4, 4))
+        store[person.file] = np.zeros((4, 4))
         for head, value in table.items():
             store.attrs[head] = value
-    (data / "dict.pkl").write_bytes(pickle.dumps({who.file: np.zeros((4, 4)), **table}))
+    (data / "dict.pkl").write_bytes(pickle.dumps({person.file: np.zeros((4, 4)), **table}))
     with zipfile.ZipFile(data / "pack.zip", "w") as pack:
-        pack.writestr(f"{who.file}/scan.txt", "x")
+        pack.writestr(f"{person.file}/scan.txt", "x")
     scan = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
     scan.SpecificCharacterSet = "ISO_IR 192"
-    scan.PatientName, scan.PatientID, scan.PatientBirthDate = who.dicom, who.record, "19560312"
+    scan.PatientName, scan.PatientID, scan.PatientBirthDate = person.dicom, person.record, "19560312"
     scan.SeriesDescription, scan.PatientComments, scan.PatientAddress = (
-        f"{who.dicom.split('=')[0]} chest",
-        who.note,
-        who.address,
+        f"{person.dicom.split('=')[0]} chest",
+        person.note,
+        person.address,
     )
     scan.save_as(data / "scan.dcm")
 
@@ -115,8 +115,8 @@ def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return person, shown_texts
 
 
-def card_of(top: Path, data: Path, who: Person) -> Card:
-    (top / "card.json").write_text(json.dumps({"name": "x", "path": str(data), "description": f"Scans. {who.note}"}))
+def card_of(top: Path, data: Path, person: Person) -> Card:
+    (top / "card.json").write_text(json.dumps({"name": "x", "path": str(data), "description": f"Scans. {person.note}"}))
     return load_cards(top / "card.json")[0]
 
 

@@ -45,7 +45,7 @@ def test_schema_of_objects_and_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "hint", "wanted"),
+    ("value", "hint", "expected"),
     [
         ("5", int, 5),
         ("5.0", int, 5),
@@ -66,10 +66,10 @@ def test_schema_of_objects_and_defaults() -> None:
         ("[1]", str, "[1]"),
     ],
 )
-def test_mended(value: Any, hint: Any, wanted: Any) -> None:
+def test_mended(value: Any, hint: Any, expected: Any) -> None:
     coerced = coerce(value, hint, "x")
-    assert coerced == wanted
-    assert type(coerced) is type(wanted)
+    assert coerced == expected
+    assert type(coerced) is type(expected)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from m3b.errors import ToolError
 from m3b.tools.previews import pickles
 from m3b.tools.previews.unpickle import Array, Scalar, UnsafePickle, load
 
-PLAIN = st.recursive(
+PLAIN_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.binary(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
     | st.tuples(inner, inner),
@@ -24,14 +24,14 @@ PLAIN = st.recursive(
 
 
 class Evil:
-    def __init__(self, what: tuple) -> None:
-        self.what = what
+    def __init__(self, reduction: tuple) -> None:
+        self.reduction = reduction
 
     def __reduce__(self):
-        return self.what
+        return self.reduction
 
 
-@given(value=PLAIN, protocol=st.integers(0, 5))
+@given(value=PLAIN_VALUES, protocol=st.integers(0, 5))
 def test_plain_values_come_back(value: object, protocol: int) -> None:
     assert load(pickle.dumps(value, protocol))[0] == value
 
@@ -56,7 +56,7 @@ def test_scalars_and_containers() -> None:
 
 
 @pytest.mark.parametrize(
-    "what",
+    "reduction",
     [
         (os.system, ("touch PWNED",)),
         (eval, ("open('PWNED','w')",)),
@@ -70,11 +70,11 @@ def test_scalars_and_containers() -> None:
         (np.fromfile, ("x",)),
     ],
 )
-def test_code_is_refused_and_not_run(what: tuple, tmp_path: Path, monkeypatch) -> None:
+def test_code_is_refused_and_not_run(reduction: tuple, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for protocol in range(6):
         with pytest.raises(UnsafePickle, match="could run code"):
-            load(pickle.dumps({"a": [1, Evil(what)]}, protocol))
+            load(pickle.dumps({"a": [1, Evil(reduction)]}, protocol))
     assert not list(tmp_path.iterdir())
 
 

@@ -106,11 +106,11 @@ def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]
     return low, high
 
 
-def _label_stakes(columns: NDArray[np.bool_], known: NDArray[np.bool_]) -> Floats:
+def _label_stakes(columns: NDArray[np.bool_], is_defined: NDArray[np.bool_]) -> Floats:
     """Return (cases,) stakes in the mean over labels of a share of the marked cases; (cases, labels) marks."""
-    defined_columns = columns[:, known]
+    defined_columns = columns[:, is_defined]
     stakes: Floats = (defined_columns / np.maximum(defined_columns.sum(axis=0), 1)).sum(axis=1) / max(
-        int(known.sum()), 1
+        int(is_defined.sum()), 1
     )
     return stakes
 
@@ -134,9 +134,9 @@ def class_losses(table: ClassificationTable) -> Mapping[str, float]:
     sensitivity, specificity = _label_stakes(positive, has_positive), _label_stakes(negative, n_negative > 0)
     both_sides = _label_stakes(positive, ranked) + _label_stakes(negative, ranked)
 
-    def with_false_positives(cost: Floats, known: NDArray[np.bool_]) -> Floats:
-        false_positives: Floats = (negative * cost)[:, known].sum(axis=1) / max(int(known.sum()), 1)
-        return _label_stakes(positive, known) + false_positives
+    def with_false_positives(cost: Floats, is_defined: NDArray[np.bool_]) -> Floats:
+        false_positives: Floats = (negative * cost)[:, is_defined].sum(axis=1) / max(int(is_defined.sum()), 1)
+        return _label_stakes(positive, is_defined) + false_positives
 
     stakes = {
         "auroc": both_sides,

@@ -32,7 +32,7 @@ class LesionCounts:
         rule: how they were matched, "iou" or "overlap".
     """
 
-    found: int
+    detected: int
     missed: int
     right: int
     wrong: int
@@ -40,14 +40,14 @@ class LesionCounts:
 
     def to_list(self) -> list[int]:
         """The four counts."""
-        return [self.found, self.missed, self.right, self.wrong]
+        return [self.detected, self.missed, self.right, self.wrong]
 
     def for_everything_marked(self) -> LesionCounts:
         """The counts of an answer that marks the whole image as one lesion.
 
         Under the overlap rule it finds everything; by IoU it is taken to find nothing.
         """
-        lesions = self.found + self.missed
+        lesions = self.detected + self.missed
         is_hit = lesions > 0 and self.rule == OVERLAP
         return LesionCounts(lesions if is_hit else 0, 0 if is_hit else lesions, int(is_hit), int(not is_hit), self.rule)
 

@@ -46,8 +46,8 @@ def start_confined(
         SandboxError: none works; the message says why, and what can be done.
     """
 
-    def start(chosen: Sandbox) -> Process:
-        return chosen.start(command, cwd=cwd, mounts=mounts, output=output, limits=limits, env={}, keep=keep)
+    def start(backend: Sandbox) -> Process:
+        return backend.start(command, cwd=cwd, mounts=mounts, output=output, limits=limits, env={}, keep=keep)
 
     if sandbox is not None:
         return start(sandbox)

@@ -49,7 +49,7 @@ class ShownInputs:
         else:
             files = [source, *(source.parent / name for name in _companions(source))]
         for file in files:
-            self._put(file)
+            self._link_or_copy(file)
         return f"{self.folder}{reader_path}"
 
     def original(self, text: str) -> str:
@@ -62,7 +62,7 @@ class ShownInputs:
             return False
         return not source.is_dir() or all(entry.kind != "link" for entry in walk(source))
 
-    def _put(self, source: Path) -> None:
+    def _link_or_copy(self, source: Path) -> None:
         real, target = Path(os.path.realpath(source)), Path(f"{self.folder}{source}")
         try:
             if not stat.S_ISREG(real.stat().st_mode):

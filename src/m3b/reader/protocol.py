@@ -126,19 +126,19 @@ def type_adapter(value_type: Any) -> TypeAdapter[Any]:
 
 def to_json(value_type: Any, value: object) -> Any:
     """A value of this type as plain JSON content."""
-    return _plain(
+    return _to_json_value(
         type_adapter(value_type).dump_python(value)
     )  # pydantic's own JSON mode loses the odd bytes of file names
 
 
-def _plain(value: object) -> Any:
+def _to_json_value(value: object) -> Any:
     """Return content of pydantic's Python mode as JSON content, with texts as they are."""
     if isinstance(value, Enum):
-        return _plain(value.value)
+        return _to_json_value(value.value)
     if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
+        return {_to_json_value(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return os.fspath(value) if isinstance(value, os.PathLike) else value

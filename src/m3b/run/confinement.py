@@ -59,9 +59,9 @@ def choose_for_resume(run: RunFolder, mode: SandboxMode, explicit: SandboxMode |
     return sandbox
 
 
-def _too_weak(run: RunFolder, floor: str, found: str) -> str:
+def _too_weak(run: RunFolder, floor: str, explanation: str) -> str:
     return (
-        f"The scripts of this run were confined by {floor}, and {found}. `m3b doctor` says why; "
+        f"The scripts of this run were confined by {floor}, and {explanation}. `m3b doctor` says why; "
         f'`{run.format_command("resume")} --sandbox auto` (in Python sandbox="auto") accepts the strongest that works here.'
     )
 

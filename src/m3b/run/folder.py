@@ -260,7 +260,7 @@ def _find_by_id(run_id: str) -> Path:
         UsageError: there is none, or several elsewhere.
     """
     usual = get_runs_root().absolute() / run_id
-    folders = [entry.folder for entry in read_registry().named(run_id) if (entry.folder / "run.json").is_file()]
+    folders = [entry.folder for entry in read_registry().find_by_id(run_id) if (entry.folder / "run.json").is_file()]
     if len(folders) == 1:
         return folders[0]
     if usual in folders:
@@ -299,7 +299,7 @@ def find_model_folder(name: str | Path) -> Path:
             return path
         if path.is_dir() and not (path / "run.json").is_file():
             raise UsageError(f"{path} holds neither a model ({MODEL_SCRIPT}) nor a run (run.json).")
-        if not (path.exists() or (get_runs_root() / str(name)).exists() or read_registry().named(str(name))):
+        if not (path.exists() or (get_runs_root() / str(name)).exists() or read_registry().find_by_id(str(name))):
             raise UsageError(f"There is no model and no run {name}. `m3b runs` lists your runs; a path works too.")
     run = RunFolder.open(name)
     if not (run.model / MODEL_SCRIPT).is_file():

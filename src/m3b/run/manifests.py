@@ -117,7 +117,7 @@ def manifest_to_json(manifest: IndexSpec) -> str:
 
 SURVEY_FOLDER = "readings"
 """The folder of the run in which the survey and what was asked and offered lie, out of the agents' reach."""
-CHOSEN = "chosen.json"
+CHOICE_FILE = "chosen.json"
 """The task, boxes and target of the proposal that `m3b look` shows for the request, by card."""
 JOB_FILE, PROPOSALS_FILE, DOUBT_FILE, RIVAL_FILE = "asked.json", "offered.json", "doubt.json", "rival.json"
 """What was asked of the survey, the specs that were proposed, why the best may not be taken without asking, and what is borne
@@ -226,14 +226,14 @@ class RunManifests:
         if "error" in answer and self.overrides is None:
             return SurveySummary()
         if "error" in answer:  # what the user gave may fit one task alone
-            return SurveySummary(chosen=self._chosen(request, card))
+            return SurveySummary(chosen=self._choose(request, card))
         self._answered_jobs += [({**job, "task": task, "boxes": boxes}, proposed)
                         for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)]  # fmt: skip
         summary = make_survey_summary(survey_questions, answer)
         self.emit(NoteAdded("\n".join([f"m3b read in data/{card.root}:", *format_survey_lines(summary)])))
-        return summary.model_copy(update={"chosen": self._chosen(request, card)})
+        return summary.model_copy(update={"chosen": self._choose(request, card)})
 
-    def _chosen(self, request: str, card: Card) -> TaskProposal | None:
+    def _choose(self, request: str, card: Card) -> TaskProposal | None:
         """The proposal that `m3b look` shows for the request."""
         assert card.path is not None
         root, job = card.path, proposal_job(request, card, self._overrides_to_json())
@@ -246,10 +246,10 @@ class RunManifests:
         )
         reading = _task_reading(choice.task, choice.boxes, choice.answer)
         choices = {
-            **self._load(CHOSEN, {}),
+            **self._load(CHOICE_FILE, {}),
             card.root: reading.model_dump(mode="json", include={"task", "boxes", "target"}),
         }
-        self._store(CHOSEN, choices)
+        self._store(CHOICE_FILE, choices)
         return reading
 
     def _proposed(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class RunManifests:
         """Whether boxes alone are asked for: as for the proposal that was chosen, if the selection measures its target."""
         family = get_family(selection.task)
         by_metric = selection.metric in family.box_metrics and selection.metric not in family.state_metrics
-        choice = self._load(CHOSEN, {}).get(card.root, {})
+        choice = self._load(CHOICE_FILE, {}).get(card.root, {})
         if choice.get("task") == selection.task and (choice["target"] == "boxes") == by_metric:
             return bool(choice["boxes"]) or None
         return by_metric or None

@@ -90,7 +90,7 @@ class RunRegistry:
         """Return the runs whose folders are still where they were registered."""
         return [run for run in self.runs if run.is_there]
 
-    def named(self, run_id: str) -> list[RegisteredRun]:
+    def find_by_id(self, run_id: str) -> list[RegisteredRun]:
         """Return the existing runs with an id."""
         return [run for run in self.runs if run.id == run_id and run.is_there]
 
@@ -144,7 +144,7 @@ def read_registry() -> RunRegistry:
     """Read the list. A file that cannot be trusted or read counts as empty; `warnings` says why."""
     try:
         file = state_file()
-        with _opened(file, os.O_RDONLY) as handle:
+        with _open_list_file(file, os.O_RDONLY) as handle:
             status = os.fstat(handle)
             key = (file, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             registry = _cache.get(key)
@@ -295,7 +295,7 @@ def _append(file: Path, line: bytes) -> None:
     with contextlib.suppress(FileExistsError):
         file.parent.mkdir(mode=0o700)
     _check_folder(file.parent)
-    with _locked(file.with_name(LOCK_NAME)), _opened(file, os.O_RDWR | os.O_CREAT | os.O_APPEND) as handle:
+    with _locked(file.with_name(LOCK_NAME)), _open_list_file(file, os.O_RDWR | os.O_CREAT | os.O_APPEND) as handle:
         size = os.fstat(handle).st_size
         content = _read_tail(handle, size)
         if size > MAX_BYTES or content.count(b"\n") > MAX_LINES:
@@ -331,7 +331,7 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(file: Path, flags: int) -> Iterator[int]:
+def _open_list_file(file: Path, flags: int) -> Iterator[int]:
     """Open the list, which must be a regular file of this user that nobody else can write.
 
     Raises:

@@ -187,14 +187,14 @@ def _copy_into(source: io.FileIO, folder: int, file_name: str, target_name: str)
 
 
 @contextlib.contextmanager
-def _fresh_file(folder: int, name: str, mode: int, shown: str = "") -> Iterator[io.BufferedWriter]:
+def _fresh_file(folder: int, name: str, mode: int, display_path: str = "") -> Iterator[io.BufferedWriter]:
     """A new file in a folder, open for writing, in place of what stands there."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         pass
     except IsADirectoryError:
-        raise UnsafePathError(shown or name, "a folder; a file cannot be copied over it") from None
+        raise UnsafePathError(display_path or name, "a folder; a file cannot be copied over it") from None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as out:
         os.fchmod(out.fileno(), mode)
