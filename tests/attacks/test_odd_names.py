@@ -100,7 +100,8 @@ def test_tools_show_the_rest_of_the_folder(tmp_path: Path, spoil: Callable[[Path
     with Toolbox(Roots(tmp_path / "work", {"data/x": data}), sandbox=choose_sandbox("off")) as box:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("preview_dirs", {"path": "data/x"}), ("list_files", {"path": "data/x"}), ("list_files", {"path": "data/x/spot"}),
-            ("preview_files", {"paths": ["data/x/spot/p003.png", f"data/x/{unusual_name}"]}), ("read_files", {"paths": [f"data/x/{unusual_name}"]}),
+            ("preview_files", {"paths": ["data/x/spot/p003.png", f"data/x/{unusual_name}"]}),
+            ("read_files", {"paths": [f"data/x/{unusual_name}"]}),
         ]  # fmt: skip
         for tool, arguments in calls:
             result = box.call(ToolCall("1", tool, arguments), tuple(TOOLS))

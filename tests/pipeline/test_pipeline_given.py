@@ -165,7 +165,8 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
             Image.fromarray(array).save(data / name / f"p{number:02d}.png")
     command = [*m3b_command(), "look", str(data), "Segment polyps in endoscopy images"]
     for option in (str(data / "second"), "second/*.png"):
-        result = subprocess.run([*command, "--masks", option, "-o", str(tmp_path / "s.json"), "--force"], capture_output=True, text=True,
+        result = subprocess.run([*command, "--masks", option, "-o", str(tmp_path / "s.json"), "--force"], capture_output=True,
+                                text=True,
                               check=False)  # fmt: skip
         assert result.returncode == 0, result.stdout + result.stderr
         assert "masks from second/" in result.stdout.splitlines()[0]

@@ -218,7 +218,8 @@ class Unheld:
         ((*FOUR, make_stage("own", artifact=dataclass(type("Model", (), {})))), "rename the class"),
         ((*FOUR, make_stage("own", role=Role("own", "Own", ("open_door",)))), "has the tools open_door; known are list_files"),
         ((*FOUR, make_stage("own", IndexReviewer, needs=())), "Nothing tells the agent of own what to do"),
-        ((make_stage("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR), "before a data set is chosen"),
+        ((make_stage("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR),
+         "before a data set is chosen"),
         ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, needs=(Sheet,))), "set required of maybe"),
     ],
 )  # fmt: skip
