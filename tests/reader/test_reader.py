@@ -11,7 +11,7 @@ import pytest
 
 from m3b.errors import DataError, RunCancelled
 from m3b.reader import WorkerJob
-from m3b.reader.protocol import ReaderError, error_from_json, error_to_json
+from m3b.reader.remote_errors import ReaderError, error_from_json, error_to_json
 from m3b.reader.self_test import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
 from m3b.sandbox import choose_sandbox
 from m3b.untrusted import UnsafePathError

@@ -108,10 +108,10 @@ def run(
         max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
-        stream=sys.stderr.isatty() and not quiet if stream is None else stream, index=index,
+        stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=index,
         confirm="weak" if confirm is None else confirm, external=given.parse_external_data(external or []),
         label_with=str(label_with.absolute()) if label_with else "",
-        reading=given.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
+        overrides=given.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
 

@@ -11,8 +11,8 @@ from m3b.data.reading import shared
 from m3b.data.records import paths_of, relocated
 from m3b.models.predictions import ModelInfo, Prediction
 from m3b.reader import Reader, WorkerJob
+from m3b.reader.base64_bytes import Blob
 from m3b.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
-from m3b.reader.protocol import Blob
 from m3b.untrusted import announce_opening
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from m3b.data.records import Record, plain
 from m3b.errors import DataError
 from m3b.reader import Reader, WorkerJob
+from m3b.reader.base64_bytes import Blob
 from m3b.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
-from m3b.reader.protocol import Blob
 from m3b.untrusted import TemporaryFolder, UnsafePathError, read_bytes
 
 _PIXELS_FILE = "pixels"

@@ -148,16 +148,16 @@ class _ModelProcess:
         finally:
             os.close(requests_end)
             os.close(answers_end)
-        self._inlet = protocol.MessageReceiver(self._from)
+        self._receiver = protocol.MessageReceiver(self._from)
 
     def _start(self, sandbox: Sandbox | None, requests_end: int, answers_end: int) -> Process:
-        wire_file = Path(protocol.__file__).resolve()
+        protocol_file = Path(protocol.__file__).resolve()
         script = str(self.model / "predict.py")
         return start_confined(
-            [sys.executable, "-B", "-P", str(SCRIPT), str(wire_file), script, str(requests_end), str(answers_end)],
+            [sys.executable, "-B", "-P", str(SCRIPT), str(protocol_file), script, str(requests_end), str(answers_end)],
             cwd=self._inputs,
             mounts=Mounts(
-                read=(self.model, SCRIPT.parent, wire_file, self._inputs, *self._mounted), write=(self._outputs,)
+                read=(self.model, SCRIPT.parent, protocol_file, self._inputs, *self._mounted), write=(self._outputs,)
             ),
             output=self._scratch.path / "output",
             limits=model_limits(_LIFETIME_S),
@@ -217,7 +217,7 @@ class _ModelProcess:
             protocol.send_message(self._to, {"id": self.requests, "arguments": arguments, "log": str(log)})
             while True:
                 with contextlib.suppress(protocol.MessageTimeout):
-                    answer = self._inlet.receive(_POLL_S)
+                    answer = self._receiver.receive(_POLL_S)
                     if answer.get("id") == self.requests and isinstance(status := answer.get("status"), int):
                         self.busy = False
                         return status, _tail(log)

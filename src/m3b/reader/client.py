@@ -19,7 +19,7 @@ import m3b
 from m3b.cleanup import undo_on_error
 from m3b.errors import RunCancelled
 from m3b.reader import protocol
-from m3b.reader.protocol import ReaderError, error_from_json
+from m3b.reader.remote_errors import ReaderError, error_from_json
 from m3b.reader.worker_job import WorkerJob
 from m3b.resources import get_resources_folder
 from m3b.sandbox import Limits, Mounts, Process, Sandbox

@@ -6,7 +6,6 @@ Names of files that are no UTF-8 cross with their odd bytes written out (`\\udcf
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import select
@@ -14,90 +13,10 @@ import time
 from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import BeforeValidator, PlainSerializer
-
-from m3b import errors
-from m3b.untrusted import UnsafePathError
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-
-_ERROR_CLASSES: dict[str, type[Exception]] = {
-    name: kind
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, Exception) and kind is not errors.OptionError
-}
-_MAX_MESSAGE_CHARS = 4000
-
-
-class ReaderError(errors.DataError):
-    """What the reader could not read, with the file where it is known, what happened, and what to do."""
-
-
-def error_to_json(error: BaseException) -> dict[str, Any]:
-    """An error as JSON; its class is named where m3b raises it on purpose."""
-    name = type(error).__name__
-    if isinstance(error, OSError):
-        parts = [error.errno, error.strerror, error.filename if isinstance(error.filename, str) else None]
-        return {
-            "kind": "Unsafe" if isinstance(error, UnsafePathError) else "OSError",
-            "parts": parts,
-            "text": _truncate(str(error)),
-        }
-    if isinstance(error, MemoryError):
-        return {"kind": "MemoryError", "text": ""}
-    if _ERROR_CLASSES.get(name) is type(error):
-        return {"kind": name, "text": _truncate(str(error))}
-    return {"kind": "", "text": _truncate(f"{name}: {error}" if str(error) else name)}
-
-
-def error_from_json(packed: Any, activity: str) -> Exception:
-    """The error to raise for what `error_to_json` made; whatever else came is a `ReaderError` too."""
-    if not isinstance(packed, dict) or not isinstance(packed.get("text"), str):
-        return ReaderError(f"{activity} failed, and the reader did not say why. Try again.")
-    kind, text = packed.get("kind"), _truncate(packed["text"])
-    if kind in ("OSError", "Unsafe"):
-        return _make_os_error(kind, packed.get("parts"), text)
-    if kind == "MemoryError":
-        return MemoryError()
-    if isinstance(kind, str) and kind in _ERROR_CLASSES:
-        return _ERROR_CLASSES[kind](text)
-    return ReaderError(
-        f"{activity} failed: {text}. The file that was read last may be damaged; look at it, or leave it out."
-    )
-
-
-def _make_os_error(kind: str, parts: Any, text: str) -> OSError:
-    match parts:
-        case [_, str(words), str(name)] if kind == "Unsafe":
-            return UnsafePathError(name, words)
-        case [int(number), str(words), name] if name is None or isinstance(name, str):
-            return OSError(number, words, *([name] if name else []))
-    return OSError(text)
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= _MAX_MESSAGE_CHARS else f"{text[:_MAX_MESSAGE_CHARS]}…"
-
-
-def _decode_base64(content: Any) -> Any:
-    if not isinstance(content, str):
-        return content
-    try:
-        return base64.b64decode(content, validate=True)
-    except binascii.Error:
-        raise ValueError("no base64") from None
-
-
-Blob = Annotated[
-    bytes,
-    BeforeValidator(_decode_base64),
-    PlainSerializer(lambda content: base64.b64encode(content).decode(), return_type=str, when_used="json"),
-]
-
 
 MAX_MESSAGE_BYTES = 512 * 2**20
 """Bytes of one message; whole pictures are below one MiB each."""
@@ -126,19 +45,19 @@ def type_adapter(value_type: Any) -> TypeAdapter[Any]:
 
 def to_json(value_type: Any, value: object) -> Any:
     """A value of this type as plain JSON content."""
-    return _to_json_value(
+    return _plain(
         type_adapter(value_type).dump_python(value)
     )  # pydantic's own JSON mode loses the odd bytes of file names
 
 
-def _to_json_value(value: object) -> Any:
+def _plain(value: object) -> Any:
     """Return content of pydantic's Python mode as JSON content, with texts as they are."""
     if isinstance(value, Enum):
-        return _to_json_value(value.value)
+        return _plain(value.value)
     if isinstance(value, Mapping):
-        return {_to_json_value(key): _to_json_value(item) for key, item in value.items()}
+        return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_to_json_value(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return os.fspath(value) if isinstance(value, os.PathLike) else value

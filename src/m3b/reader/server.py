@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from m3b.reader import protocol
-from m3b.reader.protocol import error_to_json
+from m3b.reader.remote_errors import error_to_json
 from m3b.reader.worker_job import load_job_function
 from m3b.untrusted.file_watch import FileWatch, watch_files
 

@@ -20,7 +20,7 @@ from m3b.data.records import Covariate
 from m3b.errors import ModelError, RunCancelled
 from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
 from m3b.reader import Reader
-from m3b.reader.protocol import ReaderError
+from m3b.reader.remote_errors import ReaderError
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.sandbox import Limits, Mounts, Sandbox

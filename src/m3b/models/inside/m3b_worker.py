@@ -1,8 +1,8 @@
 """Serves a deliverable's predict.py in a confined process: a command line a request, its exit status as the answer.
 
-    python m3b_worker.py WIRE.py PREDICT.py REQUESTS ANSWERS
+    python m3b_worker.py PROTOCOL.py PREDICT.py REQUESTS ANSWERS
 
-WIRE.py is `m3b.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or seen.
+PROTOCOL.py is `m3b.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or seen.
 Output of a request goes to its log file. A script that ends the process ends the worker; m3b starts another one.
 """
 
@@ -125,17 +125,17 @@ def redirect_output(log: str) -> None:
 
 def main() -> None:
     """Serve until the other side closes its end."""
-    wire_file, file, *descriptors = sys.argv[1:]
+    protocol_file, file, *descriptors = sys.argv[1:]
     requests, answers = map(int, descriptors)
     for descriptor in (requests, answers):
         os.set_inheritable(descriptor, False)  # programs that predict.py starts must not answer
-    wire: Any = load_file("m3b_wire", wire_file)
-    inlet, script, streams = wire.Inlet(requests), PredictScript(file), (sys.stdout, sys.stderr)
+    protocol: Any = load_file("m3b_protocol", protocol_file)
+    receiver, script, streams = protocol.MessageReceiver(requests), PredictScript(file), (sys.stdout, sys.stderr)
     sys.path.insert(0, str(Path(file).parent))
     while True:
         try:
-            request = inlet.next()
-        except wire.Closed:
+            request = receiver.receive()
+        except protocol.ConnectionClosed:
             return
         sys.stdout, sys.stderr = streams
         redirect_output(request["log"])
@@ -143,7 +143,7 @@ def main() -> None:
         for stream in (*streams, sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # predict.py closed it
                 stream.flush()
-        wire.send(answers, {"id": request["id"], "status": status})
+        protocol.send_message(answers, {"id": request["id"], "status": status})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,25 @@
+"""Bytes in a question or an answer: base64 on the way, plain bytes on both sides."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+
+def _decode_base64(content: Any) -> Any:
+    if not isinstance(content, str):
+        return content
+    try:
+        return base64.b64decode(content, validate=True)
+    except binascii.Error:
+        raise ValueError("no base64") from None
+
+
+Blob = Annotated[
+    bytes,
+    BeforeValidator(_decode_base64),
+    PlainSerializer(lambda content: base64.b64encode(content).decode(), return_type=str, when_used="json"),
+]
