@@ -218,7 +218,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert second_handle.is_busy
     with pytest.raises(UsageError, match="another process"):
         second_handle.lock()
-    code = f"from pathlib import Path; from m3b.run.folder import Run; print(Run(Path({str(run.path)!r})).busy)"
+    code = f"from pathlib import Path; from m3b.run.folder import RunFolder; print(RunFolder(Path({str(run.path)!r})).is_busy)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "True"
     run.unlock()
     run.unlock()
@@ -231,9 +231,9 @@ def test_looking_never_locks(tmp_path: Path) -> None:
     """While one process lists runs without a pause, every attempt of another to begin its work succeeds."""
     run = RunFolder.create(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from m3b.run.folder import Run\n"
-        f"run = Run(Path({str(run.path)!r})); print(run.busy, flush=True)\n"
-        "while True: run.busy\n"
+        "import sys; from pathlib import Path; from m3b.run.folder import RunFolder\n"
+        f"run = RunFolder(Path({str(run.path)!r})); print(run.is_busy, flush=True)\n"
+        "while True: run.is_busy\n"
     )
     looking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
@@ -275,8 +275,8 @@ def test_the_owner_of_a_lock_is_named(tmp_path: Path) -> None:
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run")
     code = (
-        "import os, signal; from pathlib import Path; from m3b.run.folder import Run\n"
-        f"run = Run(Path({str(run.path)!r})); run.lock(); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal; from pathlib import Path; from m3b.run.folder import RunFolder\n"
+        f"run = RunFolder(Path({str(run.path)!r})); run.lock(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
     assert (run.path / ".lock").exists()

@@ -59,8 +59,8 @@ def test_without_limits_nothing_is_spent_out() -> None:
 @pytest.mark.parametrize(
     ("limits", "usage", "words"),
     [
-        ({"tokens": 100}, Usage(60, 0, 40), "100 of 100 tokens are spent. Raise max_tokens"),
-        ({"cost_usd": 0.5}, Usage(cost_usd=0.51), r"\$0.51 of \$0.50 are spent. Raise max_cost"),
+        ({"max_tokens": 100}, Usage(60, 0, 40), "100 of 100 tokens are spent. Raise max_tokens"),
+        ({"max_cost_usd": 0.5}, Usage(cost_usd=0.51), r"\$0.51 of \$0.50 are spent. Raise max_cost"),
     ],
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, float], usage: Usage, words: str) -> None:

@@ -57,8 +57,8 @@ def test_a_model_that_works_and_says_done(make_stage: Any) -> None:
     stage = make_stage(LOOK, combine_calls(call("read_files", paths=["notes.txt"]), LOOK), say("done"))
     assert stage.run().artifact == "done"
     assert "a line" in stage.results()[1]
-    assert (stage.agent.counters.actions, stage.agent.counters.iterations) == (3, 0)
-    assert stage.agent.budget.used == 3
+    assert (stage.agent.usage.actions, stage.agent.usage.iterations) == (3, 0)
+    assert stage.agent.budget.used_actions == 3
     assert [event.kind for event in stage.events] == [
         "prompt", "reply", "call", "result", "reply", "call", "result", "call", "result", "reply", "check",
     ]  # fmt: skip
@@ -70,22 +70,22 @@ def test_tokens_are_counted_for_the_role_and_for_the_run(make_stage: Any) -> Non
     stage = make_stage(Reply(calls=LOOK.calls, usage=usage), Reply("done", usage=usage))
     stage.run()
     assert stage.agent.budget.usage == usage + usage
-    assert (stage.agent.counters.input_tokens, stage.agent.counters.output_tokens) == (200, 14)
+    assert (stage.agent.usage.input_tokens, stage.agent.usage.output_tokens) == (200, 14)
 
 
 def test_the_prefix_never_changes(make_stage: Any) -> None:
     stage = make_stage(LOOK, say("no"), LOOK, say("ok"))
     stage.run(until("ok"))
-    requests = [list(messages) for messages, _ in stage.llm.seen]
+    requests = [list(messages) for messages, _ in stage.llm.requests]
     for earlier, later in pairwise(requests):
         assert later[: len(earlier)] == earlier
-    assert all(tools == stage.llm.seen[0][1] for _, tools in stage.llm.seen)
+    assert all(tools == stage.llm.requests[0][1] for _, tools in stage.llm.requests)
 
 
 def test_a_role_has_its_own_tools_only(make_stage: Any) -> None:
     stage = make_stage(call("write_files", files=[]), say("done"), allowed=("list_files", "read_files"))
     stage.run()
-    assert [spec.name for spec in stage.llm.seen[0][1]] == ["list_files", "read_files"]
+    assert [spec.name for spec in stage.llm.requests[0][1]] == ["list_files", "read_files"]
     assert "There is no tool 'write_files' here" in stage.results()[0]
 
 
@@ -95,8 +95,8 @@ def test_a_role_has_its_own_tools_only(make_stage: Any) -> None:
 def test_nonsense_is_a_hand_over_that_the_check_rejects(make_stage: Any) -> None:
     stage = make_stage(nonsense_reply(), say("ok"))
     stage.run(until("ok"))
-    assert "The check does not accept this yet:\n- The word ok is missing." in stage.told()[0]
-    assert stage.agent.counters.iterations == 1
+    assert "The check does not accept this yet:\n- The word ok is missing." in stage.sent_messages()[0]
+    assert stage.agent.usage.iterations == 1
 
 
 def test_an_unknown_tool_is_answered_with_those_that_there_are(make_stage: Any) -> None:
@@ -134,14 +134,14 @@ def test_calls_that_nobody_can_understand_end_the_role(make_stage: Any, bad: Cal
     stage = make_stage(*map(bad, range(6)))
     with pytest.raises(RunFailed, match="round in circles: 3 calls running could not be understood"):
         stage.run()
-    assert len(stage.told()) == 1
-    assert stage.llm.left == 0
+    assert len(stage.sent_messages()) == 1
+    assert stage.llm.remaining_steps == 0
 
 
 def test_an_empty_reply_is_asked_again(make_stage: Any) -> None:
     stage = make_stage(say(""), say(" \n"), say("done"))
     stage.run()
-    assert all("was empty" in text for text in stage.told())
+    assert all("was empty" in text for text in stage.sent_messages())
     check_wire(stage.agent.conversation.messages)
     assert Message("assistant", "(empty)") in stage.agent.conversation.messages
     assert stage.restored().messages == stage.agent.conversation.messages
@@ -154,7 +154,7 @@ def test_three_empty_replies_end_the_role(make_stage: Any) -> None:
 
 def test_a_call_between_empty_replies_starts_the_count_anew(make_stage: Any) -> None:
     stage = make_stage(say(""), say(""), LOOK, say(""), say(""), say("done"))
-    assert stage.run().accepted
+    assert stage.run().is_accepted
 
 
 def test_a_refusal_ends_the_role_with_advice(make_stage: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_refusal_that_is_taken_back(make_stage: Any) -> None:
 def test_a_reply_that_was_cut_is_no_hand_over(make_stage: Any) -> None:
     stage = make_stage(truncated_reply(), say("done"))
     assert stage.run().artifact == "done"
-    assert "cut off at its length limit" in stage.told()[0]
+    assert "cut off at its length limit" in stage.sent_messages()[0]
 
 
 def test_the_calls_of_a_reply_that_was_cut_are_not_run(make_stage: Any) -> None:
@@ -178,7 +178,7 @@ def test_the_calls_of_a_reply_that_was_cut_are_not_run(make_stage: Any) -> None:
     stage = make_stage(half, say("done"))
     stage.run()
     assert not (stage.work / "train.py").exists()
-    assert stage.agent.budget.used == 0
+    assert stage.agent.budget.used_actions == 0
     check_wire(stage.agent.conversation.messages)
 
 
@@ -192,7 +192,7 @@ def test_a_model_that_never_finishes_runs_out_of_actions(make_stage: Any) -> Non
     stage = make_stage(on, repeat=True, budget=Budget(max_actions=30))
     with pytest.raises(BudgetExceeded, match="All 30 actions are spent"):
         stage.run()
-    assert stage.agent.counters.actions == 30
+    assert stage.agent.usage.actions == 30
     assert number[0] == 32, "30 that ran, one that did not, and the last turn"
 
 
@@ -201,7 +201,7 @@ def test_saying_done_falsely_uses_the_rounds_up(make_stage: Any) -> None:
     with pytest.raises(RunFailed, match=r"^The work was not done, after 5 debug iterations\. Not yet"):
         stage.run(fails(99))
     assert len(stage.of("check")) == 6
-    assert stage.agent.counters.iterations == 5
+    assert stage.agent.usage.iterations == 5
 
 
 def test_a_rejection_may_name_how_the_run_ends(make_stage: Any) -> None:
@@ -220,18 +220,18 @@ def test_parallel_calls_cannot_overshoot(make_stage: Any) -> None:
     stage = make_stage(parallel_calls, say("Nothing is trained yet."), budget=Budget(max_actions=3))
     with pytest.raises(BudgetExceeded, match=r"All 3 actions are spent\. Raise max_actions\. Nothing is trained yet\."):
         stage.run()
-    assert stage.agent.counters.actions == stage.agent.budget.used == 3
+    assert stage.agent.usage.actions == stage.agent.budget.used_actions == 3
     assert len(stage.of("call")) == 3
     assert [result.startswith("Not run") for result in stage.results()] == [False] * 3 + [True] * 2
-    assert stage.told() == [WRAP_UP_PROMPT]
-    assert stage.llm.left == 0, "one last turn, and no more"
+    assert stage.sent_messages() == [WRAP_UP_PROMPT]
+    assert stage.llm.remaining_steps == 0, "one last turn, and no more"
     check_wire(stage.restored().messages)
 
 
 def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
     looks = [call("list_files", path=f"p{number}") for number in range(5)]
     stage = make_stage(looks[0], combine_calls(*looks[1:3]), *looks[3:], say("done"), budget=Budget(max_actions=5 + 3))
-    assert stage.run().accepted
+    assert stage.run().is_accepted
     notices = [re.findall(r"\[.*(?:left|is left).*\]$", result) for result in stage.results()]
     assert notices[:2] == [[], []]
     assert notices[2:] == [[f"[{n} actions are left in this run.]"] for n in (5, 4, 3)]
@@ -240,7 +240,7 @@ def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
 
 def test_the_last_action_may_be_spent(make_stage: Any) -> None:
     stage = make_stage(LOOK, say("done"), budget=Budget(max_actions=1))
-    assert stage.run().accepted
+    assert stage.run().is_accepted
     assert stage.results()[0].endswith("[No action is left: hand over.]")
 
 
@@ -266,7 +266,7 @@ def test_tokens_are_looked_at_before_each_request(make_stage: Any) -> None:
     )
     with pytest.raises(BudgetExceeded, match="max_tokens"):
         stage.run()
-    assert stage.llm.left == 1
+    assert stage.llm.remaining_steps == 1
     assert len(stage.results()) == 1, "what was asked for is still done"
 
 
@@ -287,7 +287,7 @@ def test_waiting_for_a_job_is_free_and_polling_is_not(make_stage: Any) -> None:
     )
     stage.run()
     assert [data["cost"] for data in stage.of("call")] == [1, 1, 1, 0]
-    assert stage.agent.budget.used == 3
+    assert stage.agent.budget.used_actions == 3
     assert "ready" in stage.results()[-1]
 
 
@@ -302,8 +302,8 @@ def test_a_long_silent_job_is_no_circle(make_stage: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr("m3b.agents.loop.MIN_FREE_WAIT_S", 0.05)
     stage = make_stage(run_script(command="sleep 20", wait_s=0), *[run_script(job=1, wait_s=1)] * 4, say("done"))
     stage.run()
-    assert stage.agent.budget.used == 1
-    assert stage.told() == []
+    assert stage.agent.budget.used_actions == 1
+    assert stage.sent_messages() == []
 
 
 def test_a_job_that_starts_in_the_same_reply_is_counted_as_it_was_reserved(make_stage: Any) -> None:
@@ -311,7 +311,7 @@ def test_a_job_that_starts_in_the_same_reply_is_counted_as_it_was_reserved(make_
         combine_calls(run_script(command="sleep 1", wait_s=0), run_script(job=1, wait_s=20)), say("done")
     )
     stage.run()
-    assert stage.agent.budget.used == stage.agent.counters.actions == 2
+    assert stage.agent.budget.used_actions == stage.agent.usage.actions == 2
     assert sum(data["cost"] for data in stage.of("call")) == 2
 
 
@@ -324,7 +324,7 @@ def test_a_script_after_a_failed_one_is_a_round_of_mending(make_stage: Any) -> N
         say("done"),
     )
     stage.run()
-    assert stage.agent.counters.iterations == 2
+    assert stage.agent.usage.iterations == 2
     assert [call["iteration"] for call in stage.of("call")] == [0, 1, 2, 0]
 
 
@@ -353,7 +353,7 @@ def test_without_debugging_a_rejected_hand_over_is_the_end(make_stage: Any) -> N
     stage = make_stage(say("done"), say("done"), budget=Budget(max_iterations=0))
     with pytest.raises(RunFailed, match="Not yet"):
         stage.run(fails(1))
-    assert stage.llm.left == 1
+    assert stage.llm.remaining_steps == 1
 
 
 # --- circles -----------------------------------------------------------------------------------------------------
@@ -363,20 +363,20 @@ def test_a_circle_is_named_once_then_ends_the_role(make_stage: Any) -> None:
     stage = make_stage(LOOK, repeat=True)
     with pytest.raises(RunFailed, match="went round in circles: `list_files` was called 4 times"):
         stage.run()
-    assert stage.agent.counters.actions == 8
-    assert len(stage.told()) == 1
-    assert "Do something else" in stage.told()[0]
+    assert stage.agent.usage.actions == 8
+    assert len(stage.sent_messages()) == 1
+    assert "Do something else" in stage.sent_messages()[0]
 
 
 def test_the_same_failing_script_is_a_circle(make_stage: Any) -> None:
     stage = make_stage(run_script(command="echo boom; exit 1"), repeat=True, budget=Budget(max_iterations=50))
     with pytest.raises(RunFailed, match="round in circles"):
         stage.run()
-    assert stage.agent.counters.actions == 8
+    assert stage.agent.usage.actions == 8
 
 
 def test_a_warning_may_be_heeded(make_stage: Any) -> None:
-    assert make_stage(*[LOOK] * 4, say("done")).run().accepted
+    assert make_stage(*[LOOK] * 4, say("done")).run().is_accepted
 
 
 # --- reflection --------------------------------------------------------------------------------------------------
@@ -389,31 +389,31 @@ def accept_with_note(text: str) -> CheckResult:
 def test_reflection_comes_once_and_with_the_findings(make_stage: Any) -> None:
     stage = make_stage(say("done"), say("still done"), reflection="Would you change anything?")
     assert stage.run(accept_with_note).artifact == "still done"
-    (prompt,) = stage.told()
+    (prompt,) = stage.sent_messages()
     noted_first = (
         "Would you change anything?\n\nThe check accepts your work, and noted:\n- The test split is small.\n\n"
     )
     assert prompt.startswith(f"{noted_first}Left in this run, for all roles together: ")
-    assert stage.agent.counters.iterations == 0
+    assert stage.agent.usage.iterations == 0
 
 
 def test_no_reflection_without_findings(make_stage: Any) -> None:
     stage = make_stage(say("done"), reflection="Would you change anything?")
     stage.run()
-    assert stage.told() == []
+    assert stage.sent_messages() == []
 
 
 def test_no_reflection_when_it_is_off(make_stage: Any) -> None:
     stage = make_stage(say("done"))
     assert stage.run(accept_with_note).warnings
-    assert stage.told() == []
+    assert stage.sent_messages() == []
 
 
 def test_what_reflection_breaks_goes_back(make_stage: Any) -> None:
     verdicts = [accept_with_note("a"), reject("Now it is broken."), accept_with_note("c")]
     stage = make_stage(say("a"), say("b"), say("c"), reflection="Sure?")
     assert stage.run(lambda text: verdicts.pop(0)).artifact == "c"
-    assert [text.split("\n")[0] for text in stage.told()] == ["Sure?", "The check does not accept this yet:"]
+    assert [text.split("\n")[0] for text in stage.sent_messages()] == ["Sure?", "The check does not accept this yet:"]
 
 
 # --- the world ---------------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def test_what_reflection_breaks_goes_back(make_stage: Any) -> None:
 def test_waits_for_the_provider_cost_no_action(make_stage: Any) -> None:
     stage = make_stage(transient_error(), transient_error(3.0), LOOK, transient_error(), say("done"))
     stage.run()
-    assert stage.agent.budget.used == 1
+    assert stage.agent.budget.used_actions == 1
     waits = stage.of("waiting")
     assert len(waits) == 3
     assert waits[1]["seconds"] >= 3.0
@@ -441,17 +441,17 @@ def test_an_overflow_trims_and_asks_once_more(make_stage: Any) -> None:
     for number in range(8):
         (stage.work / f"{number}.txt").write_text(long if number < 4 else short)
     stage.run()
-    results = [message.text for message in stage.llm.seen[-1][0] if message.role == "tool"]
+    results = [message.text for message in stage.llm.requests[-1][0] if message.role == "tool"]
     assert DROPPED_RESULT_NOTE in results
     assert not any(text == DROPPED_RESULT_NOTE for text in results[-4:])
-    assert [DROPPED_RESULT_NOTE in (m.text for m in messages) for messages, _ in stage.llm.seen[:-1]] == [False] * 9
+    assert [DROPPED_RESULT_NOTE in (m.text for m in messages) for messages, _ in stage.llm.requests[:-1]] == [False] * 9
 
 
 def test_an_overflow_that_stays_is_raised(make_stage: Any) -> None:
     stage = make_stage(overflow_error(), overflow_error(), say("done"))
     with pytest.raises(ContextOverflow):
         stage.run()
-    assert stage.llm.left == 1
+    assert stage.llm.remaining_steps == 1
 
 
 def test_a_conversation_that_outgrows_the_window_is_trimmed_before_it_is_sent(make_stage: Any) -> None:
@@ -470,7 +470,7 @@ def test_cancelled_before_anything_is_asked(make_stage: Any) -> None:
     stage = make_stage(say("done"), cancelled=lambda: True)
     with pytest.raises(RunCancelled):
         stage.run()
-    assert stage.llm.left == 1
+    assert stage.llm.remaining_steps == 1
 
 
 def test_cancelled_between_two_calls(make_stage: Any) -> None:
@@ -495,7 +495,7 @@ def test_cancelled_while_a_script_runs(make_stage: Any) -> None:
     with pytest.raises(RunCancelled):
         stage.run()
     assert "because the run was cancelled" in stage.results()[0]
-    assert not stage.agent.tools.jobs[0].running
+    assert not stage.agent.tools.jobs[0].is_running
 
 
 # --- going on ----------------------------------------------------------------------------------------------------
@@ -507,7 +507,7 @@ def test_a_restored_agent_goes_on_where_the_other_stopped(make_stage: Any) -> No
         first.run()
     second = make_stage(say("done"), conversation=first.restored())
     assert second.run().artifact == "done"
-    assert list(second.llm.seen[0][0]) == list(first.llm.seen[-1][0])
+    assert list(second.llm.requests[0][0]) == list(first.llm.requests[-1][0])
 
 
 def test_a_hand_over_that_was_never_checked_is_checked_first(make_stage: Any) -> None:
@@ -525,7 +525,7 @@ def test_a_hand_over_that_is_rejected_after_a_resume_goes_on(make_stage: Any) ->
         first.run(interrupt)
     second = make_stage(say("ok"), conversation=first.restored())
     assert second.run(until("ok")).artifact == "ok"
-    assert second.llm.seen[0][0][-1].role == "user"
+    assert second.llm.requests[0][0][-1].role == "user"
 
 
 def interrupt(text: str) -> CheckResult:

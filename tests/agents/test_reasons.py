@@ -87,11 +87,11 @@ def selections(text: str) -> Any:
 )
 def test_a_person_hears_nothing_that_only_an_agent_can_do(tmp_path: Path, check: Any, words: str) -> None:
     verdict = check(tmp_path)
-    assert not verdict.accepted
-    assert words in " ".join(verdict.reasons)
-    for reason in verdict.reasons:
+    assert not verdict.is_accepted
+    assert words in " ".join(verdict.user_messages)
+    for reason in verdict.user_messages:
         assert not AGENTS_ALONE.search(reason), reason
-    assert len(verdict.faults) == len(verdict.reasons)
+    assert len(verdict.issues) == len(verdict.user_messages)
 
 
 def test_a_text_is_what_both_hear() -> None:
@@ -148,7 +148,7 @@ def test_the_reason_has_the_cause_that_the_script_knew(make_stage: Any) -> None:
         "The data could not be read, after 1 debug iteration. No index was written. "
         'The last script said: "no mask belongs to an image" Look at the README.'
     )
-    assert "Write Datapath/train.json." in " ".join(stage.told()), "the agent hears the other voice"
+    assert "Write Datapath/train.json." in " ".join(stage.sent_messages()), "the agent hears the other voice"
     assert stage.of("check")[0]["reasons"] == ["No index was written."]
 
 

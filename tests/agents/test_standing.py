@@ -51,12 +51,12 @@ def test_calls_that_were_never_begun_run_now_and_others_are_told(make_stage: Any
         ToolCalled("a", FIRST.name, FIRST.arguments),
     ]
     stage = make_stage("done", conversation=Conversation.from_events(events, keep_open_calls=True))
-    stage.agent.take_up(AgentState.from_events(events), lambda call: f"{call.name} was interrupted")
+    stage.agent.resume(AgentState.from_events(events), lambda call: f"{call.name} was interrupted")
     stage.agent.run(lambda text: accept(None))
     assert stage.results() == ["read_files was interrupted", stage.results()[1]]
     assert "notes.txt" in stage.results()[1]
     assert [data["name"] for data in stage.of("call")] == ["list_files"]
-    assert len(stage.llm.seen) == 1, "the model is not asked again for what it had said"
+    assert len(stage.llm.requests) == 1, "the model is not asked again for what it had said"
 
 
 def test_a_call_that_does_the_same_again_is_finished(make_stage: Any) -> None:
@@ -67,7 +67,7 @@ def test_a_call_that_does_the_same_again_is_finished(make_stage: Any) -> None:
         ToolCalled("a", FIRST.name, FIRST.arguments),
     ]
     stage = make_stage("done", conversation=Conversation.from_events(events, keep_open_calls=True))
-    stage.agent.take_up(AgentState.from_events(events), lambda call: "")
+    stage.agent.resume(AgentState.from_events(events), lambda call: "")
     stage.agent.run(lambda text: accept(None))
     assert "interrupted" not in "".join(stage.results())
     assert [data["name"] for data in stage.of("result")] == ["read_files", "list_files"]

@@ -59,7 +59,7 @@ def test_all_that_the_documentation_promises_is_there() -> None:
 
 def test_a_preset_is_a_few_lines_of_data() -> None:
     source = inspect.getsource(presets)
-    table = source[source.index("PROVIDERS: dict") : source.index("PAPER: tuple")]
+    table = source[source.index("PROVIDERS: dict") : source.index("PAPER_MODELS: tuple")]
     assert len(table.splitlines()) / len(PROVIDERS) < 4
     assert "def " not in table
     assert "lambda" not in table

@@ -44,7 +44,7 @@ def test_parallel_calls_there_and_back(wire: Any, provider: Any, clock: Any) -> 
     assert reply.calls == (ToolCall("a1", "list_files", {"path": "data"}), ToolCall("a2", "read_files", {}))
     talk = [
         *START,
-        reply.message(),
+        reply.to_message(),
         Message("tool", "x.png", call_id="a1"),
         Message("tool", "no such file", call_id="a2", is_error=True),
         Message("user", "Go on."),
@@ -175,7 +175,7 @@ def test_the_prefix_is_stable(wire: Any, provider: Any, clock: Any) -> None:
     for turn in range(4):
         provider.will(answer(wire.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))))
         reply = llm.ask(talk, TOOLS)
-        talk += [reply.message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
+        talk += [reply.to_message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
     sent = [
         json.dumps(strip_cache_marks(request["messages"]), ensure_ascii=False)[:-1] for request in provider.requests
     ]

@@ -35,7 +35,7 @@ def failing(times: int, after: float | None = None) -> Callable[[], str]:
 
 def test_waits_double_up_to_a_limit(clock: Clock) -> None:
     waits: list[float] = []
-    assert clock.retry(longest_s=8.0).run(failing(6), lambda reason, seconds: waits.append(seconds)) == "ok"
+    assert clock.retry(max_wait_s=8.0).run(failing(6), lambda reason, seconds: waits.append(seconds)) == "ok"
     assert waits == pytest.approx([0.75, 1.5, 3.0, 6.0, 6.0, 6.0])
 
 

@@ -47,7 +47,7 @@ def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 ep
             came.append((type(error), str(error)))
             return
         came.append(reply)
-        talk.append(reply.message())
+        talk.append(reply.to_message())
         for at, tool_call in enumerate(reply.calls):
             text = results[0] if tool_call.name == "list_files" else results[1]
             talk.append(

@@ -159,4 +159,4 @@ def test_connect_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="text"), TextToolsLLM)
     assert not isinstance(connect("openai:m@http://127.0.0.1:9/v1", tools="native"), RepairingLLM | TextToolsLLM)
     assert isinstance(connect(lambda messages, tools: "x", tools="text"), TextToolsLLM)
-    assert type(connect("rules", tools="text")).__name__ == "Rules"
+    assert type(connect("rules", tools="text")).__name__ == "RulesLLM"
