@@ -32,81 +32,81 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
     monkeypatch.setenv("SOME_API_KEY", "secret")
     data, secret = files(tmp_path / "data", b"x"), files(tmp_path / "home", b"x")
     trial = EscapeTrial(files=(*data, *secret, Path("/proc/1/environ")), folders=(tmp_path / "data", tmp_path / "home"))
-    result = make_reader(backend).ask(TRIAL_JOB, trial)
+    result = make_reader(backend).run_job(TRIAL_JOB, trial)
     assert "SOME_API_KEY" not in result.environment
     if backend == "off":
         return  # a process of its own with a clean environment is all that it is
-    assert result.opened == data or (
-        backend == "bubblewrap" and set(result.opened) - set(data) == {Path("/proc/1/environ")}
+    assert result.readable_files == data or (
+        backend == "bubblewrap" and set(result.readable_files) - set(data) == {Path("/proc/1/environ")}
     )
-    assert result.written == ()
+    assert result.writable_folders == ()
     assert not result.network
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("accident", "told"), [("crash", "a crash, signal 6"), ("fill", "memory"), ("hang", "no answer after 1 s")]
+    ("accident", "reason"), [("crash", "a crash, signal 6"), ("fill", "memory"), ("hang", "no answer after 1 s")]
 )
-def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, told: str) -> None:
+def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, reason: str) -> None:
     paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
     reader = make_reader(backend)
-    result = reader.ask(TRIAL_JOB, EscapeTrial(accident, paths), patience_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
-    assert result.opened == paths
-    assert [str(path) in refusal for path, refusal in zip((paths[1], paths[3]), result.refused, strict=True)] == [
+    result = reader.run_job(TRIAL_JOB, EscapeTrial(accident, paths), stall_timeout_s=1.0 if accident == "hang" else 60.0)  # type: ignore[arg-type]
+    assert result.readable_files == paths
+    assert [str(path) in refusal for path, refusal in zip((paths[1], paths[3]), result.refusals, strict=True)] == [
         True,
         True,
     ]
-    assert all("ended m3b's reader" in refusal and "Leave this file out" in refusal for refusal in result.refused)
-    assert all(told in refusal or "MemoryError" in refusal for refusal in result.refused), result.refused
+    assert all("ended m3b's reader" in refusal and "Leave this file out" in refusal for refusal in result.refusals)
+    assert all(reason in refusal or "MemoryError" in refusal for refusal in result.refusals), result.refusals
     assert reader.starts == 3
-    assert reader.ask(TRIAL_JOB, EscapeTrial()).refused == ()
+    assert reader.run_job(TRIAL_JOB, EscapeTrial()).refusals == ()
 
 
 def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
     paths = files(tmp_path / "data", b"bad")
-    result = make_reader().ask(TRIAL_JOB, EscapeTrial("babble", paths))
-    assert "it sent a message of 4,294,967,295 bytes" in result.refused[0]
+    result = make_reader().run_job(TRIAL_JOB, EscapeTrial("babble", paths))
+    assert "it sent a message of 4,294,967,295 bytes" in result.refusals[0]
 
 
 def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("m3b.reader.client.MAX_BROKEN_FILES", 2)
     paths = files(tmp_path / "data", *[b"bad"] * 4)
     with pytest.raises(ReaderError, match=r"2\.bin: reading it ended m3b's reader"):
-        make_reader().ask(TRIAL_JOB, EscapeTrial("crash", paths))
+        make_reader().run_job(TRIAL_JOB, EscapeTrial("crash", paths))
 
 
 def test_it_is_started_once_and_again_when_it_was_killed(make_reader) -> None:
     reader = make_reader()
     for _ in range(3):
-        assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
+        assert reader.run_job(TRIAL_JOB, EscapeTrial()).environment
     assert reader.starts == 1
     reader.close()
-    assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
+    assert reader.run_job(TRIAL_JOB, EscapeTrial()).environment
     assert reader.starts == 2
 
 
 def test_a_reader_that_was_killed_while_idle_is_replaced(make_reader) -> None:
     reader = make_reader()
-    reader.ask(TRIAL_JOB, EscapeTrial())
-    reader._live._process.stop()
-    assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
+    reader.run_job(TRIAL_JOB, EscapeTrial())
+    reader._process._process.stop()
+    assert reader.run_job(TRIAL_JOB, EscapeTrial()).environment
     assert reader.starts == 2
 
 
 def test_waiting_ends_when_the_run_is_cancelled(make_reader, tmp_path: Path) -> None:
     stop = threading.Event()
     paths = files(tmp_path / "data", b"bad")
-    reader = make_reader(cancelled=stop.is_set)
+    reader = make_reader(is_cancelled=stop.is_set)
     with pytest.raises(RunCancelled):
-        reader.ask(TRIAL_JOB, EscapeTrial("hang", paths), opening=lambda _: stop.set())
+        reader.run_job(TRIAL_JOB, EscapeTrial("hang", paths), on_open=lambda _: stop.set())
     stop.clear()
-    assert reader.ask(TRIAL_JOB, EscapeTrial()).environment
+    assert reader.run_job(TRIAL_JOB, EscapeTrial()).environment
 
 
 def test_an_answer_of_another_type_is_refused(make_reader) -> None:
     wrong = WorkerJob(TRIAL_JOB.function_path, EscapeTrial, int)
     with pytest.raises(ReaderError, match="answer that cannot be right"):
-        make_reader().ask(wrong, EscapeTrial())
+        make_reader().run_job(wrong, EscapeTrial())
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_an_answer_of_another_type_is_refused(make_reader) -> None:
 )
 def test_only_functions_of_m3b_answer(make_reader, name: str) -> None:
     with pytest.raises(ReaderError, match="failed"):
-        make_reader().ask(WorkerJob(name, EscapeTrial, TrialReport), EscapeTrial())
+        make_reader().run_job(WorkerJob(name, EscapeTrial, TrialReport), EscapeTrial())
 
 
 def test_errors_cross_by_kind() -> None:
@@ -134,12 +134,12 @@ def test_errors_cross_by_kind() -> None:
 
 def test_no_process_or_folder_stays(make_reader, tmp_path: Path) -> None:
     reader = make_reader()
-    reader.warm()
-    live = reader._live
-    assert live is not None
-    place, pid = live._place.path, live._process.pid
+    reader.start()
+    process = reader._process
+    assert process is not None
+    scratch, pid = process._scratch.path, process._process.pid
     reader.close()
-    assert not place.exists()
+    assert not scratch.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -155,7 +155,7 @@ def test_a_reader_that_sees_too_much_is_told(monkeypatch: pytest.MonkeyPatch) ->
     """The real `off` in the place of a sandbox that fails to confine."""
     open_to_all = choose_sandbox("off")
     open_to_all.name = "landlock"  # type: ignore[misc]
-    monkeypatch.setattr("m3b.sandbox.choose", lambda mode: open_to_all)
+    monkeypatch.setattr("m3b.sandbox.choose_sandbox", lambda mode: open_to_all)
     row = probe_reader()
     assert not row.works
     assert all(words in row.detail for words in ("it reads", "it writes to"))

@@ -174,15 +174,15 @@ class CarveResult:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The two copies, and the cases that the agent's must still hold; as `m3b.bench.leftovers.verify_agent_copy`."""
+    """The two copies, and the cases that the agent's must still hold; as `verify_agent_copy`."""
 
     carve_out: CarveOut
     kept_cases: tuple[RawCase, ...]
 
 
-CARVE_JOB = WorkerJob("m3b.bench.choosing:run_carving", CarveRequest, CarveResult, CARVING_TIMEOUT_S)
+CARVE_JOB = WorkerJob("m3b.bench.carve_out:run_carving", CarveRequest, CarveResult, CARVING_TIMEOUT_S)
 VERIFY_JOB: WorkerJob[VerifyRequest, bool] = WorkerJob(
-    "m3b.bench.choosing:run_verification", VerifyRequest, bool, CARVING_TIMEOUT_S
+    "m3b.bench.carve_out:run_verification", VerifyRequest, bool, CARVING_TIMEOUT_S
 )
 
 

@@ -53,10 +53,10 @@ class ImageOverlap:
 
 
 RENUMBER_JOB: WorkerJob[RenumberRequest, list[str]] = WorkerJob(
-    "m3b.tasks.external_inside:renumber_masks", RenumberRequest, list[str], MAX_RENUMBER_S
+    "m3b.tasks.worker_jobs:renumber_masks", RenumberRequest, list[str], MAX_RENUMBER_S
 )
 COMPARE_JOB = WorkerJob(
-    "m3b.tasks.external_inside:compare_images", CompareRequest, ImageOverlap, MAX_COMPARE_S, parallel=True
+    "m3b.tasks.worker_jobs:compare_images", CompareRequest, ImageOverlap, MAX_COMPARE_S, parallel=True
 )
 
 

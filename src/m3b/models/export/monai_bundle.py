@@ -45,7 +45,7 @@ class OutputsToCompare:
     second: Path
 
 
-COMPARE = WorkerJob("m3b.models.export.parity:compare_outputs", OutputsToCompare, float, 600.0)
+COMPARE = WorkerJob("m3b.models.export.monai_bundle:compare_outputs", OutputsToCompare, float, 600.0)
 
 
 def compare_outputs(outputs: OutputsToCompare) -> float:
