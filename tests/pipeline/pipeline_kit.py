@@ -283,7 +283,7 @@ ACTS = """
 import time
 from pathlib import Path
 from m3b.errors import LLMError
-from m3b.testing.scripted_model import fault
+from m3b.testing.scripted_model import llm_error
 from pipeline_kit import *
 """
 

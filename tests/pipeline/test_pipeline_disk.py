@@ -152,7 +152,7 @@ def test_files_too_small_for_the_sandbox(tmp_path: Path, spots: Path) -> None:
 
 def test_files_of_limited_size(tmp_path: Path, spots: Path) -> None:
     """The same without a file system of one's own: no file of m3b's may grow beyond 128 KiB, as little as its sandbox needs."""
-    env = plugin(tmp_path / "plugin", "acts = play(module=[fault(LLMError, 'Enough. ' * 20_000)])")
+    env = plugin(tmp_path / "plugin", "acts = play(module=[llm_error(LLMError, 'Enough. ' * 20_000)])")
     run = tmp_path / "run"
     command = m3b("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", run, "--json")
     ended = limited(128 << 10, command, env, tmp_path)

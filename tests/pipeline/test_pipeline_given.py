@@ -60,7 +60,7 @@ def by_rules(tmp_path: Path, data: Path, **options: Any) -> Any:
 
 
 def test_a_whole_reading_is_executed_by_m3b_for_the_rules(tmp_path: Path, xrays: Path) -> None:
-    assert by_rules(tmp_path, xrays, index=spec("second")).reason == STOP
+    assert by_rules(tmp_path, xrays, manifest=spec("second")).reason == STOP
     cases = indexed(tmp_path / "run")
     assert len(cases) == 60
     assert cases["s000.png"][0] == "normal", "the second reader's column, which evidence alone would not choose"
@@ -86,13 +86,13 @@ def test_a_selection_keeps_to_the_task_of_a_given_reading(tmp_path: Path, xrays:
 
 
 def test_parts_of_a_reading_narrow_what_is_proposed(tmp_path: Path, xrays: Path) -> None:
-    reading: Any = {
+    overrides: Any = {
         "label_column": "second",
         "patient_column": "who",
         "split": "part",
         "classes": ["normal", "pneumonia"],
     }
-    assert by_rules(tmp_path, xrays, reading=reading).reason == STOP
+    assert by_rules(tmp_path, xrays, overrides=overrides).reason == STOP
     cases = indexed(tmp_path / "run")
     assert cases["s000.png"] == ("normal", "Q000x", "test")
     assert {patient for _, patient, part in cases.values() if part == "test"} == {"Q000x", "Q005x", "Q010x", "Q015x"}
@@ -108,25 +108,25 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"reading": {"labels": "cases.csv"}}, "there is no table 'cases.csv' below"),
-        ({"reading": {"labels": "labels.csv", "label_column": "finding"}},
+        ({"overrides": {"labels": "cases.csv"}}, "there is no table 'cases.csv' below"),
+        ({"overrides": {"labels": "labels.csv", "label_column": "finding"}},
          "labels.csv has no column 'finding'; columns: dx, file, part, second, who"),
-        ({"reading": {"patient_column": "pid"}}, "has a column 'pid'; columns: dx,"),
-        ({"reading": {"image_column": "path"}}, "has a column 'path'"),
-        ({"reading": {"masks": "masks"}}, "no file lies in or matches 'masks'; folders: img"),
-        ({"reading": {"split": "fold"}}, "'fold' is no column and no file"),
-        ({"reading": {"split": "folders"}}, "no folder is called after a part"),
-        ({"reading": {"classes": ["a", "A"]}}, "names a class twice"),
-        ({"reading": {"colour": "red"}}, "`reading` has no part 'colour'"),
-        ({"index": spec(), "reading": {"split": "part"}}, "--index is a whole reading; leave out --split"),
-        ({"index": {"task": "diagnosis"}}, "images: Field required"),
-        ({"index": spec("finding")}, "no column 'finding'; it has"),
-        ({"index": {**spec(), "images": {"files": {"pattern": "pictures/{x}.png"}}}}, "No file matches"),
-        ({"index": {**spec(), "patient": "{person}"}}, "patient: none of the 60 cases has one"),
-        ({"index": {**spec(), "split": {"source": "{stem}", "train": ["a"], "test": ["b"]}}}, "split.train: no case has a; found"),
-        ({"index": {**spec(), "labels": {"sources": spec()["labels"]["sources"], "classes": {"normal": [], "covid": []}}}},
+        ({"overrides": {"patient_column": "pid"}}, "has a column 'pid'; columns: dx,"),
+        ({"overrides": {"image_column": "path"}}, "has a column 'path'"),
+        ({"overrides": {"masks": "masks"}}, "no file lies in or matches 'masks'; folders: img"),
+        ({"overrides": {"split": "fold"}}, "'fold' is no column and no file"),
+        ({"overrides": {"split": "folders"}}, "no folder is called after a part"),
+        ({"overrides": {"classes": ["a", "A"]}}, "names a class twice"),
+        ({"overrides": {"colour": "red"}}, "`overrides` has no part 'colour'"),
+        ({"manifest": spec(), "overrides": {"split": "part"}}, "--manifest is a whole reading; leave out --split"),
+        ({"manifest": {"task": "diagnosis"}}, "images: Field required"),
+        ({"manifest": spec("finding")}, "no column 'finding'; it has"),
+        ({"manifest": {**spec(), "images": {"files": {"pattern": "pictures/{x}.png"}}}}, "No file matches"),
+        ({"manifest": {**spec(), "patient": "{person}"}}, "patient: none of the 60 cases has one"),
+        ({"manifest": {**spec(), "split": {"source": "{stem}", "train": ["a"], "test": ["b"]}}}, "split.train: no case has a; found"),
+        ({"manifest": {**spec(), "labels": {"sources": spec()["labels"]["sources"], "classes": {"normal": [], "covid": []}}}},
          "no case is 'covid'"),
-        ({"index": "no/such/spec.json"}, "cannot be read: No such file"),
+        ({"manifest": "no/such/spec.json"}, "cannot be read: No such file"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_reading_is_of_one_folder(tmp_path: Path, xrays: Path) -> None:
 
 
 def test_classes_that_no_reading_has_end_the_run_with_what_there_is(tmp_path: Path, xrays: Path) -> None:
-    result = by_rules(tmp_path, xrays, reading={"classes": ["covid", "normal"]})
+    result = by_rules(tmp_path, xrays, overrides={"classes": ["covid", "normal"]})
     assert result.status == "rejected_data"
     assert "No reading of the folder keeps to --classes covid, normal" in result.reason
     assert "'dx' of labels.csv (classes" in result.reason
@@ -171,7 +171,7 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stdout + result.stderr
         assert "masks from second/" in result.stdout.splitlines()[0]
         assert "16 files are left out: other masks of the same images" in result.stdout
-    again = subprocess.run([*command, "--index", str(tmp_path / "s.json")], capture_output=True, text=True, check=False)
+    again = subprocess.run([*command, "--manifest", str(tmp_path / "s.json")], capture_output=True, text=True, check=False)
     assert "the reading that the user gave" in again.stdout
     assert "cases for training" in again.stdout
     wrong = subprocess.run([*command, "--masks", "third"], capture_output=True, text=True, check=False)

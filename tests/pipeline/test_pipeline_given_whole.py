@@ -108,7 +108,7 @@ def test_a_list_of_test_images_is_the_locked_split_of_a_delivered_model(tmp_path
 
 def test_a_whole_reading_is_carried_out_to_a_delivered_model(tmp_path: Path, xrays: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(spec()))
-    result = finished(tmp_path, xrays, "--index", tmp_path / "mine.json")
+    result = finished(tmp_path, xrays, "--manifest", tmp_path / "mine.json")
     cases = locked(tmp_path)
     assert cases["s000.png"][:2] == ("pneumonia", "Q000x")
     assert cases["s001.png"][0] == "pneumonia", "by the second reader"

@@ -130,7 +130,7 @@ KILLED = """
 GO = Path({go!r})
 def patient(command):
     return script(command if GO.exists() else f"echo begun; sleep 987 # {{command}}")
-acts = play(**{{"module": [fault(LLMError, "Enough.")], {stage!r}: {steps} }})
+acts = play(**{{"module": [llm_error(LLMError, "Enough.")], {stage!r}: {steps} }})
 """
 
 

@@ -76,6 +76,6 @@ def test_the_page_tells_all_and_runs_nothing() -> None:
     assert "&lt;b&gt;polyp" in page
     assert "red;" not in page
     assert "http:" not in page.replace("http-equiv", "")
-    for words in ("which is meant?", "88 masks", "another", "left out: no mask", "cut at 128", "unknown", "--index"):
+    for words in ("which is meant?", "88 masks", "another", "left out: no mask", "cut at 128", "unknown", "--manifest"):
         assert words in page
     assert not is_png(base64.b64encode(b"GIF89a").decode())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli import dataset_options as given
+from m3b.cli import dataset_options
 from m3b.cli.output import echo, print_json, require_folder
 from m3b.cli.run import JsonOption
 from m3b.errors import DataError, UsageError
@@ -31,14 +31,14 @@ def look(
         Path | None,
         typer.Option(help="Write an HTML page here with example images, masks and boxes. It shows patients."),
     ] = None,
-    index: given.ManifestOption = None,
-    labels: given.LabelsOption = "",
-    image_column: given.ImageColumnOption = "",
-    label_column: given.LabelColumnOption = "",
-    patient_column: given.PatientColumnOption = "",
-    masks: given.MasksOption = "",
-    classes: given.ClassesOption = "",
-    split: given.SplitOption = "",
+    manifest: dataset_options.ManifestOption = None,
+    labels: dataset_options.LabelsOption = "",
+    image_column: dataset_options.ImageColumnOption = "",
+    label_column: dataset_options.LabelColumnOption = "",
+    patient_column: dataset_options.PatientColumnOption = "",
+    masks: dataset_options.MasksOption = "",
+    classes: dataset_options.ClassesOption = "",
+    split: dataset_options.SplitOption = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -56,13 +56,13 @@ def look(
     for path, option in ((out, "-o"), (page, "--page")):
         if path is not None and path.exists() and not force:
             raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
-    if not request.strip() and not task and index is None:
+    if not request.strip() and not task and manifest is None:
         if page is not None or out is not None:
             raise UsageError("-o and --page are of one reading: say what the model shall do, or give --task.")
         _print_overview(folder, json=json)
         return
     overrides = parse_overrides(
-        index, given.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split)
+        manifest, dataset_options.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split)
     )
     with TemporaryFolder("look") as scratch:
         try:

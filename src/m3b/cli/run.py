@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from m3b.cli import dataset_options as given
+from m3b.cli import dataset_options
 from m3b.cli import shell_completion
 from m3b.cli.output import format_result, make_console, print_json
 from m3b.errors import UsageError
@@ -55,7 +55,7 @@ def run(
     data: Annotated[
         list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
     ] = None,
-    external: given.ExternalOption = None,
+    external: dataset_options.ExternalOption = None,
     out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
     max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
     max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
@@ -91,14 +91,14 @@ def run(
         ),
     ] = None,
     label_with: LabelWithOption = None,
-    index: given.ManifestOption = None,
-    labels: given.LabelsOption = "",
-    image_column: given.ImageColumnOption = "",
-    label_column: given.LabelColumnOption = "",
-    patient_column: given.PatientColumnOption = "",
-    masks: given.MasksOption = "",
-    classes: given.ClassesOption = "",
-    split: given.SplitOption = "",
+    manifest: dataset_options.ManifestOption = None,
+    labels: dataset_options.LabelsOption = "",
+    image_column: dataset_options.ImageColumnOption = "",
+    label_column: dataset_options.LabelColumnOption = "",
+    patient_column: dataset_options.PatientColumnOption = "",
+    masks: dataset_options.MasksOption = "",
+    classes: dataset_options.ClassesOption = "",
+    split: dataset_options.SplitOption = "",
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -108,10 +108,10 @@ def run(
         max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
-        stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=index,
-        confirm="weak" if confirm is None else confirm, external=given.parse_external_data(external or []),
+        stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=manifest,
+        confirm="weak" if confirm is None else confirm, external=dataset_options.parse_external_data(external or []),
         label_with=str(label_with.absolute()) if label_with else "",
-        overrides=given.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
+        overrides=dataset_options.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
 

@@ -173,7 +173,7 @@ def _render_manifest_json(best: Mapping[str, Any]) -> Html:
     if not best.get("spec"):
         return Html("")
     text = json.dumps(best["spec"], indent=1, ensure_ascii=False)
-    instructions = "To change it, save this as JSON, edit it, and give it back with --index FILE."
+    instructions = "To change it, save this as JSON, edit it, and give it back with --manifest FILE."
     return section(
         "spec", "The reading as JSON", tag("p", instructions), tag("details", tag("summary", "JSON"), tag("pre", text))
     )

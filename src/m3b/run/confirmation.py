@@ -129,5 +129,5 @@ def _describe_next_steps(run: RunContext) -> str:
     manifest_file = _find_manifest_file(run) or "a reading (`m3b look -o` writes one)"
     return (
         f"Edit {manifest_file}; `{run.folder.format_command('resume')}` asks again and takes its path, and a new "
-        f"run takes it as --index."
+        f"run takes it as --manifest."
     )

@@ -52,10 +52,10 @@ def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given
 
     if manifest is not None and parts:
         option_names = ", ".join("--" + name.replace("_", "-") for name in parts)
-        raise UsageError(f"--index is a whole reading; leave out {option_names}, or edit the file.")
+        raise UsageError(f"--manifest is a whole reading; leave out {option_names}, or edit the file.")
     if unknown := sorted(set(parts) - set(OverrideArguments.__annotations__)):
         raise UsageError(
-            f"`reading` has no part {unknown[0]!r}; parts: {', '.join(OverrideArguments.__annotations__)}."
+            f"`overrides` has no part {unknown[0]!r}; parts: {', '.join(OverrideArguments.__annotations__)}."
         )
     if manifest is not None:
         return Given(index=_parse_manifest(manifest))
@@ -71,7 +71,7 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
 
     if isinstance(manifest, IndexSpec):
         return manifest
-    source = "The index that was given" if isinstance(manifest, Mapping) else f"--index {manifest}"
+    source = "The manifest that was given" if isinstance(manifest, Mapping) else f"--manifest {manifest}"
     try:
         return spec_of(manifest if isinstance(manifest, Mapping) else _read_json_file(Path(manifest).expanduser()))
     except OSError as error:

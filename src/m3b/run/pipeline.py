@@ -168,7 +168,7 @@ class Pipeline:
         manifest: a reading of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
         overrides: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
             `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
-        external_sources: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
+        external: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
         register: whether its runs are added to the list of the user's runs, where `m3b runs`, ids and `last` find them. A list
             that cannot be written costs a note in the run, no more.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
