@@ -25,6 +25,7 @@ from m3b.errors import M3bError, WrongUse
 from m3b.events import Event, ModelDelivered, RunEnded
 from m3b.journal import JournalError, digest, read_journal
 from m3b.metrics import Scores
+from m3b.metrics.table import lower_is_better, unbounded
 from m3b.models.manifest import FREE, MANIFEST, changes, sha256_of
 from m3b.run.external_sets import measured_again
 from m3b.run.folder import MODEL, Run
@@ -229,7 +230,7 @@ def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event
 def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
     recomputed = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
     differing = [
-        name for name in sorted(told) if name in recomputed and _figure(recomputed[name]) != _figure(told[name])
+        name for name in sorted(told) if name in recomputed and _figure(name, recomputed[name]) != _figure(name, told[name])
     ]
     user_metrics = [name for name in sorted(told) if name not in recomputed]
     if user_metrics and not differing:
@@ -239,9 +240,15 @@ def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
     return _make_comparison(what, [f"{name} differs" for name in differing])
 
 
-def _figure(measure: Mapping[str, Any]) -> list[Any]:
-    """What of a measure rests on the answers; the trivial answer's value rests on images, which stay closed here."""
-    return [measure.get(key) for key in ("value", "low", "high", "n")]
+def _figure(name: str, measure: Mapping[str, Any]) -> list[Any]:
+    """What of a measure rests on the answers alone; the trivial answer's value rests on images, which stay closed here.
+
+    So does the worse limit of a metric that is no share, where it touches a perfect figure.
+    """
+    keys = ["value", "low", "high", "n"]
+    if unbounded(name):
+        keys.remove("high" if lower_is_better(name) else "low")
+    return [measure.get(key) for key in keys]
 
 
 def _delivered(run: Run, events: list[Event]) -> Iterator[Comparison]:
