@@ -137,7 +137,7 @@ def run_by_rules(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
     watch.reads_below(out / "model")
     request = "Tell scans with a spot from plain ones"
     yield command(
-        "run", request, "--data", data, "--llm", "rules", "--train-minutes", "0.2", "--out", out, "--no-confirm"
+        "run", request, "--data", data, "--llm", "rules", "--train-minutes", "0.6", "--out", out, "--no-confirm"
     )
     yield command("export", out, "--to", "monai-bundle", "-o", top / "bundle", "--verify", data / "images/i001.png")
     yield command("export", out, "--to", "onnx", "-o", top / "graphs")

@@ -24,6 +24,7 @@ from m3b.errors import M3bError, UsageError
 from m3b.events import Event, ModelDelivered, RunEnded
 from m3b.journal import JournalError, digest_line, read_journal
 from m3b.metrics import Scores
+from m3b.metrics.metric_tables import is_unbounded, lower_is_better
 from m3b.models.integrity import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
 from m3b.run.external_sets import recompute_scores
 from m3b.run.folder import MODEL_SCRIPT, RunFolder
@@ -234,7 +235,7 @@ def _compare_figures(subject: str, scores: Scores, recorded: Mapping[str, Any]) 
     differing = [
         name
         for name in sorted(recorded)
-        if name in recomputed and _comparable_values(recomputed[name]) != _comparable_values(recorded[name])
+        if name in recomputed and _comparable_values(name, recomputed[name]) != _comparable_values(name, recorded[name])
     ]
     user_metrics = [name for name in sorted(recorded) if name not in recomputed]
     if user_metrics and not differing:
@@ -244,9 +245,15 @@ def _compare_figures(subject: str, scores: Scores, recorded: Mapping[str, Any]) 
     return _make_comparison(subject, [f"{name} differs" for name in differing])
 
 
-def _comparable_values(measure: Mapping[str, Any]) -> list[Any]:
-    """What of a measure rests on the answers; the trivial answer's value rests on images, which stay closed here."""
-    return [measure.get(key) for key in ("value", "low", "high", "n")]
+def _comparable_values(name: str, measure: Mapping[str, Any]) -> list[Any]:
+    """Return what of a metric rests on the answers alone; images, which its baseline rests on, stay closed here.
+
+    The worse limit of an unbounded metric rests on the baseline too, where it touches a perfect figure.
+    """
+    keys = ["value", "low", "high", "n"]
+    if is_unbounded(name):
+        keys.remove("high" if lower_is_better(name) else "low")
+    return [measure.get(key) for key in keys]
 
 
 def _check_delivered_model(run: RunFolder, events: list[Event]) -> Iterator[Comparison]:
