@@ -230,7 +230,9 @@ def _figures(run: Run, selection: Selection, data: DataIndex, events: list[Event
 def _compared(what: str, scores: Scores, told: Mapping[str, Any]) -> Comparison:
     recomputed = json.loads(json.dumps({name: measure.to_dict() for name, measure in scores.metrics.items()}))
     differing = [
-        name for name in sorted(told) if name in recomputed and _figure(name, recomputed[name]) != _figure(name, told[name])
+        name
+        for name in sorted(told)
+        if name in recomputed and _figure(name, recomputed[name]) != _figure(name, told[name])
     ]
     user_metrics = [name for name in sorted(told) if name not in recomputed]
     if user_metrics and not differing:
