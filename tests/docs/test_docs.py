@@ -136,15 +136,14 @@ def test_links_lead_somewhere(file: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    index, readme = page("docs/index.md"), page("README.md")
+    index = page("docs/index.md")
     for file in PAGES[1:]:
         if file.name != "index.md":
             assert f"({file.name})" in index
-            assert f"(docs/{file.name})" in readme
 
 
 def test_the_readme_is_short() -> None:
-    assert len(GENERATED.sub("", page("README.md")).splitlines()) <= 150
+    assert len(page("README.md").splitlines()) < 150
 
 
 def test_every_option_is_explained_with_its_default() -> None:
