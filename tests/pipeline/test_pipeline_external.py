@@ -35,7 +35,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, spots: Path) -> dict[str, P
 def run_result(tmp_path_factory: pytest.TempPathFactory, spots: Path, places: dict[str, Path]) -> Result:
     top = tmp_path_factory.mktemp("external")
     sets: dict[str, Any] = dict(places)
-    return Pipeline(actor(play()), data=[spots], out=top / "run", external_sources=sets).run(REQUEST)
+    return Pipeline(actor(play()), data=[spots], out=top / "run", external=sets).run(REQUEST)
 
 
 def test_the_status_is_that_of_the_run_alone(run_result: Result) -> None:
@@ -140,7 +140,7 @@ def test_a_run_that_is_taken_up_measures_them_too(halfway_run: Path, places: dic
 )
 def test_what_is_refused_before_a_run(given: Callable[[Path], Any], words: str, spots: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
-        Pipeline(actor(), data=[spots], external_sources=given(spots)).run(REQUEST, out=tmp_path / "run")
+        Pipeline(actor(), data=[spots], external=given(spots)).run(REQUEST, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

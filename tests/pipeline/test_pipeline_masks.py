@@ -177,7 +177,7 @@ def acts(**changes: Any) -> Any:
 
 def run(squares: Path, out: Path, **changes: Any) -> Result:
     external = changes.pop("external", None)
-    return Pipeline(acts(**changes), data=[squares], out=out, external_sources=external).run(REQUEST)
+    return Pipeline(acts(**changes), data=[squares], out=out, external=external).run(REQUEST)
 
 
 def test_masks_of_other_numbers_are_brought_to_the_models_classes_by_name(squares: Path, tmp_path: Path) -> None:
