@@ -13,9 +13,10 @@ from m3b import Pipeline, Role, Stage
 from m3b.agents.artifacts import DataIndex
 from m3b.agents.check_result import CheckResult, reject
 from m3b.data.index import LABELS, TEST, TRAIN
-from m3b.run.context import RunContext
 from m3b.run.dataset_preview import DatasetPreview, preview_dataset
 from m3b.run.result import Result
+from m3b.run.services import RunServices
+from m3b.run.state import RunState
 
 STOPPED = "The index is accepted, and this run ends here."
 
@@ -32,7 +33,7 @@ class EndAfterIndex(Stage[Nothing]):
     artifact = Nothing
     required_artifacts = (DataIndex,)
 
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
         return reject(STOPPED, is_fatal=True)
 
 

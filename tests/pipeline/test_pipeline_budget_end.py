@@ -16,7 +16,7 @@ def test_the_time_is_over_when_the_training_ends(build, tmp_path: Path, monkeypa
     """The clock of the run stands until something is exported, then all of its time is over."""
     exported = tmp_path / "run" / "work" / "Deliver" / "config.json"
     monkeypatch.setattr(
-        "m3b.run.context.Budget", lambda **parts: Budget(**parts, clock=lambda: 9e6 if exported.exists() else 0.0)
+        "m3b.run.services.Budget", lambda **parts: Budget(**parts, clock=lambda: 9e6 if exported.exists() else 0.0)
     )
     result = build(model=[script(TRAIN), say("Never heard.")], max_wall=3600.0)
     check_end(result, "completed", SPENT, "of 3600 seconds are spent")

@@ -31,8 +31,9 @@ from m3b.agents.check_result import CheckResult, accept, reject
 from m3b.cli.app import app
 from m3b.errors import LLMError
 from m3b.llm.ledger import read_ledger
-from m3b.run.context import RunContext
+from m3b.run.services import RunServices
 from m3b.run.stages import ModelStage, ModuleStage
+from m3b.run.state import RunState
 from m3b.testing.scripted_model import llm_error
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
@@ -59,7 +60,7 @@ class Unlucky(Stage[Luck]):
     artifact = Luck
     required = False
 
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
         return reject("No luck today.")
 
 
@@ -151,11 +152,11 @@ def test_what_a_stage_of_the_users_raises_ends_the_run_in_a_result(build: Any) -
         role = Role("broken", "Broken")
         artifact = Luck
 
-        def check(self, run: RunContext, closing_text: str) -> CheckResult:
-            return accept(run.get_artifact(DataIndex))
+        def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
+            return accept(state.get_artifact(DataIndex))
 
     class WrongAnswer(Broken):
-        def check(self, run: RunContext, closing_text: str) -> CheckResult:
+        def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
             return "fine"  # type: ignore[return-value]
 
     for stage, words in ((Broken(), "`stages: broken.check`"), (WrongAnswer(), "gave 'fine'; let it give accepted")):
@@ -220,7 +221,8 @@ class Unheld:
         ((*FOUR, make_stage("own", IndexReviewer, required_artifacts=())), "Nothing tells the agent of own what to do"),
         ((make_stage("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR),
          "before a data set is chosen"),
-        ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, required_artifacts=(Sheet,))), "set required of maybe"),
+        ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, required_artifacts=(Sheet,))),
+         "set required of maybe"),
     ],
 )  # fmt: skip
 def test_stages_that_do_not_fit_are_refused(stages: Any, words: str) -> None:

@@ -19,8 +19,8 @@ from m3b.data.cards import parse_card
 from m3b.facts import Answer, DatasetOption, Rejection, SelectionBrief, SurveySummary, TaskProposal
 from m3b.llm.rules import RulesLLM
 from m3b.llm.rules.selection import _matches_request, is_beyond_images
-from m3b.llm.rules.words import extract_words, find_anatomy, find_modality
 from m3b.messages import Message, ToolCall
+from m3b.request_words import extract_words, find_anatomy, find_modality
 from m3b.tasks import find_requested_task
 from m3b.workspace import Workspace
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from m3b.agents.briefing import read_indexing_guide
-from m3b.llm.rules.words import is_mask_path
+from m3b.request_words import is_mask_path
 from m3b.resources import get_resources_folder
 from m3b.tasks import find_requested_task
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from m3b.llm.rules.words import is_mask_path
+from m3b.request_words import is_mask_path
 from m3b.tools.natural import natural
 
 IMAGE_SUFFIXES = (

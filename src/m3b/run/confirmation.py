@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from m3b.agents.artifacts import DataIndex, Selection, kind_of, to_json
-from m3b.agents.check_result import accept
+from m3b.agents.artifacts import DataIndex, Selection
 from m3b.data.audit_common import told_patients
 from m3b.errors import TrainingDeclined, UsageError
-from m3b.events import ArtifactAccepted, NoteAdded
+from m3b.events import NoteAdded
 from m3b.run.artifact_validation import MANIFEST_FILE, PLAN_PAGE_FILE, PROPOSED_MANIFEST_FILE
-from m3b.run.context import RunContext
-from m3b.run.stage_runner import StageRunner
-from m3b.run.stages import IndexStage
+from m3b.run.folder import RunFolder
+from m3b.run.services import RunServices
+from m3b.run.state import RunState
 
 YES_WORDS = ("yes", "y", "ja", "j", "oui", "si", "sí", "ok")
 NO_WORDS = ("no", "n", "nein", "non")
@@ -23,40 +22,45 @@ MAX_QUESTIONS = 8
 """Answers that are neither, until the run ends."""
 
 
-def confirm_index(run: RunContext, stage_runner: StageRunner, stage: IndexStage) -> None:
+def confirm_index(state: RunState, services: RunServices) -> None:
     """Ask the user whether selection and index are as he wants them, where he is to be asked; what he wants is written down.
 
     Raises:
         Declined: the answer is no, or there is none.
     """
-    ask, data = run.hooks.ask, run.get_artifact(DataIndex)
-    if data.confirmed or ask is None or not (run.options.confirm is True or (run.options.confirm and data.weak)):
+    ask, data = services.hooks.ask, state.get_artifact(DataIndex)
+    if (
+        data.confirmed
+        or ask is None
+        or not (services.options.confirm is True or (services.options.confirm and data.weak))
+    ):
         return
     problem = ""
     for _ in range(MAX_QUESTIONS):
         answer = (
-            ask(format_question(run, run.get_artifact(Selection), run.get_artifact(DataIndex), problem)) or ""
+            ask(format_question(services.folder, state.get_artifact(Selection), state.get_artifact(DataIndex), problem))
+            or ""
         ).strip()
         if answer.casefold() in NO_WORDS:
             raise TrainingDeclined(
-                f"Nothing was trained: the reading of the data was declined. {_describe_next_steps(run)}"
+                f"Nothing was trained: the reading of the data was declined. {_describe_next_steps(services.folder)}"
             )
         if answer.casefold() in YES_WORDS:
-            stage_runner.record_artifact(
-                stage, accept(replace(run.get_artifact(DataIndex), confirmed=answer[:MAX_LINE_CHARS]))
+            services.record_artifact(
+                DataIndex, replace(state.get_artifact(DataIndex), confirmed=answer[:MAX_LINE_CHARS])
             )
             return
         try:
-            _apply_edited_manifest(run, stage_runner, stage, Path(answer).expanduser() if answer else None)
+            _apply_edited_manifest(state, services, Path(answer).expanduser() if answer else None)
             problem = ""
         except UsageError as error:
             problem = str(error)
     raise TrainingDeclined(
-        f"Nothing was trained: nobody said whether the data is read rightly. {_describe_next_steps(run)}"
+        f"Nothing was trained: nobody said whether the data is read rightly. {_describe_next_steps(services.folder)}"
     )
 
 
-def format_question(run: RunContext, selection: Selection, data: DataIndex, problem: str = "") -> str:
+def format_question(run: RunFolder, selection: Selection, data: DataIndex, problem: str = "") -> str:
     """What was read in some ten lines, where it can be seen and edited, and what may be answered."""
     lines = [problem, ""] if problem else []
     lines += [
@@ -65,7 +69,7 @@ def format_question(run: RunContext, selection: Selection, data: DataIndex, prob
     ]
     if data.weak:
         lines.append(f"To be decided: {data.weak}")
-    lines.append(f"Page with examples: {run.folder.path / PLAN_PAGE_FILE}")
+    lines.append(f"Page with examples: {run.path / PLAN_PAGE_FILE}")
     manifest_file = _find_manifest_file(run)
     if manifest_file is None:
         lines.append("The index was not made from a reading.")
@@ -90,7 +94,7 @@ def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
     return [f"{selection.task}: {classes or 'no classes'}", *split_lines, *grouping_lines, *data.read]
 
 
-def _apply_edited_manifest(run: RunContext, stage_runner: StageRunner, stage: IndexStage, file: Path | None) -> None:
+def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | None) -> None:
     """Selection and index by a reading that the user edited, written down in place of what the journal held.
 
     Raises:
@@ -98,7 +102,8 @@ def _apply_edited_manifest(run: RunContext, stage_runner: StageRunner, stage: In
     """
     from m3b.run.overrides import parse_overrides, validate_overrides
 
-    selection, card = run.get_artifact(Selection), run.card
+    selection = state.get_artifact(Selection)
+    card = services.card_of(selection)
     if file is None or not file.is_file():
         raise UsageError(f"{'An empty answer' if file is None else repr(str(file))} is neither yes nor no nor a file.")
     overrides = parse_overrides(file, None)
@@ -108,26 +113,26 @@ def _apply_edited_manifest(run: RunContext, stage_runner: StageRunner, stage: In
         raise UsageError(
             f"{file} is for {overrides.index.task}; this run is for {selection.task}. Start another one for that."
         )
-    validate_overrides(overrides, card.path, run.sandbox)
+    validate_overrides(overrides, card.path, services.sandbox)
     new_selection = replace(selection, classes=overrides.index.classes or selection.classes)
-    check_result = run.validator.recheck_index(new_selection, card, overrides)
+    check_result = services.validator.recheck_index(new_selection, card, overrides)
     if not isinstance(check_result.artifact, DataIndex) or not check_result.is_accepted:
         raise UsageError(f"{file} is not accepted: {' '.join(check_result.user_messages)}")
-    run.emit(NoteAdded(f"The user gave another reading of the data: {file}"))
+    services.emit(NoteAdded(f"The user gave another reading of the data: {file}"))
     if new_selection != selection:
-        run.emit(ArtifactAccepted(kind_of(Selection), to_json(new_selection)))
-    stage_runner.record_artifact(stage, accept(check_result.artifact))
+        services.record_artifact(Selection, new_selection)
+    services.record_artifact(DataIndex, check_result.artifact)
 
 
-def _find_manifest_file(run: RunContext) -> Path | None:
+def _find_manifest_file(run: RunFolder) -> Path | None:
     """The accepted reading, or the nearest that was proposed; None where there is neither."""
-    candidates = (run.folder.path / name for name in (MANIFEST_FILE, PROPOSED_MANIFEST_FILE))
+    candidates = (run.path / name for name in (MANIFEST_FILE, PROPOSED_MANIFEST_FILE))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _describe_next_steps(run: RunContext) -> str:
+def _describe_next_steps(run: RunFolder) -> str:
     manifest_file = _find_manifest_file(run) or "a reading (`m3b look -o` writes one)"
     return (
-        f"Edit {manifest_file}; `{run.folder.format_command('resume')}` asks again and takes its path, and a new "
+        f"Edit {manifest_file}; `{run.format_command('resume')}` asks again and takes its path, and a new "
         f"run takes it as --manifest."
     )

@@ -35,8 +35,9 @@ from m3b.untrusted import copy_file, remove_tree
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
-    from m3b.run.context import RunContext
     from m3b.run.folder import RunFolder
+    from m3b.run.services import RunServices
+    from m3b.run.state import RunState
 
 
 @dataclass(frozen=True)
@@ -179,40 +180,44 @@ class ExternalCases:
     grouped_by: str
 
 
-def read_external_cases(run: RunContext, source: ExternalSource, data_name: str, target: Path) -> ExternalCases:
+def read_external_cases(
+    state: RunState, services: RunServices, source: ExternalSource, data_name: str, target: Path
+) -> ExternalCases:
     """Every case of the folder, with the model's class names and numbers, audited; the index is kept in `target`.
 
     Raises:
         DataError: no reading suffices, or the cases cannot be used.
     """
-    scratch = run.folder.path / f".{EXTERNAL_FOLDER}-{source.name}"
+    scratch = services.folder.path / f".{EXTERNAL_FOLDER}-{source.name}"
     remove_tree(scratch)
     scratch.mkdir()
     try:
-        facts = _execute_manifest(run, source, data_name, scratch)
+        facts = _execute_manifest(state, services, source, data_name, scratch)
         remove_tree(target)
         notes = [
             *describe_accounting(facts),
-            *freeze_index(scratch, target, {data_name: source.folder}, run.get_artifact(Selection).task),
+            *freeze_index(scratch, target, {data_name: source.folder}, state.get_artifact(Selection).task),
         ]
-        cases = _fit_cases_to_model(run, target, data_name, scratch)
+        cases = _fit_cases_to_model(state, services, target, data_name, scratch)
     finally:
         remove_tree(scratch)
     return ExternalCases(cases.records, (*notes, *cases.notes), str(facts.get("grouped_by", ""))[:200])
 
 
-def _execute_manifest(run: RunContext, source: ExternalSource, data_name: str, scratch: Path) -> dict[str, Any]:
+def _execute_manifest(
+    state: RunState, services: RunServices, source: ExternalSource, data_name: str, scratch: Path
+) -> dict[str, Any]:
     """Index files in `scratch`, by the reading that was given, the best that is proposed, or the one of the run's own data."""
     problems: list[str] = []
-    for manifest in _candidate_manifests(run, source, scratch, problems):
+    for manifest in _candidate_manifests(state, services, source, scratch, problems):
         job = {
             "do": "execute",
-            "task": run.get_artifact(Selection).task,
+            "task": state.get_artifact(Selection).task,
             "name": data_name,
             "work": str(scratch),
             "spec": manifest,
         }
-        answer = _ask_reader(run, source, scratch, job)
+        answer = _ask_reader(services, source, scratch, job)
         if "error" not in answer:
             return answer
         problems.append(str(answer["error"]))
@@ -223,23 +228,23 @@ def _execute_manifest(run: RunContext, source: ExternalSource, data_name: str, s
 
 
 def _candidate_manifests(
-    run: RunContext, source: ExternalSource, scratch: Path, problems: list[str]
+    state: RunState, services: RunServices, source: ExternalSource, scratch: Path, problems: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Specs to try, with all cases for testing. Why the best proposal may not be taken is added to `problems`."""
     if source.manifest is not None:
         yield _without_split(source.manifest.model_dump(mode="json", exclude_defaults=True))
         return
-    selection, data = run.get_artifact(Selection), run.get_artifact(DataIndex)
+    selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
     boxes = True if selection.metric in get_family(selection.task).box_metrics else None
-    job = {"do": "propose", "request": run.request, "notes": own_notes(source.folder), "seconds": SURVEY_S, "given": {},
+    job = {"do": "propose", "request": services.request, "notes": own_notes(source.folder), "seconds": SURVEY_S, "given": {},
            "task": selection.task, "boxes": boxes,
            "classes": list(data.classes) if selection.task != "regression" else []}  # fmt: skip
-    answer = _ask_reader(run, source, scratch, job)
+    answer = _ask_reader(services, source, scratch, job)
     if "error" in answer or answer["insufficient"] or not answer["readings"]:
         problems.append(str(answer.get("error") or answer["insufficient"] or "no reading is proposed."))
     else:
         yield _without_split(answer["readings"][0]["spec"])
-    manifest_file = run.folder.path / MANIFEST_FILE
+    manifest_file = services.folder.path / MANIFEST_FILE
     if manifest_file.is_file():  # a hospital that exports as the first one did
         yield _without_split(json.loads(manifest_file.read_text(encoding="utf-8")))
 
@@ -249,22 +254,24 @@ def _without_split(manifest: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in manifest.items() if name != "split"}
 
 
-def _ask_reader(run: RunContext, source: ExternalSource, scratch: Path, job: dict[str, Any]) -> dict[str, Any]:
-    reader = run.executor.reader_pool.get_reader((source.folder,), (scratch,))
+def _ask_reader(services: RunServices, source: ExternalSource, scratch: Path, job: dict[str, Any]) -> dict[str, Any]:
+    reader = services.executor.reader_pool.get_reader((source.folder,), (scratch,))
     return reader.run_job(MANIFEST_JOB, {**job, "root": str(source.folder), "place": str(scratch)})
 
 
-def _fit_cases_to_model(run: RunContext, target: Path, data_name: str, scratch: Path) -> ExternalCases:
+def _fit_cases_to_model(
+    state: RunState, services: RunServices, target: Path, data_name: str, scratch: Path
+) -> ExternalCases:
     """The cases that lie in `target`, with paths that count from `locked/`."""
-    task = run.get_artifact(Selection).task
-    external_index, model_index = read_index(target, task), read_index(run.folder.locked, task)
+    task = state.get_artifact(Selection).task
+    external_index, model_index = read_index(target, task), read_index(services.folder.locked, task)
     fitted_cases = fit_to_model_classes(external_index.records, external_index.values, model_index)
     records = fitted_cases.records
     if fitted_cases.mask_values:
-        records = _renumber_masks(run, target, records, fitted_cases.mask_values, scratch)
-    audit = run.executor.get_checking_reader().run_job(AUDIT_JOB, AuditRequest(target, task, MAX_AUDIT_S))
+        records = _renumber_masks(services, target, records, fitted_cases.mask_values, scratch)
+    audit = services.executor.get_checking_reader().run_job(AUDIT_JOB, AuditRequest(target, task, MAX_AUDIT_S))
     notes = _check_audit(audit)
-    prefix = target.relative_to(run.folder.locked).as_posix()
+    prefix = target.relative_to(services.folder.locked).as_posix()
 
     def relocate_path(path: str) -> str:
         return path if path.startswith(f"data/{data_name}/") else f"{prefix}/{path}"
@@ -288,13 +295,17 @@ def _relocate_record(record: Record, relocate_path: Callable[[str], str]) -> Rec
 
 
 def _renumber_masks(
-    run: RunContext, target_folder: Path, records: Sequence[Record], numbers: Sequence[tuple[int, int]], scratch: Path
+    services: RunServices,
+    target_folder: Path,
+    records: Sequence[Record],
+    numbers: Sequence[tuple[int, int]],
+    scratch: Path,
 ) -> tuple[Record, ...]:
     """The records with masks in the model's numbers, copied to `target_folder` from where the reader wrote them."""
     output_folder = scratch / "numbered"
     output_folder.mkdir()
     raw_folders = [path.resolve() for path in (target_folder / "data").iterdir()]
-    reader = run.executor.reader_pool.get_reader((target_folder, *raw_folders), (output_folder,))
+    reader = services.executor.reader_pool.get_reader((target_folder, *raw_folders), (output_folder,))
     file_names = reader.run_job(
         RENUMBER_JOB, RenumberRequest(list(records), target_folder, output_folder, list(numbers))
     )
@@ -326,38 +337,38 @@ def _check_audit(audit: Audit) -> tuple[str, ...]:
 CASES_FILE, PREDICTIONS_FILE = "cases.json", "predictions.json"
 
 
-def measure_external_sets(run: RunContext) -> dict[str, ExternalResult]:
+def measure_external_sets(state: RunState, services: RunServices) -> dict[str, ExternalResult]:
     """The figures of every external set by its name; one that cannot be measured says why, and changes nothing else."""
     results = {}
-    for source in run.external_sources:
-        run.emit(StepStarted(f"measuring on the external set {source.name}"))
+    for source in services.external_sources:
+        services.emit(StepStarted(f"measuring on the external set {source.name}"))
         try:
-            result = _measure_set(run, source)
+            result = _measure_set(state, services, source)
         except (M3bError, OSError, ValueError) as error:
             result = ExternalResult(source.name, reason=" ".join(str(error).split())[:600] or type(error).__name__)
-        run.emit(NoteAdded(result.summary))
+        services.emit(NoteAdded(result.summary))
         results[source.name] = result
     return results
 
 
-def _measure_set(run: RunContext, source: ExternalSource) -> ExternalResult:
+def _measure_set(state: RunState, services: RunServices, source: ExternalSource) -> ExternalResult:
     if not source.folder.is_dir():
         raise DataError(f"{source.folder} is not there any more.")
     data_name = f"{EXTERNAL_FOLDER}-{source.name}"
-    set_folder = run.folder.locked / EXTERNAL_FOLDER / source.name
-    with _link_data(run, data_name, source.folder):
-        cases = read_external_cases(run, source, data_name, set_folder)
-        index = read_index(run.folder.locked, run.get_artifact(Selection).task)
-        records, notes = _drop_training_images(run, index, cases.records)
+    set_folder = services.folder.locked / EXTERNAL_FOLDER / source.name
+    with _link_data(services, data_name, source.folder):
+        cases = read_external_cases(state, services, source, data_name, set_folder)
+        index = read_index(services.folder.locked, state.get_artifact(Selection).task)
+        records, notes = _drop_training_images(services, index, cases.records)
         external_index = replace(index, test=tuple(records))
-        rows = run.executor.predict(run.folder.measured_model, external_index.test, external_index)
-        baseline_predictions = run.executor.predict_baseline(
-            index.train, external_index.test, external_index, run.folder.locked
+        rows = services.executor.predict(services.folder.measured_model, external_index.test, external_index)
+        baseline_predictions = services.executor.predict_baseline(
+            index.train, external_index.test, external_index, services.folder.locked
         )
     write_records(set_folder / CASES_FILE, external_index.test, index.task)
     write_text_atomically(set_folder / PREDICTIONS_FILE, json.dumps({"rows": rows, "trivial": baseline_predictions}))
     scores = _compute_scores(
-        rows, external_index, run.get_artifact(Selection).metric, run.options.seed, baseline_predictions
+        rows, external_index, state.get_artifact(Selection).metric, services.options.seed, baseline_predictions
     )
     return _make_result(source.name, scores, cases.grouped_by, (*cases.notes, *notes))
 
@@ -397,9 +408,9 @@ def recompute_scores(run: RunFolder, name: str, selection: Selection, seed: int)
 
 
 @contextmanager
-def _link_data(run: RunContext, data_name: str, folder: Path) -> Iterator[None]:
+def _link_data(services: RunServices, data_name: str, folder: Path) -> Iterator[None]:
     """The set below `locked/data` for as long as it is measured, so that its paths count from where the others do."""
-    link = run.folder.locked / "data" / data_name
+    link = services.folder.locked / "data" / data_name
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(folder, target_is_directory=True)
@@ -409,10 +420,12 @@ def _link_data(run: RunContext, data_name: str, folder: Path) -> Iterator[None]:
         link.unlink(missing_ok=True)
 
 
-def _drop_training_images(run: RunContext, index: Index, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
+def _drop_training_images(
+    services: RunServices, index: Index, records: Sequence[Record]
+) -> tuple[list[Record], list[str]]:
     """The records whose images training did not have; how many it had, and how many it nearly had, in words."""
-    comparison = run.executor.get_checking_reader().run_job(
-        COMPARE_JOB, CompareRequest(list(index.train), list(records), run.folder.locked)
+    comparison = services.executor.get_checking_reader().run_job(
+        COMPARE_JOB, CompareRequest(list(index.train), list(records), services.folder.locked)
     )
     same_images, notes = set(comparison.same_keys), []
     remaining = [record for record in records if not ({record.key, *record.images} & same_images)]

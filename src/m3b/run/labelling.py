@@ -23,9 +23,13 @@ from m3b.untrusted import hash_file, is_file, write_atomic
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from m3b.agents.budget import Budget
     from m3b.interactive.episode import SegmentationResult
     from m3b.interactive.segmenter import Segmenter
-    from m3b.run.context import RunContext
+    from m3b.llm import LLM
+    from m3b.run.folder import RunFolder
     from m3b.tools.user_tools import BoundTool
 
 LABELLING_FOLDER, REGISTER_FILE = "labelling", "masks.json"
@@ -44,13 +48,26 @@ class MaskLabelling:
     """The masks that were prompted for in one run.
 
     Args:
-        run: whose Data Engineer's model looks at the images, and whose budget is spent.
         segmenter_folder: a folder that `m3b.interactive.open_segmenter` opens.
+        budget: pays for the requests.
+        get_llm: returns the model that looks at the images.
+        resolve_path: returns the file of a path that an agent names.
+        is_cancelled: polled while a model is waited for.
     """
 
-    def __init__(self, run: RunContext, segmenter_folder: Path) -> None:
-        self.run, self.segmenter_folder = run, segmenter_folder
-        self.folder = run.folder.path / LABELLING_FOLDER
+    def __init__(
+        self,
+        run: RunFolder,
+        segmenter_folder: Path,
+        budget: Budget,
+        *,
+        get_llm: Callable[[], LLM],
+        resolve_path: Callable[[str], Path],
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self.segmenter_folder, self.budget = segmenter_folder, budget
+        self._get_llm, self._resolve_path, self._is_cancelled = get_llm, resolve_path, is_cancelled
+        self.work, self.folder = run.work, run.path / LABELLING_FOLDER
         self._segmenter: Segmenter | None = None
 
     @property
@@ -87,12 +104,12 @@ class MaskLabelling:
             if (image, target) in labelled:
                 lines.append(f"{image}: labelled before")
                 continue
-            self.run.budget.check_limits()
+            self.budget.check_limits()
             lines.append(f"{image}: {self._label_image(image, file, target)}")
         return "\n".join(lines)
 
     def _resolve_image(self, image: str) -> Path:
-        file = self.run.tools.context.roots.resolve(image)
+        file = self._resolve_path(image)
         if not image.startswith("data/") or not file.exists():
             raise ToolError(f"label_images: there is no image {image}; name images as an index does (data/NAME/...).")
         return file
@@ -102,14 +119,14 @@ class MaskLabelling:
         rows = self.read_register()
         number = len(list(self.folder.glob("[0-9]*"))) + 1 if self.folder.is_dir() else 1
         segmentation = self._run_episode(file, target, self.folder / f"{number:05d}")
-        self.run.budget.record_usage(segmentation.usage)
+        self.budget.record_usage(segmentation.usage)
         if segmentation.mask_file is None or not segmentation.mask.any():
             return f"no mask ({segmentation.status}{': ' + segmentation.reason if segmentation.reason else ''})"
         if segmentation.score < MIN_EXPECTED_IOU:
             return f"no mask: the best has an expected IoU of {segmentation.score:.2f}, and {MIN_EXPECTED_IOU:g} is the least"
         name = f"{PROMPTED}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
         content = segmentation.mask_file.read_bytes()
-        write_atomic(self.run.folder.work, name, content)
+        write_atomic(self.work, name, content)
         row = {
             "image": image, "target": target, "file": name, "sha256": hashlib.sha256(content).hexdigest(),
             "segmenter": segmentation.segmenter,
@@ -128,8 +145,8 @@ class MaskLabelling:
         try:
             self._segmenter = self._segmenter or open_segmenter(self.segmenter_folder)
             return segment(
-                file, target, llm=self.run.get_metered_llm(DATA_ENGINEER.name), segmenter=self._segmenter, out=out,
-                cancelled=self.run.cancel_event.is_set,
+                file, target, llm=self._get_llm(), segmenter=self._segmenter, out=out,
+                cancelled=self._is_cancelled,
             )  # fmt: skip
         except (UsageError, DataError) as error:
             raise ToolError(f"label_images: {error}") from error
@@ -143,7 +160,7 @@ class MaskLabelling:
     def _save_register(self, rows: Sequence[dict[str, Any]]) -> None:
         write_text_atomically(self.folder / REGISTER_FILE, json.dumps(rows, indent=1, ensure_ascii=False))
         mask_list = [{key: row[key] for key in ("image", "target", "file")} for row in rows]
-        write_atomic(self.run.folder.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
+        write_atomic(self.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
 
     def restore_mask_list(self) -> None:
         """Put the list of masks into `work/` as the register has it, whatever scripts have made of it."""
@@ -193,11 +210,6 @@ def _labelled_image_of(record: Record, rows: dict[str, dict[str, Any]]) -> str:
 
 def _hash_if_file(root: Path, path: str) -> str:
     return hash_file(root, path) if is_file(root, path) else ""
-
-
-def make_labelling(run: RunContext) -> MaskLabelling | None:
-    """That of a run whose user has approved it."""
-    return MaskLabelling(run, Path(run.options.label_with)) if run.options.label_with else None
 
 
 def extra_tool_names_of(labelling: MaskLabelling | None, role: str) -> tuple[str, ...]:

@@ -25,49 +25,54 @@ from m3b.errors import (
     Status,
     TrainingDeclined,
 )
-from m3b.events import ModelDelivered, NoteAdded, RunEnded, RunStarted, ScriptOutput, StepStarted
+from m3b.events import ModelDelivered, NoteAdded, RunEnded, RunStarted, StepStarted
 from m3b.journal import JOURNAL_FORMAT
 from m3b.models.integrity import PROVENANCE_FILE, hash_files, sha256_of
 from m3b.run.confinement import sandbox_entry
-from m3b.run.confirmation import confirm_index
-from m3b.run.context import RunContext
 from m3b.run.extensions import CallbackError
 from m3b.run.external_sets import measure_external_sets
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
 from m3b.run.result import FINAL_STATUSES, Result
+from m3b.run.services import RunServices
 from m3b.run.stage_runner import StageRunner
-from m3b.run.stages import IndexStage, SelectionStage, Stage
+from m3b.run.stages import Stage
 from m3b.run.state import RunState
 
-OpenContext = Callable[[RunState], RunContext]
-"""Makes the context of a run whose state is known."""
+OpenServices = Callable[[RunState], RunServices]
+"""Makes the services of a run whose state is known."""
 
 
 def execute_run(
-    run: RunFolder, record: dict[str, Any], state: RunState, open_context: OpenContext, notes: Sequence[str] = ()
+    run: RunFolder,
+    record: dict[str, Any],
+    state: RunState,
+    stages: Sequence[Stage[Any]],
+    open_services: OpenServices,
+    notes: Sequence[str] = (),
 ) -> Result:
     """Work on a run to its end, whatever that is, and leave run.json and the report behind.
 
     Args:
         record: what run.json holds; see `m3b.run.record`.
         state: what earlier processes did of the run; empty for a new one.
-        open_context: called once run.json says that the run is at work.
+        stages: worked on in this order.
+        open_services: called once run.json says that the run is at work.
         notes: what the user is told, and the journal keeps, as the work begins.
     """
-    started, context = time.monotonic(), None
+    started, services = time.monotonic(), None
     result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
     try:
         record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
-        context = open_context(state)
-        context.emit(RunStarted(record["request"], run.id, sandbox_entry(context.sandbox), tuple(notes)))
-        result = _make_model_result(record, state, run, run_stages(context))
+        services = open_services(state)
+        services.emit(RunStarted(record["request"], run.id, sandbox_entry(services.sandbox), tuple(notes)))
+        result = _make_model_result(record, state, run, run_stages(stages, state, services))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
         result = _make_result(record, state, *_describe_ending(run, error))
     finally:
-        result = _finish_run(run, record, result, context, state.worked_seconds + time.monotonic() - started)
+        result = _finish_run(run, record, result, state, services, state.worked_seconds + time.monotonic() - started)
     return result
 
 
@@ -106,15 +111,15 @@ def _save_traceback(run: RunFolder, error: BaseException) -> None:
 
 
 def _finish_run(
-    run: RunFolder, record: dict[str, Any], result: Result, context: RunContext | None, wall_s: float
+    run: RunFolder, record: dict[str, Any], result: Result, state: RunState, services: RunServices | None, wall_s: float
 ) -> Result:
     """Stop what still runs, then write the end down. A full disk or an impatient Ctrl-C must not hide the result."""
     result.usage["wall_s"] = round(wall_s, 1)
-    if context is not None:
-        context.role = ""
-        context.tools.close()
+    if services is not None:
+        services.role = ""
+        services.tools.close()
         with contextlib.suppress(OSError, DataError):
-            context.restore_folders(is_resumable=result.status not in FINAL_STATUSES)
+            services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
@@ -123,10 +128,10 @@ def _finish_run(
         result = replace(result, report=str(write_report(run.path)))
         record["result"] = result.to_json()
         run.save_record(record)
-    if context is not None:
+    if services is not None:
         with contextlib.suppress(RunFailed):
-            context.emit(RunEnded(result.to_json()))
-        context.close()
+            services.emit(RunEnded(result.to_json()))
+        services.close()
     return result
 
 
@@ -171,72 +176,55 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
     )
 
 
-def run_stages(run: RunContext) -> DeliveredModel:
-    """All stages and the delivery.
+def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> DeliveredModel:
+    """Perform all stages and deliver the model.
 
     What was accepted in another process is not made again, so that a run that is taken up passes by here too.
 
     Raises:
         RunEnd: why there is no model.
     """
-    stage_runner = StageRunner(run)
-    check_data_folders(list(run.workspace.cards.values()))
-    for stage in run.stages:
-        _run_stage(run, stage_runner, stage)
-        match stage:
-            case SelectionStage():
-                run.validator.record_raw_fingerprint(run.card)  # before any script has run
-            case IndexStage():
-                confirm_index(run, stage_runner, stage)
-                selection = run.get_artifact(Selection)
-                run.restrict_to_training_cases(
-                    run.card.root, selection.task, lambda done, total: _emit_view_progress(run, done, total)
-                )
-    return _deliver_model(run)
+    stage_runner = StageRunner(stages, state, services)
+    check_data_folders(list(services.workspace.cards.values()))
+    for stage in stages:
+        try:
+            stage_runner.run_stage(stage)
+        except (RunFailed, BudgetExceeded, LLMError) as error:
+            if stage.required:
+                raise
+            services.emit(NoteAdded(f"The run goes on without {stage.role.title}: {error}"))
+            services.role = ""
+    return _deliver_model(state, services)
 
 
-def _run_stage(run: RunContext, stage_runner: StageRunner, stage: Stage[Any]) -> None:
-    """One stage; where the run can do without it, its failure is noted."""
-    try:
-        stage_runner.run_stage(stage)
-    except (RunFailed, BudgetExceeded, LLMError) as error:
-        if stage.required:
-            raise
-        run.emit(NoteAdded(f"The run goes on without {stage.role.title}: {error}"))
-        run.role = ""
-
-
-def _emit_view_progress(run: RunContext, done: int, total: int) -> None:
-    run.emit(ScriptOutput(0, f"view: {done} of {total} files"))
-
-
-def _deliver_model(run: RunContext) -> DeliveredModel:
-    """The measured copy of the model, with its card, figures and hashes."""
-    run.emit(StepStarted("measuring and delivering the model"))
-    run.tools.close()
-    data = run.get_artifact(DataIndex)
-    external = measure_external_sets(run)
-    integrity = run.validator.verify_integrity(data, run.card)
+def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
+    """Return the measured copy of the model, with its card, figures and hashes."""
+    services.emit(StepStarted("measuring and delivering the model"))
+    services.tools.close()
+    selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
+    card, folder = services.card_of(selection), services.folder
+    external = measure_external_sets(state, services)
+    integrity = services.validator.verify_integrity(data, card)
     run_facts = {
-        "request": run.request,
-        "run": run.folder.id,
-        "seed": run.options.seed,
-        "llm": {name: llm.name for name, llm in run.llms.items()},
-        "options": run.options.to_json(),
-        "sandboxes": list(run.state.sandboxes),
+        "request": services.request,
+        "run": folder.id,
+        "seed": services.options.seed,
+        "llm": {name: llm.name for name, llm in services.llms.items()},
+        "options": services.options.to_json(),
+        "sandboxes": list(state.sandboxes),
     }
     delivered = deliver_model(
-        run.folder,
-        selection=run.get_artifact(Selection),
-        card=run.card,
+        folder,
+        selection=selection,
+        card=card,
         data=data,
-        model=run.get_artifact(TrainedModel),
+        model=state.get_artifact(TrainedModel),
         integrity=integrity,
         run_facts=run_facts,
-        predict_baseline=run.executor.predict_baseline,
-        journal={"lines": run.journal.line_count, "head": run.journal.last_digest},
+        predict_baseline=services.executor.predict_baseline,
+        journal={"lines": services.journal.line_count, "head": services.journal.last_digest},
         external_results=external,
     )
-    provenance_hash = sha256_of(run.folder.model / PROVENANCE_FILE)
-    run.emit(ModelDelivered({**hash_files(run.folder.model), PROVENANCE_FILE: provenance_hash}))
-    return replace(delivered, reason=f"{delivered.reason} {run.state.remark}".strip())
+    provenance_hash = sha256_of(folder.model / PROVENANCE_FILE)
+    services.emit(ModelDelivered({**hash_files(folder.model), PROVENANCE_FILE: provenance_hash}))
+    return replace(delivered, reason=f"{delivered.reason} {state.remark}".strip())

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.data.spec.model import IndexSpec
     from m3b.events import Event
-    from m3b.run.context import RunContext
     from m3b.run.dataset_preview import DatasetPreview
     from m3b.run.external_sources import ExternalData
     from m3b.run.handle import RunHandle
     from m3b.run.overrides import OverrideArguments
+    from m3b.run.services import RunServices
     from m3b.run.stage_sequence import UserStages
     from m3b.run.state import RunState
     from m3b.tasks import Metric
@@ -453,19 +453,33 @@ class Pipeline:
 
         def run_work(publish: OnEvent, cancel_event: threading.Event) -> Result:
             # the agents, the tools and numpy: what a run needs and an import does not
-            from m3b.run.context import RunContext, make_hooks
+            from m3b.agents.artifacts import Selection
             from m3b.run.orchestrator import execute_run
+            from m3b.run.services import RunServices, make_hooks
             from m3b.run.state import RunState
 
             hooks = make_hooks(self.ask, self.approve, on_event, publish)
 
-            def open_context(run_state: RunState) -> RunContext:
-                return RunContext(
-                    run, record["request"], self.options, workspace, self.llms, sandbox, run_state, hooks, self.extensions,
-                    cancel_event, overrides, copy_stages(self.stages), self.external_sources,
-                )  # fmt: skip
+            stages = copy_stages(self.stages)
 
-            return execute_run(run, record, state or RunState(), open_context, notes)
+            def open_services(run_state: RunState) -> RunServices:
+                return RunServices(
+                    run,
+                    record["request"],
+                    self.options,
+                    workspace,
+                    self.llms,
+                    sandbox,
+                    run_state,
+                    hooks=hooks,
+                    remarking_roles=tuple(stage.role for stage in stages if stage.artifact is not Selection),
+                    extensions=self.extensions,
+                    cancel_event=cancel_event,
+                    overrides=overrides,
+                    external_sources=self.external_sources,
+                )
+
+            return execute_run(run, record, state or RunState(), stages, open_services, notes)
 
         handle = RunHandle(run, run_work, self._forget_handle)
         with self._lock:

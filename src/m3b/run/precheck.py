@@ -13,7 +13,7 @@ from pathlib import Path
 from m3b.data.cards import Card
 from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import DataRejected, NoDatasetFound, UsageError
-from m3b.llm.rules.words import STOP_WORDS, extract_words, fold_accents, is_about_images
+from m3b.request_words import STOP_WORDS, extract_words, fold_accents, is_about_images
 from m3b.run.external_sources import ExternalSource, check_external_sources
 from m3b.run.folder import get_runs_root
 

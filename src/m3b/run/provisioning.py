@@ -10,23 +10,16 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from m3b.data import kinds
 from m3b.data.cards import ABSENT, Card, absent_lines
 from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import UsageError
-from m3b.events import ScriptOutput
 from m3b.run.folder import RunFolder
-from m3b.sandbox import Limits
-from m3b.tools import Roots, Toolbox
+from m3b.tools import Roots
 from m3b.untrusted import UnsafePathError, is_folder, make_folder, remove_tree, walk
 from m3b.untrusted.temporary import sweep_temporary
 from m3b.writing import rename_durably
-
-if TYPE_CHECKING:
-    from m3b.run.context import RunContext
-
 
 SCRATCH_FOLDER = "scratch"
 """Where the Data Engineer's working directory lies while others train; see `m3b.run.training_view`."""
@@ -88,22 +81,6 @@ def _remove_partial_files(work: Path) -> None:
 NO_TEMPLATES: Mapping[str, Path] = MappingProxyType({})
 SHARED_FOLDER = "shared"
 SHARED_TARGET = "Utils"
-
-
-def make_toolbox(run: RunContext, roots: Roots, readable_folders: Sequence[Path]) -> Toolbox:
-    """The tools of a run whose scripts may read these folders."""
-    return Toolbox(
-        roots,
-        sandbox=run.sandbox,
-        limits=Limits(wall_s=max(3600.0, run.options.train_minutes * 60 * 3)),
-        mounts_read=readable_folders,
-        phi=run.options.phi,
-        approve=run.hooks.approve,
-        on_output=lambda job, text: run.emit(ScriptOutput(job, text)),
-        is_cancelled=run.cancel_event.is_set,
-        logs=run.folder.path / "logs",
-        user_tools={**run.extensions.tools, **(run.labelling.tools if run.labelling else {})},
-    )
 
 
 def lay_out_run_folder(

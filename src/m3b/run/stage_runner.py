@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from m3b.agents import prompts
 from m3b.agents.agent_state import AgentState
-from m3b.agents.artifacts import DataIndex, TrainedModel, kind_of, to_json
 from m3b.agents.briefing import Briefing
 from m3b.agents.check_result import CheckResult, explain_failure
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE_AGENT, Role
 from m3b.errors import BudgetExceeded, RunEnd, RunFailed
-from m3b.events import ArtifactAccepted, ArtifactChecked, Event, NoteAdded, PromptSent, RoleEnded, RoleStarted
+from m3b.events import ArtifactChecked, Event, NoteAdded, PromptSent, RoleEnded, RoleStarted
 from m3b.run import interrupted
-from m3b.run.context import RunContext
 from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.labelling import extra_tool_names_of
+from m3b.run.services import RunServices
 from m3b.run.stages import BUILTIN_STAGES, Stage
+from m3b.run.state import RunState
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -32,8 +32,8 @@ NO_LLM_NAME = "Python"
 class StageRunner:
     """Performs the stages of one run."""
 
-    def __init__(self, run: RunContext) -> None:
-        self.run = run
+    def __init__(self, stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> None:
+        self.stages, self.state, self.services = stages, state, services
         self._single_agent: Agent | None = None
 
     def run_stage(self, stage: Stage[A]) -> A:
@@ -42,19 +42,24 @@ class StageRunner:
         Raises:
             RunEnd: why nothing was accepted.
         """
-        artifact = self.run.state.get_artifact(stage.artifact)
-        if artifact is not None:
-            return artifact
+        artifact = self.state.find_artifact(stage.artifact)
+        if artifact is None:
+            artifact = self._make_artifact(stage)
+        _guard_stage_method(stage, "accept", stage.accept)(self.state, self.services)
+        return artifact
+
+    def _make_artifact(self, stage: Stage[A]) -> A:
+        _guard_stage_method(stage, "prepare", stage.prepare)(self.state, self.services)
         try:
-            return self.record_artifact(stage, self._run_role(stage))
+            return self._record_artifact(stage, self._run_role(stage))
         except BudgetExceeded as error:
-            return self.record_artifact(stage, *self._salvage(stage, error))
+            return self._record_artifact(stage, *self._salvage(stage, error))
 
     def _run_role(self, stage: Stage[A]) -> CheckResult:
         """The agent at work, whatever becomes of it written down."""
-        run, role = self.run, stage.role
-        run.role = role.name
-        run.emit(RoleStarted(role.title, run.get_llm(role.name).name if stage.uses_agent else NO_LLM_NAME))
+        services, role = self.services, stage.role
+        services.role = role.name
+        services.emit(RoleStarted(role.title, services.get_llm(role.name).name if stage.uses_agent else NO_LLM_NAME))
         status = "failed"
         try:
             check_result = self._submit(stage)
@@ -76,7 +81,7 @@ class StageRunner:
                 lambda closing_text: self._check(stage, closing_text), stage.role.failure_message
             )
         check_result = self._check(stage, "")
-        self.run.emit(
+        self.services.emit(
             ArtifactChecked(
                 check_result.is_accepted, check_result.agent_messages, check_result.warnings, check_result.user_messages
             )
@@ -89,65 +94,66 @@ class StageRunner:
 
     def _check(self, stage: Stage[A], closing_text: str) -> CheckResult:
         """The check of a hand-over, once no script of the run can change any more what it looks at."""
-        run = self.run
-        stopped_scripts = run.tools.stop_running_scripts()
+        services = self.services
+        stopped_scripts = services.tools.stop_running_scripts()
         for text in stopped_scripts:
-            run.emit(NoteAdded(text))
-        check_result = _guard_stage_method(stage, "check", stage.check)(run, closing_text)
+            services.emit(NoteAdded(text))
+        check_result = _guard_stage_method(stage, "check", stage.check)(self.state, services, closing_text)
         if not isinstance(check_result, CheckResult):
             problem = f"The check of {stage.role.name} gave {check_result!r}"
             raise CallbackError(
                 f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.check_result."
             )
-        check_result = run.extensions.apply_check(run.role, check_result, run.folder.work)
+        check_result = services.extensions.apply_check(services.role, check_result, services.folder.work)
         return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 
     def _salvage(self, stage: Stage[A], budget_error: BudgetExceeded) -> tuple[CheckResult, str]:
         """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `budget_error`."""
-        run = self.run
-        run.role = stage.role.name
-        run.tools.stop_running_scripts()
-        check_result = run.extensions.apply_check(
-            run.role, _guard_stage_method(stage, "left", stage.salvage)(run), run.folder.work
+        services = self.services
+        services.role = stage.role.name
+        services.tools.stop_running_scripts()
+        check_result = services.extensions.apply_check(
+            services.role,
+            _guard_stage_method(stage, "salvage", stage.salvage)(self.state, services),
+            services.folder.work,
         )
         if check_result is None or not check_result.is_accepted:
             raise budget_error
         remark = (
             f"The budget ended before the {stage.role.title} did ({budget_error}); what it had exported was measured."
         )
-        run.emit(NoteAdded(remark))
+        services.emit(NoteAdded(remark))
         return check_result, remark
 
-    def record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str = "") -> A:
-        """What a check accepted, written down; of the same stage again it takes the place of what was there."""
+    def _record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str = "") -> A:
+        """Write down what a check accepted."""
         artifact = check_result.artifact
         if not isinstance(artifact, stage.artifact):
             problem = f"The check of {stage.role.name} accepted {artifact!r}, which is no {stage.artifact.__name__}"
             raise CallbackError(f"{problem}; let it give accepted({stage.artifact.__name__}(...)).")
-        hashes = artifact.hashes if isinstance(artifact, DataIndex | TrainedModel) else {}
-        self.run.emit(ArtifactAccepted(kind_of(stage.artifact), to_json(artifact), hashes, remark))
-        self.run.role = ""
+        self.services.record_artifact(stage.artifact, artifact, remark)
+        self.services.role = ""
         return artifact
 
     def _emit_role_ended(self, status: str) -> None:
         """Said also when the journal itself is what failed; the first error is the one to be told."""
         try:
-            self.run.emit(RoleEnded(status))
+            self.services.emit(RoleEnded(status))
         except RunFailed:
-            self.run.state.apply_event(RoleEnded(status, role=self.run.role))
+            self.state.apply_event(RoleEnded(status, role=self.services.role))
 
     # --- the agent -----------------------------------------------------------------------------------------------
 
     def _prepare_agent(self, stage: Stage[A]) -> Agent:
         """A new agent with its briefing, or the one whose conversation the journal holds."""
-        run, role = self.run, stage.role
-        is_single = run.options.roles == "single"
+        services, role = self.services, stage.role
+        is_single = services.options.roles == "single"
         if is_single and self._single_agent is not None:
-            self._single_agent.tools = run.tools
+            self._single_agent.tools = services.tools
             self._brief_agent(self._single_agent, stage, system="")
             return self._single_agent
         agent = self._make_agent(SINGLE_AGENT if is_single else role, role)
-        role_events = run.state.dialogue.get(role.name, [])
+        role_events = self.state.dialogue.get(role.name, [])
         past_events = self._collect_dialogue() if is_single else role_events
         agent.conversation = Conversation.from_events(past_events, keep_open_calls=bool(role_events))
         if not past_events:
@@ -158,60 +164,64 @@ class StageRunner:
             self._brief_agent(agent, stage, system="")
         if past_events:
             self._resume_agent(
-                agent, past_events, iterations=run.state.role_usage[role.name].iterations if role_events else 0
+                agent, past_events, iterations=self.state.role_usage[role.name].iterations if role_events else 0
             )
         if is_single:
             self._single_agent = agent
         return agent
 
     def _resume_agent(self, agent: Agent, past_events: Sequence[Event], *, iterations: int) -> None:
-        run = self.run.folder
+        folder = self.services.folder
         state = AgentState.from_events(past_events)
         state.iterations = max(state.iterations, iterations)
-        agent.resume(state, lambda call: interrupted.answer_interrupted_call(run, call))
+        agent.resume(state, lambda call: interrupted.answer_interrupted_call(folder, call))
         lost_jobs = {
-            job: interrupted.describe_training_resume(run, command) for job, command in state.lost_jobs.items()
+            job: interrupted.describe_training_resume(folder, command) for job, command in state.lost_jobs.items()
         }
-        self.run.tools.record_lost_jobs(lost_jobs)
+        self.services.tools.record_lost_jobs(lost_jobs)
 
     def _make_agent(self, tool_role: Role, role: Role) -> Agent:
-        run = self.run
-        reflection = prompts.read_reflection(run.workspace.root / "prompts", role) if run.options.reflect else ""
+        services = self.services
+        reflection = (
+            prompts.read_reflection(services.workspace.root / "prompts", role) if services.options.reflect else ""
+        )
         return Agent(
-            llm=run.get_metered_llm(role.name),
-            tools=run.tools,
+            llm=services.get_metered_llm(role.name),
+            tools=services.tools,
             allowed_tools=tuple(
-                dict.fromkeys((*tool_role.tools, *run.extensions.tools, *extra_tool_names_of(run.labelling, role.name)))
+                dict.fromkeys(
+                    (*tool_role.tools, *services.extensions.tools, *extra_tool_names_of(services.labelling, role.name))
+                )
             ),
-            budget=run.budget,
-            emit=run.emit,
+            budget=services.budget,
+            emit=services.emit,
             reflection=reflection,
-            is_cancelled=run.cancel_event.is_set,
-            stream=run.options.stream,
+            is_cancelled=services.cancel_event.is_set,
+            stream=services.options.stream,
         )
 
     def _collect_dialogue(self) -> list[Event]:
         """The dialogue of all stages so far, for the single agent."""
-        return [event for role in self._list_agent_roles() for event in self.run.state.dialogue.get(role.name, [])]
+        return [event for role in self._list_agent_roles() for event in self.state.dialogue.get(role.name, [])]
 
     def _list_agent_roles(self) -> list[Role]:
-        return [stage.role for stage in self.run.stages if stage.uses_agent]
+        return [stage.role for stage in self.stages if stage.uses_agent]
 
     def _brief_agent(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
-        briefing = _guard_stage_method(stage, "briefing", stage.build_briefing)(self.run)
+        briefing = _guard_stage_method(stage, "build_briefing", stage.build_briefing)(self.state, self.services)
         if isinstance(briefing, str):
             briefing = Briefing(f"Stage: {stage.role.name}\n\n{briefing.strip()}")
-        text = f"{briefing.text}\n\n{self.run.budget.describe_remaining()}"
+        text = f"{briefing.text}\n\n{self.services.budget.describe_remaining()}"
         event = PromptSent(system, text, [briefing.facts.to_json()] if briefing.facts else [])
-        self.run.emit(event)
+        self.services.emit(event)
         if system:
             agent.conversation = Conversation.from_events([event])
         else:
             agent.conversation.add_user_text(event.text, event.facts)
 
     def _build_system_prompt(self, roles: Sequence[Role]) -> str:
-        workspace = self.run.workspace
-        folder, with_examples = workspace.root / "prompts", self.run.options.examples
+        workspace = self.services.workspace
+        folder, with_examples = workspace.root / "prompts", self.services.options.examples
         return prompts.build_system_prompt(folder, roles, with_examples=with_examples, extra_prompts=workspace.prompts)
 
 

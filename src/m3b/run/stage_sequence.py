@@ -80,4 +80,4 @@ def check_resumed_state(user_stages: Stages, state: RunState) -> None:
             "that wrote it (`versions` in run.json), or start a new run."
         )
     for stage in stages:
-        state.get_artifact(stage.artifact)
+        state.find_artifact(stage.artifact)

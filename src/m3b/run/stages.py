@@ -30,6 +30,7 @@ from m3b.agents.roles import (
 )
 from m3b.errors import UsageError
 from m3b.events import StepStarted
+from m3b.run.confirmation import confirm_index
 from m3b.run.labelling import LABELLING_INSTRUCTIONS
 from m3b.run.overrides import enforce_overrides
 from m3b.run.sandbox_executor import describe_device
@@ -37,9 +38,10 @@ from m3b.tools import TOOLS
 
 if TYPE_CHECKING:
     from m3b.llm import LLM
-    from m3b.run.context import RunContext
     from m3b.run.extensions import UserExtensions
+    from m3b.run.services import RunServices
     from m3b.run.stage_sequence import Stages, UserStages
+    from m3b.run.state import RunState
     from m3b.workspace import Workspace
 
 
@@ -206,8 +208,9 @@ A = TypeVar("A")
 class Stage(ABC, Generic[A]):
     """One part of a run, from what an agent is told to a hand-over that is accepted; or a part that Python does alone.
 
-    A subclass sets `role` and `artifact` and says `check`; with `build_briefing` a language model works on it, without one
-    `check` is all there is. Each run works with a copy of the object.
+    A subclass sets `role` and `artifact` and defines `check`; with `build_briefing` a language model works on it, without one
+    `check` is all there is. Each run works with a copy of the object. `state` is what the run knows so far
+    (`m3b.run.state.RunState`), `services` what it works with (`m3b.run.services.RunServices`).
 
     Attributes:
         role: who does it, unlike that of every other stage.
@@ -221,17 +224,23 @@ class Stage(ABC, Generic[A]):
     required_artifacts: ClassVar[tuple[type[Any], ...]] = ()
     required: ClassVar[bool] = True
 
-    def build_briefing(self, run: RunContext) -> Briefing | str:
+    def prepare(self, state: RunState, services: RunServices) -> None:
+        """Get ready before the agent is briefed or taken up again; not called once the artifact is accepted."""
+
+    def build_briefing(self, state: RunState, services: RunServices) -> Briefing | str:
         """What the agent is told; asked for once a run, however often that is taken up again. This one is for no agent."""
         return ""
 
     @abstractmethod
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
-        """The verdict on what was handed over with these words: `accepted(artifact)`, or `rejected(what is wrong)`."""
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
+        """The verdict on what was handed over with these words: `accept(artifact)`, or `reject(what is wrong)`."""
 
-    def salvage(self, run: RunContext) -> CheckResult | None:
+    def salvage(self, state: RunState, services: RunServices) -> CheckResult | None:
         """The verdict on what lies there when the budget ends before the agent does; None where nothing can be used."""
         return None
+
+    def accept(self, state: RunState, services: RunServices) -> None:
+        """Do what follows from the accepted artifact; called again by each process that takes the run up."""
 
     @property
     def uses_agent(self) -> bool:
@@ -244,20 +253,25 @@ class SelectionStage(Stage[Selection]):
 
     role = TASK_MANAGER
     artifact = Selection
-    _check: SelectionCheck | None = None
 
-    def build_briefing(self, run: RunContext) -> Briefing:
-        manifests = run.validator.manifests
+    def prepare(self, state: RunState, services: RunServices) -> None:
+        self._check = SelectionCheck(services.workspace.cards, services.hooks.ask)  # it counts what it asks
+
+    def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
+        manifests = services.validator.manifests
         return briefing.build_selection_briefing(
-            run.request,
-            list(run.workspace.cards.values()),
-            run.preview,
-            lambda card: manifests.survey(run.request, card),
+            services.request,
+            list(services.workspace.cards.values()),
+            services.preview,
+            lambda card: manifests.survey(services.request, card),
         )
 
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
-        self._check = self._check or SelectionCheck(run.workspace.cards, run.hooks.ask)  # it counts what it asks
-        return enforce_overrides(run.overrides, self._check)(closing_text)
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
+        return enforce_overrides(services.overrides, self._check)(closing_text)
+
+    def accept(self, state: RunState, services: RunServices) -> None:
+        """Remember what the raw data looks like before any script has run."""
+        services.validator.record_raw_fingerprint(services.card_of(state.get_artifact(Selection)))
 
 
 class IndexStage(Stage[DataIndex]):
@@ -267,23 +281,30 @@ class IndexStage(Stage[DataIndex]):
     artifact = DataIndex
     required_artifacts = (Selection,)
 
-    def build_briefing(self, run: RunContext) -> Briefing:
-        selection, card = run.get_artifact(Selection), run.card
-        proposals = run.validator.manifests.propose(run.request, selection, card)
+    def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
+        selection = state.get_artifact(Selection)
+        card = services.card_of(selection)
+        proposals = services.validator.manifests.propose(services.request, selection, card)
         return briefing.build_index_briefing(
-            run.request,
+            services.request,
             selection,
             card,
-            run.preview,
-            run.folder.resources,
+            services.preview,
+            services.folder.resources,
             proposals.proposals,
             proposals.insufficient,
             proposals.unusable,
-            extra_instructions=LABELLING_INSTRUCTIONS if run.labelling is not None else "",
+            extra_instructions=LABELLING_INSTRUCTIONS if services.labelling is not None else "",
         )
 
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
-        return run.validator.check_index(run.get_artifact(Selection), run.card, closing_text)
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
+        selection = state.get_artifact(Selection)
+        return services.validator.check_index(selection, services.card_of(selection), closing_text)
+
+    def accept(self, state: RunState, services: RunServices) -> None:
+        """Ask the user to confirm the index, if that is wanted; from here on agents and scripts see training cases alone."""
+        confirm_index(state, services)
+        services.restrict_to_training_cases(state.get_artifact(Selection))
 
 
 class ModuleStage(Stage[TrainingModule]):
@@ -293,25 +314,25 @@ class ModuleStage(Stage[TrainingModule]):
     artifact = TrainingModule
     required_artifacts = (Selection, DataIndex)
 
-    def build_briefing(self, run: RunContext) -> Briefing:
+    def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
         return briefing.build_module_briefing(
-            run.get_artifact(Selection),
-            run.get_artifact(DataIndex),
-            run.state.audit_text,
-            _plan_training_minutes(run),
+            state.get_artifact(Selection),
+            state.get_artifact(DataIndex),
+            state.audit_text,
+            _plan_training_minutes(services),
             describe_device(),
-            run.folder.resources,
-            collect_closing_remarks(run, self),
-            run.state.audit_summary,
-            run.request,
+            services.folder.resources,
+            collect_closing_remarks(state, services, self.role),
+            state.audit_summary,
+            services.request,
         )
 
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
         return check_module(
-            run.folder.work,
-            run.get_artifact(DataIndex).classes,
-            run.executor.run_probe,
-            run.get_artifact(Selection).task,
+            services.folder.work,
+            state.get_artifact(DataIndex).classes,
+            services.executor.run_probe,
+            state.get_artifact(Selection).task,
         )
 
 
@@ -322,46 +343,50 @@ class ModelStage(Stage[TrainedModel]):
     artifact = TrainedModel
     required_artifacts = (Selection, DataIndex, TrainingModule)
 
-    def build_briefing(self, run: RunContext) -> Briefing:
-        module = run.get_artifact(TrainingModule)
-        minutes = _parse_planned_minutes(module.plan.get("minutes")) or run.options.train_minutes
+    def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
+        module = state.get_artifact(TrainingModule)
+        minutes = _parse_planned_minutes(module.plan.get("minutes")) or services.options.train_minutes
         return briefing.build_model_briefing(
-            run.get_artifact(Selection),
-            run.get_artifact(DataIndex),
+            state.get_artifact(Selection),
+            state.get_artifact(DataIndex),
             module,
             minutes,
-            collect_closing_remarks(run, self),
-            run.folder.resources,
+            collect_closing_remarks(state, services, self.role),
+            services.folder.resources,
         )
 
-    def check(self, run: RunContext, closing_text: str) -> CheckResult:
-        return run.validator.check_model(run.get_artifact(Selection), run.card)
+    def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
+        selection = state.get_artifact(Selection)
+        return services.validator.check_model(selection, services.card_of(selection))
 
-    def salvage(self, run: RunContext) -> CheckResult | None:
-        return run.validator.get_last_model_result(run.get_artifact(Selection), run.card)
+    def salvage(self, state: RunState, services: RunServices) -> CheckResult | None:
+        selection = state.get_artifact(Selection)
+        return services.validator.get_last_model_result(selection, services.card_of(selection))
 
 
 BUILTIN_STAGES: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
 """m3b's own, in the order of their work."""
 
 
-def collect_closing_remarks(run: RunContext, stage: Stage[Any]) -> dict[str, str]:
-    """What those who worked before a stage said when they handed over, by title: all from the index on, for the plan of the
-    selection is told apart. A single agent has said it itself."""
-    if run.options.roles == "single":
+def collect_closing_remarks(state: RunState, services: RunServices, role: Role) -> dict[str, str]:
+    """Return title -> what the roles between the selection and `role` said when they handed over; nothing for a single
+    agent, which has said it itself."""
+    if services.options.roles == "single":
         return {}
-    names = [other_stage.role.name for other_stage in run.stages]
-    earlier_stages = run.stages[: names.index(stage.role.name)]
-    earlier_roles = [other_stage.role for other_stage in earlier_stages if not isinstance(other_stage, SelectionStage)]
-    remarks = {role.title: " ".join(run.state.closing_remarks.get(role.name, [])) for role in earlier_roles}
-    return {title: text for title, text in remarks.items() if text}
+    remarks = {}
+    for earlier_role in services.remarking_roles:
+        if earlier_role.name == role.name:
+            break
+        if text := " ".join(state.closing_remarks.get(earlier_role.name, [])):
+            remarks[earlier_role.title] = text
+    return remarks
 
 
-def _plan_training_minutes(run: RunContext) -> float:
-    minutes = run.budget.cap_training_minutes(run.options.train_minutes)
-    if minutes < run.options.train_minutes:
+def _plan_training_minutes(services: RunServices) -> float:
+    minutes = services.budget.cap_training_minutes(services.options.train_minutes)
+    if minutes < services.options.train_minutes:
         message = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
-        run.emit(StepStarted(message))
+        services.emit(StepStarted(message))
     return minutes
 
 

@@ -76,8 +76,21 @@ class RunState:
     def iterations(self) -> int:
         return sum(usage.iterations for usage in self.role_usage.values())
 
-    def get_artifact(self, artifact_class: type[A]) -> A | None:
-        """What was handed over of a class; None where nothing was yet.
+    def get_artifact(self, artifact_class: type[A]) -> A:
+        """Return what an earlier stage handed over.
+
+        Raises:
+            LookupError: none did; a stage names in `required_artifacts` what it takes.
+        """
+        artifact = self.find_artifact(artifact_class)
+        if artifact is None:
+            raise LookupError(
+                f"no stage has handed over a {artifact_class.__name__} yet; a stage names in `required_artifacts` what it takes"
+            )
+        return artifact
+
+    def find_artifact(self, artifact_class: type[A]) -> A | None:
+        """Return what was handed over of a class, None if nothing was yet.
 
         Raises:
             UsageError: the journal has it in a form that this class does not have.
@@ -92,11 +105,11 @@ class RunState:
 
     @property
     def selection(self) -> Selection | None:
-        return self.get_artifact(Selection)
+        return self.find_artifact(Selection)
 
     @property
     def index(self) -> DataIndex | None:
-        return self.get_artifact(DataIndex)
+        return self.find_artifact(DataIndex)
 
     @property
     def audit_summary(self) -> AuditSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from m3b.facts import ColumnSummary, DatasetOption, DocumentSummary, NamePattern, TableSummary
-from m3b.llm.rules.words import is_mask_path, split_name_words
+from m3b.request_words import is_mask_path, split_name_words
 
 IMAGE_SUFFIXES = (
     ".nii.gz", ".nii", ".mha", ".mhd", ".nrrd", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".dcm",

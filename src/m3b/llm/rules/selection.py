@@ -9,7 +9,8 @@ from collections.abc import Callable
 from m3b.facts import Answer, DatasetOption, SelectionBrief, TaskOption
 from m3b.llm.rules.evidence import collect_card_text, find_target_kinds, has_only_masks
 from m3b.llm.rules.view import StageView
-from m3b.llm.rules.words import (
+from m3b.messages import ToolCall
+from m3b.request_words import (
     BEYOND_IMAGE_PATTERNS,
     STOP_WORDS,
     extract_words,
@@ -18,7 +19,6 @@ from m3b.llm.rules.words import (
     fold_accents,
     is_about_images,
 )
-from m3b.messages import ToolCall
 
 MAX_EXPLAINED_CARDS = 3
 """Data sets of which it is said why they do not serve."""

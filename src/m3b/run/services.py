@@ -1,19 +1,20 @@
-"""What the rooms of one run share: its folder, its options, its state, its tools, and the one way to tell an event."""
+"""What one run works with: its folder, options, models, tools and readers, and the one way to record an event."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from m3b.agents.artifacts import Selection
+from m3b.agents.artifacts import DataIndex, Selection, TrainedModel, kind_of, to_json
 from m3b.agents.budget import Budget
 from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
+from m3b.agents.roles import DATA_ENGINEER, Role
 from m3b.data.cards import Card
 from m3b.errors import RunFailed
-from m3b.events import Event
+from m3b.events import ArtifactAccepted, Event, ScriptOutput
 from m3b.journal import Journal
 from m3b.llm import LLM, ledger
 from m3b.llm.base import spec_of
@@ -23,21 +24,20 @@ from m3b.messages import ToolCall
 from m3b.run.artifact_validation import ArtifactValidator
 from m3b.run.extensions import NO_EXTENSIONS, UserExtensions, guard_callback
 from m3b.run.folder import RunFolder
-from m3b.run.labelling import make_labelling
+from m3b.run.labelling import MaskLabelling
 from m3b.run.manifests import RunManifests
 from m3b.run.options import Options
-from m3b.run.provisioning import lay_out_run_folder, make_toolbox
+from m3b.run.provisioning import lay_out_run_folder
 from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.run.state import RunState
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
-from m3b.sandbox import Sandbox
-from m3b.tools import Roots, ToolResult
+from m3b.sandbox import Limits, Sandbox
+from m3b.tools import Roots, Toolbox, ToolResult
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
     from m3b.run.external_sources import ExternalSource
-    from m3b.run.stage_sequence import Stages
 
 
 AskUser = Callable[[str], str | None]
@@ -75,66 +75,98 @@ def make_hooks(
     )
 
 
-A = TypeVar("A")
 LLMs = Mapping[str, LLM]
 """A model a role; `default` is for those that are not named."""
 
 
-@dataclass
-class RunContext:
-    """One run at work, made anew by each process that takes it up.
+class RunServices:
+    """What a run works with, made anew by each process that takes it up; what the run knows is its `RunState`.
 
     Args:
-        state: what earlier processes did of the same run; empty for a new one.
-        cancel_event: set from anywhere to end the run.
+        state: receives every event; what earlier processes did of the same run, empty for a new one.
+        remarking_roles: the roles whose closing remarks later roles are told, in their order.
         extensions: tools and checks of the user's.
-        overrides: what the user said of how the data is to be read.
-        stages: what is worked on, in this order.
+        cancel_event: set from anywhere to end the run.
+        overrides: what the user gave explicitly about how the data is to be read.
         external_sources: test sets of other places, measured at the end; nothing else looks at them.
         fsync: whether each event waits for the disk.
     """
 
-    folder: RunFolder
-    request: str
-    options: Options
-    workspace: Workspace
-    llms: LLMs
-    sandbox: Sandbox
-    state: RunState
-    hooks: Hooks = field(default_factory=Hooks)
-    extensions: UserExtensions = NO_EXTENSIONS
-    cancel_event: threading.Event = field(default_factory=threading.Event)
-    overrides: Given | None = None
-    stages: Stages = ()
-    external_sources: tuple[ExternalSource, ...] = ()
-    fsync: bool = True
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        request: str,
+        options: Options,
+        workspace: Workspace,
+        llms: LLMs,
+        sandbox: Sandbox,
+        state: RunState,
+        *,
+        hooks: Hooks | None = None,
+        remarking_roles: tuple[Role, ...] = (),
+        extensions: UserExtensions = NO_EXTENSIONS,
+        cancel_event: threading.Event | None = None,
+        overrides: Given | None = None,
+        external_sources: tuple[ExternalSource, ...] = (),
+        fsync: bool = True,
+    ) -> None:
+        self.folder, self.request, self.options, self.workspace = folder, request, options, workspace
+        self.llms, self.sandbox, self._state = llms, sandbox, state
+        self.hooks = hooks or Hooks()
+        self.remarking_roles, self.extensions, self.overrides = remarking_roles, extensions, overrides
+        self.cancel_event = cancel_event or threading.Event()
+        self.external_sources = external_sources
         self.role = ""
-        self.journal = Journal(self.folder.journal_file, fsync=self.fsync)
+        self.journal = Journal(folder.journal_file, fsync=fsync)
         self.pseudonyms: Pseudonyms | None = None
-        self.ledger = Ledger(self.folder.path / ledger.LEDGER_FILE)
-        self.budget = _make_budget(self.options, self.state)
-        cards = [card for card in self.workspace.cards.values() if card.path]
-        roots = lay_out_run_folder(self.folder, cards, self.workspace.root, self.workspace.templates)
+        self.ledger = Ledger(folder.path / ledger.LEDGER_FILE)
+        self.budget = _make_budget(options, state)
+        cards = [card for card in workspace.cards.values() if card.path]
+        roots = lay_out_run_folder(folder, cards, workspace.root, workspace.templates)
         self.raw_folders = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
-        readable_folders = [*self.raw_folders.values(), self.folder.resources]
-        self.labelling = make_labelling(self)
-        self.tools = make_toolbox(self, roots, readable_folders)
-        self.executor = SandboxExecutor(self.sandbox, self.folder, readable_folders, self.cancel_event.is_set)
-        manifests = RunManifests(self.folder, self.executor.run_job, self.emit, self.overrides)
-        is_confined = self.sandbox.name != "off"
+        readable_folders = [*self.raw_folders.values(), folder.resources]
+        self.labelling = self._make_labelling()
+        self.tools = self._make_toolbox(roots, readable_folders)
+        self.executor = SandboxExecutor(sandbox, folder, readable_folders, self.cancel_event.is_set)
         self.validator = ArtifactValidator(
-            self.folder,
+            folder,
             self.executor.predict,
             self.executor.predict_baseline,
             self.executor.get_checking_reader,
             self.emit,
-            manifests,
-            is_confined=is_confined,
+            RunManifests(folder, self.executor.run_job, self.emit, overrides),
+            is_confined=sandbox.name != "off",
             raw_folders=self.raw_folders,
-            request=self.request,
+            request=request,
             labelling=self.labelling,
+        )
+
+    def _make_labelling(self) -> MaskLabelling | None:
+        """Return the labelling of images by prompts, if the user has approved it."""
+        if not self.options.label_with:
+            return None
+        return MaskLabelling(
+            self.folder,
+            Path(self.options.label_with),
+            self.budget,
+            get_llm=lambda: self.get_metered_llm(DATA_ENGINEER.name),
+            resolve_path=lambda path: self.tools.context.roots.resolve(path),
+            is_cancelled=self.cancel_event.is_set,
+        )
+
+    def _make_toolbox(self, roots: Roots, readable_folders: Sequence[Path]) -> Toolbox:
+        """Return the tools of a run whose scripts may read these folders."""
+        return Toolbox(
+            roots,
+            sandbox=self.sandbox,
+            limits=Limits(wall_s=max(3600.0, self.options.train_minutes * 60 * 3)),
+            mounts_read=readable_folders,
+            phi=self.options.phi,
+            approve=self.hooks.approve,
+            on_output=lambda job, text: self.emit(ScriptOutput(job, text)),
+            is_cancelled=self.cancel_event.is_set,
+            logs=self.folder.path / "logs",
+            user_tools={**self.extensions.tools, **(self.labelling.tools if self.labelling else {})},
         )
 
     def emit(self, event: Event) -> None:
@@ -152,26 +184,17 @@ class RunContext:
                     f"The journal {self.folder.journal_file} cannot be written ({error.strerror}). Make room on the disk, "
                     f"then `{self.folder.format_command('resume')}`."
                 ) from error
-        self.state.apply_event(event)
+        self._state.apply_event(event)
         self.hooks.on_event(event)
 
-    def get_artifact(self, artifact_class: type[A]) -> A:
-        """What an earlier stage handed over.
+    def record_artifact(self, artifact_class: type[Any], artifact: Any, remark: str = "") -> None:
+        """Write down what a check accepted; it takes the place of an earlier artifact of the same class."""
+        hashes = artifact.hashes if isinstance(artifact, DataIndex | TrainedModel) else {}
+        self.emit(ArtifactAccepted(kind_of(artifact_class), to_json(artifact), hashes, remark))
 
-        Raises:
-            LookupError: none did; a stage names in `needs` what it takes.
-        """
-        artifact = self.state.get_artifact(artifact_class)
-        if artifact is None:
-            raise LookupError(
-                f"no stage has handed over a {artifact_class.__name__} yet; a stage names in `needs` what it takes"
-            )
-        return artifact
-
-    @property
-    def card(self) -> Card:
-        """That of the data set that was selected."""
-        return self.workspace.cards[self.get_artifact(Selection).card]
+    def card_of(self, selection: Selection) -> Card:
+        """Return the data card of the selected data set."""
+        return self.workspace.cards[selection.card]
 
     def get_llm(self, role: str) -> LLM:
         """The model that plays a role."""
@@ -196,34 +219,31 @@ class RunContext:
     def switch_folders(self, roots: Roots, readable_folders: list[Path]) -> None:
         """Give scripts, tools and m3b's own probes other folders from now on."""
         self.tools.close()
-        self.tools, self.executor.readable_folders = (
-            make_toolbox(self, roots, readable_folders),
-            tuple(readable_folders),
-        )
+        self.tools = self._make_toolbox(roots, readable_folders)
+        self.executor.readable_folders = tuple(readable_folders)
 
-    def restrict_to_training_cases(self, dataset: str, task: str, on_progress: Callable[[int, int], None]) -> None:
+    def restrict_to_training_cases(self, selection: Selection) -> None:
         """From here on no script, preview or probe meets the raw data, the test cases or what the index was made with."""
         self.tools.close()
         self.executor.close()
-        link = self.sandbox.name != "off"
-        image_facts = {"request": self.request, "modality": self.card.modality, "anatomy": self.card.anatomy}
+        card = self.card_of(selection)
         roots = begin_training(
             self.folder,
             self.raw_folders,
-            dataset,
-            task,
-            allow_links=link,
-            on_progress=on_progress,
+            card.root,
+            selection.task,
+            allow_links=self.sandbox.name != "off",
+            on_progress=lambda done, total: self.emit(ScriptOutput(0, f"view: {done} of {total} files")),
             make_reader=self.executor.open_reader,
-            image_facts=image_facts,
+            image_facts={"request": self.request, "modality": card.modality, "anatomy": card.anatomy},
         )
         self.switch_folders(roots, [self.folder.path / VIEW_FOLDER, self.folder.resources])
 
-    def restore_folders(self, *, is_resumable: bool) -> None:
+    def restore_folders(self, index: DataIndex | None, *, is_resumable: bool) -> None:
         """Stop every process, and put back for people what training did not see."""
         self.tools.close()
         self.executor.close()
-        if index := self.state.index:
+        if index is not None:
             end_training(self.folder, self.raw_folders, index.task, keep_view=is_resumable)
 
     def close(self) -> None:
