@@ -21,9 +21,9 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def left_out(reading, words: str) -> int:
-    """How many were left out for that reason; 0 where the reason does not occur."""
-    return next((int(note.split()[0]) for note in reading.left_out if words in note), 0)
+def count_exclusions(reading, words: str) -> int:
+    """Return how many cases were excluded for a reason; 0 if the reason does not occur."""
+    return next((int(note.split()[0]) for note in reading.exclusions if words in note), 0)
 
 
 def test_adni_drops_other_groups_and_orphans(stand_in) -> None:
@@ -31,8 +31,8 @@ def test_adni_drops_other_groups_and_orphans(stand_in) -> None:
     table = next(generated.folder.glob("*.csv"))
     assert '"Image Data ID","Subject","Group"' in table.read_text(encoding="utf-8")
     excluded_rows = [row for row in rows(table) if row["Group"] not in ("AD", "MCI", "CN")]
-    assert left_out(reading, "other groups") == len(excluded_rows) > 0
-    assert left_out(reading, "rows without a file") == left_out(reading, "files without a row") == 2
+    assert count_exclusions(reading, "other groups") == len(excluded_rows) > 0
+    assert count_exclusions(reading, "rows without a file") == count_exclusions(reading, "files without a row") == 2
     visits = Counter(case.patient for case in reading.cases)
     assert set(visits.values()) == {2}
     groups = defaultdict(set)
@@ -59,7 +59,7 @@ def test_knee_stacks_have_the_slices_first_and_differ_in_size(stand_in) -> None:
         shapes.add(volume.shape)
     assert len({shape[1:] for shape in shapes}) > 1
     assert len(reading.cases) > len(reading.patients)
-    assert left_out(reading, "without a file") == 1
+    assert count_exclusions(reading, "without a file") == 1
 
 
 def test_knees_as_published_lie_in_folders_and_are_not_balanced(stand_in) -> None:
@@ -82,7 +82,7 @@ def test_ct_scans_sort_their_slices_by_number(stand_in) -> None:
     assert suffixes == {".png", ".jpg"}
     modes = {Image.open(generated.folder / case.images[0]).mode for case in reading.cases}
     assert modes == {"L", "RGB"}
-    assert left_out(reading, "without a slice") == 1
+    assert count_exclusions(reading, "without a slice") == 1
     assert any(generated.folder.joinpath(c.images[-1]).read_bytes() == generated.folder.joinpath(c.images[-2]).read_bytes()
                for c in reading.cases)  # fmt: skip
 
@@ -95,7 +95,7 @@ def test_kidneys_stay_in_runs_of_numbers(stand_in) -> None:
             runs[case.patient].append(int(case.name.rpartition("(")[2].rstrip(")")))
         assert all(numbers == list(range(numbers[0], numbers[0] + len(numbers))) for numbers in runs.values())
         assert all(patient.split()[0] in ("Normal", "Cyst", "Stone", "Tumor") for patient in runs)
-        assert left_out(reading, "without a file") == (layout == "official")
+        assert count_exclusions(reading, "without a file") == (layout == "official")
 
 
 def test_kidney_pictures_are_rgb_with_a_space_before_the_bracket(stand_in) -> None:
@@ -112,7 +112,7 @@ def test_btcv_pairs_across_prefixes_and_leaves_testing_out(stand_in) -> None:
     spec, generated, reading = stand_in("BTCV")
     case = reading.cases[0]
     assert (case.images[0], case.mask) == ("Training/img/img0001.nii.gz", "Training/label/label0001.nii.gz")
-    assert left_out(reading, "Testing") == 2
+    assert count_exclusions(reading, "Testing") == 2
     without = [c for c in reading.cases if 4 not in read_mask(generated.folder / c.mask, spec.values)]
     assert len(without) == 1
 
@@ -166,7 +166,7 @@ def test_bleedings_lie_in_thick_slices(stand_in) -> None:
     _, generated, reading = stand_in("INSTANCE22", "official")
     zooms = nib.load(generated.folder / reading.cases[0].images[0]).header.get_zooms()
     assert zooms[2] / zooms[0] > 10
-    assert left_out(reading, "evaluation") == 2
+    assert count_exclusions(reading, "evaluation") == 2
 
 
 def test_pancreas_passes_over_what_macos_left(stand_in) -> None:
@@ -175,7 +175,7 @@ def test_pancreas_passes_over_what_macos_left(stand_in) -> None:
         assert len(list(generated.folder.rglob("._*.nii.gz"))) == 6
         numbers = [int(case.patient) for case in reading.cases]
         assert max(numbers) - min(numbers) > len(numbers)
-    assert left_out(reading, "no labels") == 2
+    assert count_exclusions(reading, "no labels") == 2
     text = (generated.folder / "dataset.json").read_text(encoding="utf-8")
     assert '"relase"' in text
     assert '"./imagesTr/' in text
@@ -206,8 +206,8 @@ def test_chest_findings_overlap_and_the_smaller_wins(stand_in) -> None:
 def test_ct_rate_keeps_one_reconstruction_and_the_split(stand_in) -> None:
     for layout in ("card", "official"):
         _, _, reading = stand_in("CT-RATE", layout)
-        assert left_out(reading, "further reconstructions") > 2
-        assert left_out(reading, "without a file") == 1
+        assert count_exclusions(reading, "further reconstructions") > 2
+        assert count_exclusions(reading, "without a file") == 1
         sides = defaultdict(set)
         for case in reading.cases:
             sides[case.patient].add(case.split)
@@ -223,7 +223,7 @@ def test_ct_rate_as_published_needs_the_table_for_hu(stand_in) -> None:
         hu = np.asarray(nib.load(generated.folder / case.images[0]).dataobj).astype(float) * slope + intercept
         assert -1200 < hu.min() < -900
         assert hu.max() < 3100
-    assert left_out(reading, "another region") == 1
+    assert count_exclusions(reading, "another region") == 1
     assert any(not case.impression for case in reading.cases)
     assert all(case.rescale is None for case in stand_in("CT-RATE", "card")[2].cases)
 
@@ -247,8 +247,8 @@ def test_iu_studies_have_gaps_views_and_removed_words(stand_in) -> None:
         assert any(not case.findings for case in reading.cases)
         assert any("XXXX" in case.findings for case in reading.cases)
         assert any('"' in case.findings and "," in case.findings for case in reading.cases)
-        assert left_out(reading, "without any text") == 2
-        assert left_out(reading, "without an image") == 1
+        assert count_exclusions(reading, "without any text") == 2
+        assert count_exclusions(reading, "without an image") == 1
         assert all(
             path.rpartition("/")[2].startswith(f"{case.patient}_") for case in reading.cases for path in case.images
         )

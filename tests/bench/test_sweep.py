@@ -141,8 +141,8 @@ def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
 def test_ctrl_c_stops_cells_and_leaves_nothing_running(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from test_sweep import plan; "
-        "from m3b.bench.sweep import run_sweep; from m3b.bench.local_engine import Local\n"
-        "run_sweep(plan(runs=2, simulate=300.0), Path(sys.argv[1]), Local(jobs=2))"
+        "from m3b.bench.sweep import run_sweep; from m3b.bench.local_engine import LocalEngine\n"
+        "run_sweep(plan(runs=2, simulate=300.0), Path(sys.argv[1]), LocalEngine(jobs=2))"
     )
     kits = [str(Path(__file__).parents[up]) for up in (0, 1)]
     command = [sys.executable, "-c", code, str(tmp_path), *kits]

@@ -183,14 +183,14 @@ def test_no_journal_is_an_empty_one(file: Path) -> None:
 def test_a_full_disk_keeps_the_journal_whole(file: Path) -> None:
     """In a process of its own, whose files may not grow beyond 1000 bytes."""
     code = (
-        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import Noted\nfrom m3b.journal import Journal\n"
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom m3b.events import NoteAdded\nfrom m3b.journal import Journal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "journal = Journal(Path(sys.argv[1]))\n"
         "for n in range(100):\n"
-        "    try:\n        journal.write(Noted(f'{n:<110}'))\n"
+        "    try:\n        journal.write(NoteAdded(f'{n:<110}'))\n"
         "    except OSError as error:\n        print(n, error.strerror)\n        break\n"
-        "journal.write(Noted('-1'))\n"
+        "journal.write(NoteAdded('-1'))\n"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

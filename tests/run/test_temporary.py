@@ -119,10 +119,10 @@ import os, signal, sys, tempfile
 from pathlib import Path
 place = Path(sys.argv[1])
 tempfile.tempdir = str(place)
-from m3b.sandbox import Mounts, choose
+from m3b.sandbox import Mounts, choose_sandbox
 from m3b.sandbox.process import Process
-Process._hand_over = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-choose("off").start(["true"], cwd=place, mounts=Mounts(write=(place,)), output=place / "output")
+Process._send_job = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+choose_sandbox("off").start(["true"], cwd=place, mounts=Mounts(write=(place,)), output=place / "output")
 """
 
 

@@ -56,9 +56,9 @@ def test_a_named_backend_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) ->
 CHOOSE_SCRIPT = """
 import subprocess, sys
 from pathlib import Path
-from m3b.sandbox import Mounts, choose
+from m3b.sandbox import Mounts, choose_sandbox
 work = Path(sys.argv[1])
-sandbox = choose(sys.argv[2])
+sandbox = choose_sandbox(sys.argv[2])
 for command in ([sys.executable, "-c", "print('ran')"], ["sh", "-c", "command -v python3"]):
     end = sandbox.start(command, cwd=work, mounts=Mounts(write=(work,)), output=work / "said").wait()
     print(end.code, (work / "said").read_text().strip())
@@ -110,7 +110,7 @@ USER = """
 import json, os, sys, time
 from pathlib import Path
 from m3b.errors import SandboxError
-from m3b.sandbox import Limits, Mounts, choose
+from m3b.sandbox import Limits, Mounts, choose_sandbox
 root = Path(sys.argv[1]); work = root / "work"; work.mkdir(exist_ok=True)
 data = root / "data"; data.mkdir(exist_ok=True); (data / "x").write_text("pixels")
 secret = root / "secret"; secret.write_text("the-secret")
@@ -126,7 +126,7 @@ subprocess.Popen(["sleep", "3000.77"], start_new_session=True)
 bomb = "import os\\nwhile True:\\n  try: os.fork()\\n  except OSError: pass"
 results = {}
 for name in ("bubblewrap", "landlock"):
-    try: box = choose(name)
+    try: box = choose_sandbox(name)
     except SandboxError as error: results[name] = {"refused": str(error)}; continue
     def run(code, limits=Limits(wall_s=30)):
         process = box.start([sys.executable, "-c", code], cwd=work, mounts=Mounts(read=(data,), write=(work,)),

@@ -113,10 +113,10 @@ def test_daemons_go_when_a_guard_is_killed(bench: Any, victim: str) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from m3b.sandbox import Mounts, choose
+from m3b.sandbox import Mounts, choose_sandbox
 name, root, script = sys.argv[1:]
 work = Path(root) / "work"
-process = choose(name).start([sys.executable, "-c", script], cwd=work, mounts=Mounts(write=(work,)),
+process = choose_sandbox(name).start([sys.executable, "-c", script], cwd=work, mounts=Mounts(write=(work,)),
                              output=Path(root) / "output.txt")
 print("started", flush=True)
 time.sleep(60)

@@ -36,9 +36,9 @@ def run(code: str, path: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_family_is_registered_once_under_its_name() -> None:
     code = (
-        "from landmarks import FAMILY, Landmarks; from m3b import register_task; from m3b.tasks import family, names\n"
-        "assert register_task(FAMILY) is register_task(FAMILY) is family('landmarks')\n"
-        "assert names() [-1] == 'landmarks'\n"
+        "from landmarks import FAMILY, Landmarks; from m3b import register_task; from m3b.tasks import get_family, names\n"
+        "assert register_task(FAMILY) is register_task(FAMILY) is get_family('landmarks')\n"
+        "assert names()[-1] == 'landmarks'\n"
         "register_task(Landmarks())"
     )
     ran = run(code, str(EXAMPLE))

@@ -109,6 +109,6 @@ def test_long_results_are_kept_whole(make_desk) -> None:
 
 
 def test_specs_are_stable(desk) -> None:
-    names = [spec.name for spec in desk.box.specs(["run_script", "list_files"])]
+    names = [spec.name for spec in desk.box.tool_specs(["run_script", "list_files"])]
     assert names == ["list_files", "run_script"]
-    assert desk.box.specs(TOOLS) == desk.box.specs(list(reversed(TOOLS)))
+    assert desk.box.tool_specs(TOOLS) == desk.box.tool_specs(list(reversed(TOOLS)))

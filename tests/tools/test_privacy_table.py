@@ -1,6 +1,6 @@
 """Identity on every way to a language model, in six languages: a cell a way and language, each of which must show nothing.
 
-What a tool answers goes through the invented names, as in a run (`m3b.agents.veiled`); what is looked for is what leaves.
+What a tool answers is pseudonymized, as in a run (`m3b.agents.pseudonymization`); what is searched is what leaves.
 """
 
 from __future__ import annotations

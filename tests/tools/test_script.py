@@ -97,19 +97,19 @@ def test_close_leaves_nothing_running(make_desk) -> None:
 def test_a_hand_over_stops_every_script_with_all_that_it_started(desk) -> None:
     desk.use("run_script", command="(setsid sleep 311 & echo $! > daemon); echo $$ > pid; sleep 310", wait_s=1)
     desk.use("run_script", command="true")
-    messages = desk.box.stop_scripts()
+    messages = desk.box.stop_running_scripts()
     assert len(messages) == 1
     assert messages[0].startswith("Job 1 (`(setsid sleep 311 &")
     for name in ("pid", "daemon"):
         assert not os.path.exists(f"/proc/{(desk.work / name).read_text().strip()}")
     assert "stopped by m3b: the work was handed over" in desk.use("run_script", job=1).text
-    assert desk.box.stop_scripts() == []
+    assert desk.box.stop_running_scripts() == []
     assert not desk.use("run_script", command="echo more").is_error
 
 
 def test_cancelling_stops_what_is_waited_for(make_desk) -> None:
     start = time.monotonic()
-    desk = make_desk(cancelled=lambda: time.monotonic() - start > 0.5)
+    desk = make_desk(is_cancelled=lambda: time.monotonic() - start > 0.5)
     result = desk.use("run_script", command="sleep 100")
     assert result.data["reason"] == "stopped"
     assert "because the run was cancelled" in result.text

@@ -57,7 +57,7 @@ class Cell:
         run: its number among the repetitions, from 0.
         options: keyword options of m3b.Options.
         data: where the carved data lies.
-        real, patients, share: see `Provision`.
+        real, patients, share: see `BenchmarkData`.
         simulate: seconds to sleep instead of any work, for measuring the sweep itself.
     """
 

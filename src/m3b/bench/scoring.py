@@ -33,7 +33,7 @@ PREDICT_TIMEOUT_S = 3600.0
 def make_confined_runner(
     sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDICT_TIMEOUT_S
 ) -> Callable[..., tuple[int, str]]:
-    """A `Run` for `m3b.models.run_predict`: the command sees the model, its images and the folder of its output."""
+    """Return a `CommandRunner` for `m3b.models.run_predict`: the command sees the model, its images and the folder of its output."""
 
     def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
         handle, name = tempfile.mkstemp(dir=scratch, prefix=".output-")

@@ -65,7 +65,7 @@ def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
 def image_ap(score: Floats, abnormal: NDArray[np.bool_], weights: Floats) -> Floats:
     """Average precision of the images' anomaly scores: (draws,), NaN where a draw has no abnormal image.
 
-    Arguments as of `cumulated`.
+    Arguments as of `cumulative_counts`.
     """
     return step_average_precision(*cumulative_counts(score, abnormal, weights))
 

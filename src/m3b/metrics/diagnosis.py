@@ -140,7 +140,7 @@ def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Flo
     constant prediction the same value on any cases.
 
     Args:
-        weights: (draws, cases), see `bootstrap.weightings`.
+        weights: (draws, cases), see `bootstrap.resampling_weights`.
     """
     total = weights.sum(axis=1)
     prevalence: Floats = table.truth.mean(axis=0)

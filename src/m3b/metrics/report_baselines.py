@@ -151,7 +151,7 @@ def measure_image_use(
         draws: bootstrap samples; 0 for no interval.
 
     Raises:
-        ValueError: as `shuffle_between_patients` and `text.figures`, fewer than one shuffle, a metric that needs
+        ValueError: as `shuffle_between_patients` and `compute_report_metrics`, fewer than one shuffle, a metric that needs
             findings without them.
     """
     name = canonical_metric(metric, "report")

@@ -189,11 +189,11 @@ def score_reports(
 
     Args:
         cases: one for each test case.
-        findings: finding -> phrases that state it (`findings.stated`); no label F1 without.
+        findings: finding -> phrases that state it (`extract_findings`); no label F1 without.
         primary: the metric that counts, any spelling in `metric_names("report")`.
-        baseline_reports: constant reports, usually those of `constants.best_constants`: the baseline of each metric is what the
-            best of them gets as the answer to every case. Without one there is no baseline, and no verdict.
-        random_texts: a text for each case that was drawn at random (`constants.random_reports`): a baseline as well.
+        baseline_reports: constant reports, usually `report_baselines.best_constant_reports`. The baseline of each metric is
+            that of the best constant report. Without one there is no baseline, and no verdict.
+        random_texts: a random text for each case (`report_baselines.draw_random_reports`): a baseline as well.
         seed: of the bootstrap.
         draws: bootstrap samples; 0 for no intervals.
 

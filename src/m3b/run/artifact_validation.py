@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 MAX_GROUPING_CHARS = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
 FROZEN_INDEX_FOLDER = "index"
-"""Below `FROZEN`: an index that is looked at."""
+"""Below `FROZEN_FOLDER`: an index that is looked at."""
 PLAN_PAGE_FILE, MANIFEST_FILE, PROPOSED_MANIFEST_FILE = "reading.html", "reading.json", "reading-proposed.json"
 """The page of the run folder that shows how the data was read; the reading that the accepted index was made from, as JSON to
 edit; and where a script made the index, so that there is none, the best that was proposed."""

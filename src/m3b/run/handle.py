@@ -91,8 +91,8 @@ class RunHandle:
     def events(self) -> Iterator[Event]:
         """The events of the run as they happen, from the first one; the last is `RunEnded`.
 
-        Any number of readers may look on, from any thread, also when the run is over. What is not kept (`Output`,
-        `Waiting`, `Delta`) is heard by those who look on at that moment.
+        Any number of readers may look on, from any thread, also when the run is over. What is not kept (`ScriptOutput`,
+        `WaitingForModel`, `ReplyDelta`) is heard by those who look on at that moment.
         """
         return self._feed.subscribe()
 

@@ -314,7 +314,7 @@ class Pipeline:
         """Go on with a run that was interrupted, from the last event that reached its journal.
 
         Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that
-        ended with a status of `FINAL` is returned as it is; one that failed, was cancelled or spent its budget goes on.
+        ended with a status of `FINAL_STATUSES` is returned as it is; one that failed, was cancelled or spent its budget goes on.
         What is not given is taken from the run's own record: data, options, workspace, models that a text can name.
 
         Args:

@@ -36,7 +36,7 @@ LOCKED_LEFTOVER_PATTERNS = (".model.part", "*.accepted")
 _REPLACE_TEXT_PATTERN = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """What `m3b.writing.write_text_atomically` writes first."""
 _WRITE_WHOLE_PATTERN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
-"""What `m3b.untrusted.write_whole` writes first."""
+"""What `m3b.untrusted.write_atomic` writes first."""
 
 
 def remove_leftovers(run: RunFolder) -> None:

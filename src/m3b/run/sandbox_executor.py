@@ -165,7 +165,7 @@ class SandboxExecutor:
                 raise ModelError(str(error)) from None
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """`TaskFamily.trivial`, the masks opened by a reader. Raises ModelError, DataError."""
+        """`TaskFamily.predict_baseline`, the masks opened by a reader. Raises ModelError, DataError."""
         return compute_baseline_in_reader(training, records, index, root, self.get_checking_reader())
 
     def _stage_images(self, records: Sequence[Record], folder: Path, reader: Reader) -> StagedCases:

@@ -215,7 +215,7 @@ class Stage(ABC, Generic[A]):
     Attributes:
         role: who does it, unlike that of every other stage.
         artifact: the class of what is handed over: a dataclass or a pydantic model whose values JSON can hold.
-        required_artifacts: classes of what earlier stages must have handed over; `run.get_artifact` gives them.
+        required_artifacts: classes of what earlier stages must have handed over; `state.get_artifact` returns them.
         required: whether the run ends where this stage fails. If not, that is noted, and the run goes on.
     """
 

@@ -1,7 +1,7 @@
 """Are a run and its model still what they were? Journal, locked evidence, figures and files against each other.
 
 What is compared lies in one folder, so whoever can write there and takes the trouble can make all of it anew. What cannot be
-made anew is a fingerprint that was kept elsewhere: `Verified.fingerprint`, to be quoted with a figure.
+made anew is a fingerprint that was kept elsewhere: `VerificationResult.fingerprint`, to be quoted with a figure.
 """
 
 from __future__ import annotations

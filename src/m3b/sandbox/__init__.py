@@ -1,4 +1,4 @@
-"""Run one command, confined. `choose()` finds a sandbox that works on this machine; `Sandbox.start` runs a command."""
+"""Run one command, confined. `choose_sandbox()` finds a sandbox that works on this machine; `Sandbox.start` runs a command."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def measure_in_reader(
 def compute_baseline_in_reader(
     training: Sequence[Record], records: Sequence[Record], index: Index, root: Path, reader: Reader
 ) -> Any:
-    """What `TaskFamily.trivial` gives, the masks opened by the reader, which must see `root`. Raises as `measure_in_reader`."""
+    """Return `TaskFamily.predict_baseline`, computed by the reader, which must see `root`. Raises as `measure_in_reader`."""
     if not is_installed(get_family(index.task)):
         return get_family(index.task).predict_baseline(training, records, index, root)
     return reader.run_job(BASELINE_JOB, BaselineRequest(list(training), list(records), index, root))

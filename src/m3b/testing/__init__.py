@@ -1,8 +1,8 @@
 """What tests of m3b, and of what is built on it, are made with; public, and kept stable.
 
-- `Scripted` is a model that says what a test wrote for it: `m3b.testing.scripted_model` has the steps.
-- `Recorder` writes down what is said to a model, `Replay` says it again and fails with a diff where the conversation
-  departs from the recording (`Departed`).
+- `ScriptedModel` is a model that says what a test wrote for it: `m3b.testing.scripted_model` has the steps.
+- `RecordingLLM` writes down what is said to a model, `ReplayLLM` says it again and fails with a diff where the conversation
+  departs from the recording (`RecordingMismatch`).
 - `m3b.testing.conformance` holds a provider to what every provider of m3b does.
 """
 

@@ -143,7 +143,7 @@ def copy_file(
     """Copy one regular file to `target_name` below `target`, in place of what stands there; returns its size in bytes.
 
     Raises:
-        Unsafe, OSError: as `open_file` and `write_whole`.
+        Unsafe, OSError: as `open_file` and `write_atomic`.
     """
     parent, _, file_name = str(target_name).rpartition("/")
     with open_file(root, name, max_bytes=max_bytes) as source:
@@ -161,7 +161,7 @@ def clone_file(root: Path, name: str | Path, target: Path, to: str) -> bool:
     file, if the file system cannot share blocks.
 
     Raises:
-        Unsafe, OSError: as `open_file` and `write_whole`.
+        Unsafe, OSError: as `open_file` and `write_atomic`.
     """
     with open_file(root, name) as source:
         folder = make_folder(target, "")

@@ -155,7 +155,7 @@ def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequenc
 
 DELIVERABLE_FOLDER = "Deliver"
 PredictBaseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
-"""`TaskFamily.trivial`, or the same in the reader process."""
+"""`TaskFamily.predict_baseline`, or the same in the reader process."""
 
 
 @dataclass(frozen=True)

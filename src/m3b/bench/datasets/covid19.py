@@ -42,7 +42,7 @@ OUTLINE_ERROR = 0.05
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """The first `order.patients` of the twenty scans."""
+    """The first `options.patients` of the twenty scans."""
     random = np.random.default_rng(options.seed)
     names = NAMES[: options.patients]
     agreements = []

@@ -50,7 +50,7 @@ RUNS_PER_CLASS = 20
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Four consecutive numbers share an invented patient; `order.patients` counts pictures here."""
+    """Four consecutive numbers share an invented patient; `options.patients` counts pictures here."""
     random = np.random.default_rng(options.seed)
     counts = {name: max(4, round(options.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
     truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // PICTURES_PER_PATIENT))]

@@ -21,10 +21,10 @@ def make_segmentation(
 
     Args:
         labels: class -> number in `answer.mask`, in the order of the segments; of `answer.masks` the order alone counts.
-        sources: headers in order, as `sources_of` gives them.
+        sources: headers in order, as `read_source_headers` gives them.
 
     Raises:
-        DataError: as `on_planes`.
+        DataError: as `resample_to_planes`.
     """
     import highdicom as hd
     import numpy as np
