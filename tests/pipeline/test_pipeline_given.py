@@ -171,7 +171,9 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stdout + result.stderr
         assert "masks from second/" in result.stdout.splitlines()[0]
         assert "16 files are left out: other masks of the same images" in result.stdout
-    again = subprocess.run([*command, "--manifest", str(tmp_path / "s.json")], capture_output=True, text=True, check=False)
+    again = subprocess.run(
+        [*command, "--manifest", str(tmp_path / "s.json")], capture_output=True, text=True, check=False
+    )
     assert "the reading that the user gave" in again.stdout
     assert "cases for training" in again.stdout
     wrong = subprocess.run([*command, "--masks", "third"], capture_output=True, text=True, check=False)

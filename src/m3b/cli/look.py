@@ -62,7 +62,8 @@ def look(
         _print_overview(folder, json=json)
         return
     overrides = parse_overrides(
-        manifest, dataset_options.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split)
+        manifest,
+        dataset_options.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
     )
     with TemporaryFolder("look") as scratch:
         try:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from m3b.cli import dataset_options
-from m3b.cli import shell_completion
+from m3b.cli import dataset_options, shell_completion
 from m3b.cli.output import format_result, make_console, print_json
 from m3b.errors import UsageError
 
