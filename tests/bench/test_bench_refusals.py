@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from m3b.bench.datasets import DATASET_NAMES, get_dataset
+from m3b.bench.datasets.definitions import save_nifti, save_picture
 from m3b.bench.datasets.masks import read_mask
-from m3b.bench.datasets.stand_in_files import save_nifti, save_picture
 from m3b.errors import DataError
 
 

@@ -13,7 +13,7 @@ from m3b import Metric, Pipeline, UsageError
 from m3b.data.index import Index
 from m3b.metrics import judge, metric_tables
 from m3b.metrics.metric_tables import canonical_metric
-from m3b.tasks import get_family
+from m3b.tasks import get_family, score_all
 from m3b.tasks.user_metric import measure_metric
 
 RANDOM = np.random.default_rng(3)
@@ -62,7 +62,7 @@ def test_an_added_metric_is_measured_as_m3bs_own() -> None:
     rows = diagnoses()
     Metric("my_bacc", "diagnosis", balanced, aliases=("mine",)).register()
     Metric("my_brier", "diagnosis", brier, lower_is_better=True).register()
-    scores = get_family("diagnosis").score_all(rows, CLASSES, primary="mine", seed=1)
+    scores = score_all(get_family("diagnosis"), rows, CLASSES, primary="mine", seed=1)
     added_metric, builtin_metric = scores.primary, scores.metrics["balanced_accuracy"]
     assert added_metric.name == "my_bacc"
     assert added_metric.value == pytest.approx(builtin_metric.value)
@@ -82,10 +82,10 @@ def test_the_baseline_of_masks_is_the_better_of_nothing_and_the_mean_shape() -> 
         {"image": f"i{n}", "patient": f"p{n}", "figures": {"liver": [0.9, 0.9, 2.0, 50, 52, 40.0]}} for n in range(8)
     ]
     trivial = [{"liver": [0.5 + n / 100, 0.4, 9.0, 50, 60, 40.0]} for n in range(8)]
-    scores = get_family("segmentation").score_all(rows, MASKS, primary="dice", baseline=trivial)
+    scores = score_all(get_family("segmentation"), rows, MASKS, primary="dice", baseline=trivial)
     assert scores.metrics["my_dice"].baseline == pytest.approx(scores.primary.baseline) == pytest.approx(0.535)
     assert scores.primary.name == "dice"
-    alone = get_family("segmentation").score_all(rows, MASKS, primary="my_dice")
+    alone = score_all(get_family("segmentation"), rows, MASKS, primary="my_dice")
     assert alone.primary.baseline == 0.0
 
 

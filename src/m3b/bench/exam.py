@@ -21,7 +21,7 @@ from m3b.errors import DataError, ModelError
 from m3b.metrics import judge
 from m3b.models import Prediction
 from m3b.reader import WorkerJob
-from m3b.tasks import Row, get_family
+from m3b.tasks import Row, get_family, score_all
 
 MERGED_FOLDER = "union"
 
@@ -175,7 +175,7 @@ def compute_shuffled_metric(
             for record, other_case in zip(index.test, order, strict=True)
         ]
         try:
-            values.append(task_family.score_all(rows, index, primary=metric).primary.value)
+            values.append(score_all(task_family, rows, index, primary=metric).primary.value)
         except ValueError:
             break
     finite_values = [value for value in values if np.isfinite(value)]
@@ -418,7 +418,7 @@ def grade_exam(request: GradeRequest) -> GradedAnswers:
     if baseline is None:
         baseline = task_family.predict_baseline(index.train, index.test, index, base_folder)
     try:
-        scores = task_family.score_all(rows, index, primary=metric, baseline=baseline, seed=request.seed)
+        scores = score_all(task_family, rows, index, primary=metric, baseline=baseline, seed=request.seed)
         control = compute_shuffled_metric(index, answers, base_folder, request.scratch, metric)
     except ValueError as error:
         raise DataError(str(error)) from error

@@ -30,7 +30,7 @@ def score(
 ) -> None:
     """Measure a delivered model on cases whose truth is known, with intervals."""
     from m3b.data.index import Index, read_records
-    from m3b.tasks import get_default_metric, get_family
+    from m3b.tasks import get_default_metric, get_family, score_all
 
     if not index.is_file():
         raise UsageError(f"There is no {index}.")
@@ -44,7 +44,7 @@ def score(
     task_family = get_family(loaded.task)
     try:
         baseline = _predict_baseline(loaded, cases, index, base_folder)
-        scores = task_family.score_all(rows, cases, primary=metric or get_default_metric(cases), baseline=baseline)
+        scores = score_all(task_family, rows, cases, primary=metric or get_default_metric(cases), baseline=baseline)
     except ValueError as error:
         raise UsageError(f"These cases cannot be scored: {error}") from error
     if json:

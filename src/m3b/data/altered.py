@@ -9,13 +9,12 @@ more than 0.95. Crops of more than a few percent are not found.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from m3b.data.image_probe import ImageProbe
 
 SIDE = 32
 ALTERED = 0.93
@@ -26,6 +25,23 @@ MAX_TRAIN, MAX_TEST = 8_000, 2_000
 MAX_PAIRS = 5_000
 MIN_FOR_MEAN = 8
 _BLOCK = 1024
+
+
+class ProbedImage(Protocol):
+    """What is known of an image that opened: small versions of it, its hash, and whether it has one value everywhere."""
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def thumbnail(self) -> NDArray[np.float32] | None: ...
+
+    @property
+    def detail(self) -> NDArray[np.float32] | None: ...
+
+    @property
+    def flat(self) -> bool: ...
+
 
 _TURNS: tuple[Callable[[Any], Any], ...] = (
     lambda a: a,
@@ -51,7 +67,7 @@ def fine_structure(small: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.asarray(rest / max(float(np.linalg.norm(rest)), 1e-9), dtype=np.float32)
 
 
-def altered_pairs(looks: Mapping[str, ImageProbe], train: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
+def altered_pairs(looks: Mapping[str, ProbedImage], train: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of a training and a test image that are one picture, altered; exact copies are left out.
 
     At most `MAX_TRAIN` training images are compared with `MAX_TEST` test images, those that come first.
@@ -82,11 +98,11 @@ def altered_pairs(looks: Mapping[str, ImageProbe], train: Sequence[str], test: S
     return list(found)
 
 
-def _usable(looks: Mapping[str, ImageProbe], keys: Sequence[str]) -> list[str]:
+def _usable(looks: Mapping[str, ProbedImage], keys: Sequence[str]) -> list[str]:
     return [key for key in keys if key in looks and looks[key].detail is not None and not looks[key].flat]
 
 
-def _stack(looks: Mapping[str, ImageProbe], keys: Sequence[str], part: str) -> NDArray[np.float32]:
+def _stack(looks: Mapping[str, ProbedImage], keys: Sequence[str], part: str) -> NDArray[np.float32]:
     import numpy as np
 
     stack = np.stack([getattr(looks[key], part) for key in keys])

@@ -15,7 +15,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import m3b
 from m3b.cleanup import undo_on_error
 from m3b.errors import RunCancelled
 from m3b.reader import protocol
@@ -65,7 +64,7 @@ class Reader:
         limits: Limits = READER_LIMITS,
         is_cancelled: Callable[[], bool] = _never,
     ) -> None:
-        package = Path(m3b.__file__).resolve().parent
+        package = Path(__file__).resolve().parents[1]
         self.sandbox = sandbox
         self.mounts = replace(mounts, read=tuple(dict.fromkeys((*mounts.read, package, get_resources_folder()))))
         self.limits, self.is_cancelled = limits, is_cancelled
@@ -196,7 +195,7 @@ class Reader:
 
 def _startup_code(question_end: int, answer_end: int) -> str:
     """Python that loads this very m3b, whatever else is installed, and serves. The folder above the package stays unseen."""
-    package = Path(m3b.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     return (
         "import importlib.util as u, sys; "
         f"sys.path += {[str(folder) for folder in library_folders()]!r}; "

@@ -27,7 +27,7 @@ from m3b.run.external_sources import ExternalSource
 from m3b.run.manifests import describe_accounting
 from m3b.run.proposal_choice import SURVEY_S
 from m3b.run.result import ExternalResult
-from m3b.tasks import Row, get_family
+from m3b.tasks import Row, get_family, score_all
 from m3b.tasks.score_details import add_lookup_control, add_subgroups, add_uncertainty_scores
 from m3b.tasks.worker_jobs import COMPARE_JOB, RENUMBER_JOB, CompareRequest, RenumberRequest
 from m3b.tools.dataset_jobs import MANIFEST_JOB
@@ -388,7 +388,7 @@ def _make_result(name: str, scores: Scores, grouped_by: str, notes: Sequence[str
 
 def _compute_scores(rows: Sequence[Row], index: Index, metric: str, seed: int, baseline_predictions: Any) -> Scores:
     task_family = get_family(index.task)
-    scores = task_family.score_all(rows, index, primary=metric, baseline=baseline_predictions, seed=seed)
+    scores = score_all(task_family, rows, index, primary=metric, baseline=baseline_predictions, seed=seed)
     scores = add_subgroups(add_lookup_control(scores, rows, task_family), task_family, rows, index, seed=seed)
     return replace(
         add_uncertainty_scores(scores, rows), patients_known=all(record.patient_known for record in index.test)

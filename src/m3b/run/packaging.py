@@ -27,7 +27,7 @@ from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.integrity import find_changes
 from m3b.run.folder import RunFolder
 from m3b.run.result import ExternalResult
-from m3b.tasks import get_family
+from m3b.tasks import get_family, score_all
 from m3b.tasks.score_details import (
     add_lookup_control,
     add_subgroups,
@@ -141,8 +141,8 @@ def compute_test_scores(
     test_result = read_test_result(run)
     index, task_family = read_index(run.locked, selection.task), get_family(selection.task)
     baseline_predictions = predict_baseline(index.train, index.test, index, run.locked) if predict_baseline else None
-    scores = task_family.score_all(
-        test_result.rows, index, primary=selection.metric, baseline=baseline_predictions, seed=seed
+    scores = score_all(
+        task_family, test_result.rows, index, primary=selection.metric, baseline=baseline_predictions, seed=seed
     )
     scores = add_subgroups(
         add_lookup_control(scores, test_result.rows, task_family), task_family, test_result.rows, index, seed=seed

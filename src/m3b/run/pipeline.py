@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from m3b.run.handle import RunHandle
     from m3b.run.overrides import OverrideArguments
     from m3b.run.services import RunServices
-    from m3b.run.stage_sequence import UserStages
+    from m3b.run.stages import UserStages
     from m3b.run.state import RunState
     from m3b.tasks import Metric
 

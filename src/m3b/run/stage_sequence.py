@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.llm import LLM
     from m3b.run.extensions import UserExtensions
-    from m3b.run.stages import Stage
+    from m3b.run.stages import Stages, UserStages
     from m3b.run.state import RunState
     from m3b.workspace import Workspace
-
-    UserStages = Sequence[str | Stage[Any]]
-    Stages = tuple[Stage[Any], ...]
 
 
 def resolve_stages(user_stages: UserStages | None) -> Stages:

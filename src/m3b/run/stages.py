@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from m3b.llm import LLM
     from m3b.run.extensions import UserExtensions
     from m3b.run.services import RunServices
-    from m3b.run.stage_sequence import Stages, UserStages
     from m3b.run.state import RunState
     from m3b.workspace import Workspace
 
@@ -363,6 +362,10 @@ class ModelStage(Stage[TrainedModel]):
         selection = state.get_artifact(Selection)
         return services.validator.get_last_model_result(selection, services.card_of(selection))
 
+
+Stages = tuple[Stage[Any], ...]
+UserStages = Sequence[str | Stage[Any]]
+"""What a user gives: names of m3b's own stages, and objects."""
 
 BUILTIN_STAGES: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
 """m3b's own, in the order of their work."""

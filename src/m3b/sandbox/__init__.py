@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from m3b.sandbox.base import ExitReason, ExitStatus, Limits, Mounts, Probe, Sandbox
+from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
 from m3b.sandbox.choose import SANDBOX_MODES, STRENGTH, choose_sandbox, diagnose_sandboxes
+from m3b.sandbox.exit_status import ExitReason, ExitStatus
 
 if TYPE_CHECKING:
     from m3b.sandbox.process import Process

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from m3b.sandbox.process import Process
-
-ExitReason = Literal["exit", "wall_time", "memory", "processes", "disk", "files", "stopped", "lost"]
 
 
 @dataclass(frozen=True)
@@ -44,19 +42,6 @@ class Mounts:
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     hide: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True)
-class ExitStatus:
-    """How a command ended. `code` is 128 + signal where a signal ended it, as in a shell; 137 where m3b did.
-
-    `memory` also where the machine ran out of memory and the kernel chose the command. `lost`: the supervisor was
-    killed, or a process would not die.
-    """
-
-    code: int
-    reason: ExitReason
-    wall_s: float
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from m3b.errors import SandboxError
 from m3b.sandbox import bundle
-from m3b.sandbox.base import ExitReason, ExitStatus
 from m3b.sandbox.environment import bootstrap_command
+from m3b.sandbox.exit_status import ExitReason, ExitStatus
 from m3b.sandbox.guard.cleanup import remove_private_folder
 from m3b.sandbox.guard.job import SupervisorJob
 from m3b.untrusted import TemporaryFolder

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from m3b.data.kinds import names
-from m3b.tasks.user_metric import Metric
+from m3b.tasks.user_metric import Metric, score_all
 
 from .base import FAMILIES, Row, TaskFamily
 
@@ -29,6 +29,7 @@ __all__ = [
     "get_family",
     "names",
     "register_task",
+    "score_all",
 ]
 
 

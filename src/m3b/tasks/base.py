@@ -15,7 +15,7 @@ from m3b.data.index import Index
 from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
 from m3b.metrics import MetricTable, Scores
-from m3b.metrics.metric_tables import add_table, added_metrics
+from m3b.metrics.metric_tables import add_table
 from m3b.models import Prediction, answers
 from m3b.models.answers import AnswerFormat
 from m3b.plugins import Registry
@@ -149,19 +149,6 @@ class TaskFamily(ABC):
             and cannot be what a model is judged by.
         """
         return ()
-
-    def score_all(
-        self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0
-    ) -> Scores:
-        """As `score`, with the metrics that were added to the task (`m3b.Metric`)."""
-        user_metrics = added_metrics(self.name)
-        if not user_metrics:
-            return self.score(rows, index, primary=primary, baseline=baseline, seed=seed)
-        from m3b.tasks.user_metric import score_with_user_metrics
-
-        return score_with_user_metrics(
-            self, rows, index, primary=primary, baseline=baseline, seed=seed, user_metrics=user_metrics
-        )
 
     def register(self) -> None:
         """Make the family known to all of m3b.

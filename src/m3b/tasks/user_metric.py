@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from m3b.metrics import Measure, Scores, canonical_metric
-from m3b.metrics.metric_tables import AddedMetric, add_metric
+from m3b.metrics.metric_tables import AddedMetric, add_metric, added_metrics
 
 if TYPE_CHECKING:
     from m3b.data.index import Index
@@ -52,7 +52,7 @@ class Metric:
         add_metric(self.task, self.name, AddedMetric(self.lower_is_better, self.is_unbounded, self.aliases, self))
 
 
-def score_with_user_metrics(
+def score_all(
     task_family: TaskFamily,
     rows: Sequence[Row],
     index: Index,
@@ -60,10 +60,12 @@ def score_with_user_metrics(
     primary: str,
     baseline: object = None,
     seed: int = 0,
-    user_metrics: Sequence[Metric],
     draws: int = BOOTSTRAP_DRAWS,
 ) -> Scores:
-    """What `TaskFamily.score` gives, with the added metrics among the others."""
+    """Return what `TaskFamily.score` gives, with the metrics that users added to the task (`m3b.Metric`) among the others."""
+    user_metrics = added_metrics(task_family.name)
+    if not user_metrics:
+        return task_family.score(rows, index, primary=primary, baseline=baseline, seed=seed)
     name = canonical_metric(primary, task_family.name)
     is_user_metric = name not in task_family.metrics.names
     builtin_metric = task_family.get_default_metric(index) if is_user_metric else name

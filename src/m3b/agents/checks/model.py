@@ -20,7 +20,7 @@ from m3b.errors import ModelError
 from m3b.metrics import Measure, Scores, judge
 from m3b.models import FrozenCopy, freeze, read_model_info
 from m3b.models.deliverable_check import check_deliverable, find_patient_identifiers
-from m3b.tasks import Row, get_family
+from m3b.tasks import Row, get_family, score_all
 from m3b.tasks.base import sample_evenly
 
 VALID_PREDICTIONS_FILE = "Logout/valid_predictions.json"
@@ -313,7 +313,7 @@ def _score_validation(
     training = [record for record in index.train if record.key not in held_out_keys]
     try:
         baseline_predictions = (predict_baseline or task_family.predict_baseline)(training, valid, index, root)
-        scores = task_family.score_all(rows, index, primary=selection.metric, baseline=baseline_predictions)
+        scores = score_all(task_family, rows, index, primary=selection.metric, baseline=baseline_predictions)
         return replace(scores, patients_known=index.patients_known)
     except ValueError:
         return None  # too few validation cases of a class to say anything

@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from m3b.bench.datasets.class_signal import ClassSizeModel
-from m3b.bench.datasets.definitions import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from m3b.bench.datasets.definitions import (
+    CARD,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+    save_csv,
+)
 from m3b.bench.datasets.layout_reading import (
     CaseCollector,
     get_only_file,
@@ -21,7 +30,6 @@ from m3b.bench.datasets.layout_reading import (
     require_entries,
 )
 from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture
-from m3b.bench.datasets.stand_in_files import save_csv
 
 GROUPS = ("CN", "MCI", "AD")
 OTHER_GROUPS = ("LMCI", "EMCI", "SMC", "Patient")

@@ -20,10 +20,11 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_json,
+    save_nifti,
 )
 from m3b.bench.datasets.layout_reading import CaseCollector, get_only_file, list_files, relative_path, require_entries
 from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
-from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 
 from .masks import NIFTI, Outline, check_labels, mean_agreement, paint, pair_masks, parse_last_number
 

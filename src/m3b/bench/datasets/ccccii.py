@@ -13,10 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m3b.bench.datasets.class_signal import compute_swap_ceiling, swap_some_classes
-from m3b.bench.datasets.definitions import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from m3b.bench.datasets.definitions import (
+    CARD,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+    save_csv,
+    save_picture,
+)
 from m3b.bench.datasets.layout_reading import CaseCollector, list_files, list_folders, relative_path, require_entries
 from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture, to_bytes
-from m3b.bench.datasets.stand_in_files import save_csv, save_picture
 from m3b.errors import DataError
 
 CLASSES = ("Normal", "CP", "NCP")

@@ -24,6 +24,8 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_json,
+    save_picture,
 )
 from m3b.bench.datasets.layout_reading import (
     CaseCollector,
@@ -33,7 +35,6 @@ from m3b.bench.datasets.layout_reading import (
     resolve_inside,
 )
 from m3b.bench.datasets.shapes import Blob, Floats, Random, dice, noise, texture, to_bytes
-from m3b.bench.datasets.stand_in_files import save_json, save_picture
 from m3b.errors import DataError
 
 from .masks import pair_masks, require_card_layout

@@ -24,6 +24,8 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_csv,
+    save_picture,
 )
 from m3b.bench.datasets.layout_reading import (
     CaseCollector,
@@ -34,7 +36,6 @@ from m3b.bench.datasets.layout_reading import (
     require_entries,
 )
 from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_bytes
-from m3b.bench.datasets.stand_in_files import save_csv, save_picture
 from m3b.errors import DataError
 
 CLASSES = ("Normal", "Cyst", "Stone", "Tumor")

@@ -23,6 +23,9 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_csv,
+    save_json,
+    save_nifti,
 )
 from m3b.bench.datasets.layout_reading import (
     CaseCollector,
@@ -33,7 +36,6 @@ from m3b.bench.datasets.layout_reading import (
 )
 from m3b.bench.datasets.report_text import bleu_1, compose_text, read_reports
 from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
-from m3b.bench.datasets.stand_in_files import save_csv, save_json, save_nifti
 from m3b.errors import DataError
 
 SENTENCES = {

@@ -24,6 +24,8 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_csv,
+    save_picture,
 )
 from m3b.bench.datasets.layout_reading import (
     CaseCollector,
@@ -36,7 +38,6 @@ from m3b.bench.datasets.layout_reading import (
 )
 from m3b.bench.datasets.report_text import bleu_1, compose_text
 from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture, to_bytes
-from m3b.bench.datasets.stand_in_files import save_csv, save_picture
 from m3b.errors import DataError
 
 SENTENCES = {

@@ -23,6 +23,7 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_csv,
 )
 from m3b.bench.datasets.layout_reading import (
     CaseCollector,
@@ -33,7 +34,6 @@ from m3b.bench.datasets.layout_reading import (
     require_entries,
 )
 from m3b.bench.datasets.shapes import Blob, Random, noise, texture
-from m3b.bench.datasets.stand_in_files import save_csv
 from m3b.errors import DataError
 
 CLASSES = ("healthy", "partial tear", "complete rupture")

@@ -20,10 +20,11 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_json,
+    save_nifti,
 )
 from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, list_files, relative_path
 from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture
-from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 from m3b.errors import DataError
 
 from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout

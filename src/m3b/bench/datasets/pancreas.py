@@ -21,10 +21,12 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_json,
+    save_nifti,
+    write_apple_double,
 )
 from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, read_json, resolve_inside
 from m3b.bench.datasets.shapes import Blob, Random, noise, texture, to_hu
-from m3b.bench.datasets.stand_in_files import save_json, save_nifti, write_apple_double
 from m3b.errors import DataError
 
 from .masks import Outline, mean_agreement, paint, pair_masks, parse_last_number, require_card_layout, strip_suffix

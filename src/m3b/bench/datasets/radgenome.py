@@ -13,11 +13,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from m3b.bench.datasets.definitions import CARD, GeneratedSet, GeneratorOptions, RawCase, RawDataset, StandIn, make_spec
+from m3b.bench.datasets.definitions import (
+    CARD,
+    GeneratedSet,
+    GeneratorOptions,
+    RawCase,
+    RawDataset,
+    StandIn,
+    make_spec,
+    save_json,
+    save_nifti,
+)
 from m3b.bench.datasets.layout_reading import CaseCollector, require_entries, resolve_inside
 from m3b.bench.datasets.report_text import bleu_1, compose_text, read_reports
 from m3b.bench.datasets.shapes import Blob, Random, noise, texture
-from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 
 from .masks import strip_suffix
 

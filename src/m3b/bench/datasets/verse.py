@@ -24,10 +24,11 @@ from m3b.bench.datasets.definitions import (
     RawDataset,
     StandIn,
     make_spec,
+    save_json,
+    save_nifti,
 )
 from m3b.bench.datasets.layout_reading import CaseCollector, describe_contents, list_files, list_folders, relative_path
 from m3b.bench.datasets.shapes import Blob, Floats, Random, noise, texture, to_hu
-from m3b.bench.datasets.stand_in_files import save_json, save_nifti
 from m3b.errors import DataError
 
 from .masks import NIFTI, Outline, mean_agreement, paint, pair_masks, require_card_layout, strip_suffix
