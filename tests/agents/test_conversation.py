@@ -12,7 +12,7 @@ from m3b.agents.conversation import DROPPED_RESULT_NOTE, MAX_WINDOW_SHARE, MIN_K
 from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolCalled, ToolReturned
 from m3b.journal import make_event
 from m3b.llm import tokens
-from m3b.llm.conversation import validate_conversation as check_wire
+from m3b.llm.conversation import validate_conversation
 from m3b.messages import Message, ToolCall, ToolSpec
 
 TOOLS = (ToolSpec("list_files", "Lists files.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
@@ -108,7 +108,7 @@ def test_trimming(turns: int, chars: int, window: int, output: int) -> None:
     assert not (fitted and dropped)
     if not fitted and dropped < max(0, turns - MIN_KEPT_RESULTS):
         assert talk.estimate_tokens(TOOLS) <= room * 3 // 4
-    check_wire(after)
+    validate_conversation(after)
 
 
 def test_a_trim_lasts_for_several_turns() -> None:
@@ -173,7 +173,7 @@ def test_a_restored_conversation_is_the_live_one(steps: list[tuple[str, str, int
     restored = Conversation.from_events(events)
     assert restored.messages == live.messages
     assert restored.find_unanswered_calls() == []
-    check_wire(restored.messages)
+    validate_conversation(restored.messages)
 
 
 def test_a_call_without_a_result_is_told_of_the_interruption() -> None:
@@ -193,4 +193,4 @@ def test_a_run_that_is_interrupted_twice_stays_sound() -> None:
     events.append(ReplyReceived("going on"))
     twice = Conversation.from_events(events).messages
     assert twice == [*once, Message("assistant", "going on")]
-    check_wire(twice)
+    validate_conversation(twice)

@@ -15,7 +15,7 @@ from m3b.agents.conversation import DROPPED_RESULT_NOTE
 from m3b.agents.loop import WRAP_UP_PROMPT
 from m3b.errors import Authentication, BudgetExceeded, ContextOverflow, NoDatasetFound, RunCancelled, RunFailed
 from m3b.llm import ModelFacts
-from m3b.llm.conversation import validate_conversation as check_wire
+from m3b.llm.conversation import validate_conversation
 from m3b.messages import Message, Reply, Usage
 from m3b.testing import ScriptedModel
 from m3b.testing.scripted_model import (
@@ -142,7 +142,7 @@ def test_an_empty_reply_is_asked_again(make_stage: Any) -> None:
     stage = make_stage(say(""), say(" \n"), say("done"))
     stage.run()
     assert all("was empty" in text for text in stage.sent_messages())
-    check_wire(stage.agent.conversation.messages)
+    validate_conversation(stage.agent.conversation.messages)
     assert Message("assistant", "(empty)") in stage.agent.conversation.messages
     assert stage.restored().messages == stage.agent.conversation.messages
 
@@ -179,7 +179,7 @@ def test_the_calls_of_a_reply_that_was_cut_are_not_run(make_stage: Any) -> None:
     stage.run()
     assert not (stage.work / "train.py").exists()
     assert stage.agent.budget.used_actions == 0
-    check_wire(stage.agent.conversation.messages)
+    validate_conversation(stage.agent.conversation.messages)
 
 
 def test_a_model_that_never_finishes_runs_out_of_actions(make_stage: Any) -> None:
@@ -225,7 +225,7 @@ def test_parallel_calls_cannot_overshoot(make_stage: Any) -> None:
     assert [result.startswith("Not run") for result in stage.results()] == [False] * 3 + [True] * 2
     assert stage.sent_messages() == [WRAP_UP_PROMPT]
     assert stage.llm.remaining_steps == 0, "one last turn, and no more"
-    check_wire(stage.restored().messages)
+    validate_conversation(stage.restored().messages)
 
 
 def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
@@ -235,7 +235,7 @@ def test_the_model_is_told_when_few_actions_are_left(make_stage: Any) -> None:
     notices = [re.findall(r"\[.*(?:left|is left).*\]$", result) for result in stage.results()]
     assert notices[:2] == [[], []]
     assert notices[2:] == [[f"[{n} actions are left in this run.]"] for n in (5, 4, 3)]
-    check_wire(stage.restored().messages)
+    validate_conversation(stage.restored().messages)
 
 
 def test_the_last_action_may_be_spent(make_stage: Any) -> None:
@@ -250,7 +250,7 @@ def test_calls_of_the_last_turn_are_not_run(make_stage: Any) -> None:
     with pytest.raises(BudgetExceeded, match="The only action"):
         stage.run()
     assert not (stage.work / "late.txt").exists()
-    check_wire(stage.restored().messages)
+    validate_conversation(stage.restored().messages)
 
 
 @pytest.mark.parametrize("trouble", [overflow_error(), llm_error(Authentication)])
@@ -482,7 +482,7 @@ def test_cancelled_between_two_calls(make_stage: Any) -> None:
     with pytest.raises(RunCancelled):
         stage.run()
     assert len(stage.results()) == 1
-    check_wire(stage.restored().messages)
+    validate_conversation(stage.restored().messages)
 
 
 def test_cancelled_while_a_script_runs(make_stage: Any) -> None:

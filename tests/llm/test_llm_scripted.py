@@ -11,8 +11,7 @@ from m3b.llm import LLM, ModelFacts
 from m3b.llm.conversation import validate_conversation
 from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall
-from m3b.testing import ScriptedModel, ScriptExhausted
-from m3b.testing import scripted_model as script
+from m3b.testing import ScriptedModel, ScriptExhausted, scripted_model
 
 START = [Message("system", "s"), Message("user", "Go.")]
 
@@ -24,8 +23,8 @@ def test_steps_of_every_kind() -> None:
             Reply("reply"),
             {"text": "dict"},
             lambda messages, tools: f"{len(messages)} messages",
-            script.call("list_files", path="data"),
-            script.combine_calls(script.call("a"), script.call("b"), text="two"),
+            scripted_model.call("list_files", path="data"),
+            scripted_model.combine_calls(scripted_model.call("a"), scripted_model.call("b"), text="two"),
         ]
     )
     assert isinstance(llm, LLM)
@@ -50,28 +49,28 @@ def test_exhausted_says_what_was_asked() -> None:
 
 
 def test_repeat_never_finishes() -> None:
-    llm = ScriptedModel([script.call("list_files")], repeat=True)
+    llm = ScriptedModel([scripted_model.call("list_files")], repeat=True)
     assert len({llm.ask(START, []).calls[0].id for _ in range(20)}) == 20
 
 
 def test_transient_trouble_is_waited_out_without_waiting() -> None:
     reasons: list[str] = []
-    llm = ScriptedModel([script.transient_error(30.0), script.transient_error(), "ok"])
+    llm = ScriptedModel([scripted_model.transient_error(30.0), scripted_model.transient_error(), "ok"])
     assert llm.ask(START, [], on_wait=lambda reason, seconds: reasons.append(reason)).text == "ok"
     assert len(llm.waits) == len(reasons) == 2
     assert llm.waits[0][1] >= 30
     with pytest.raises(Transient, match="Given up"):
-        ScriptedModel([script.transient_error(9999.0)]).ask(START, [])
+        ScriptedModel([scripted_model.transient_error(9999.0)]).ask(START, [])
 
 
 def test_misbehaviour() -> None:
     llm = ScriptedModel(
         [
-            script.nonsense_reply(),
-            script.unknown_tool(),
-            script.malformed_call("write_files"),
-            script.truncated_reply(),
-            script.refusal_reply(),
+            scripted_model.nonsense_reply(),
+            scripted_model.unknown_tool(),
+            scripted_model.malformed_call("write_files"),
+            scripted_model.truncated_reply(),
+            scripted_model.refusal_reply(),
         ]
     )
     nonsense, unknown, broken, cut, refusal = [llm.ask(START, []) for _ in range(5)]
@@ -81,11 +80,11 @@ def test_misbehaviour() -> None:
     assert "ends too early" in broken.calls[0].parse_error
     assert (cut.stop, refusal.stop) == ("length", "refusal")
     with pytest.raises(ContextOverflow):
-        ScriptedModel([script.overflow_error()]).ask(START, [])
+        ScriptedModel([scripted_model.overflow_error()]).ask(START, [])
     with pytest.raises(BadRequest):
-        ScriptedModel([script.llm_error(BadRequest)]).ask(START, [])
+        ScriptedModel([scripted_model.llm_error(BadRequest)]).ask(START, [])
     with pytest.raises(LLMError):
-        ScriptedModel([lambda messages, tools: script.llm_error()]).ask(START, [])
+        ScriptedModel([lambda messages, tools: scripted_model.llm_error()]).ask(START, [])
     with pytest.raises(UsageError):
         ScriptedModel([7]).ask(START, [])  # type: ignore[list-item]
 
@@ -102,8 +101,8 @@ def test_the_window_can_be_enforced() -> None:
 
 
 def test_a_reply_survives_a_file() -> None:
-    reply = script.call("x", a=1)
-    assert as_reply(json.loads(script.dump_reply(reply)), "") == reply
+    reply = scripted_model.call("x", a=1)
+    assert as_reply(json.loads(scripted_model.dump_reply(reply)), "") == reply
 
 
 CALL = Message("assistant", "", (ToolCall("a", "x"), ToolCall("b", "x")))

@@ -6,7 +6,7 @@ import pytest
 
 from m3b.data.index import Index
 from m3b.metrics.findings import OBSERVATIONS, extract_findings, finding_synonyms, frequent_observations
-from m3b.tasks import get_family as family_of
+from m3b.tasks import get_family
 from m3b.tasks.report import build_finding_phrases
 
 
@@ -44,7 +44,7 @@ def test_an_observation_counts_that_enough_reports_state() -> None:
 
 
 def test_reports_without_named_findings_have_a_label_f1() -> None:
-    family = family_of("report")
+    family = get_family("report")
     rows = [
         {"image": f"{k}.png", "patient": str(k), "reference": reference, "prediction": prediction}
         for k, (reference, prediction) in enumerate(

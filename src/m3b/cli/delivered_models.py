@@ -82,11 +82,11 @@ def _read_class_values(model: Model, index: Path) -> dict[str, int]:
     """Class to number: of label_dict.json beside the index where there is one, else as the model has them."""
     from m3b.data.index import read_values
     from m3b.models import read_model_info
-    from m3b.models.answers import answer_format_of as answers_of
+    from m3b.models.answers import answer_format_of
 
     model_info = read_model_info(model.folder)
     class_values = dict(model_info.labels) or {name: number for number, name in enumerate(model_info.classes)}
-    answer_format = answers_of(model.task)
+    answer_format = answer_format_of(model.task)
     writes_masks = answer_format.has_mask_output(model_info)
     label_file = index.with_name("label_dict.json")
     if label_file.is_file() and answer_format.has_masks_option:

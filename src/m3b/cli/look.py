@@ -47,7 +47,7 @@ def look(
     Without a request: what all files hold, and how each task could be read from them.
     """
 
-    import m3b.run.dataset_preview as looking
+    from m3b.run import dataset_preview
     from m3b.run.overrides import parse_overrides
     from m3b.untrusted import TemporaryFolder
     from m3b.writing import write_text_atomically
@@ -67,7 +67,7 @@ def look(
     )
     with TemporaryFolder("look") as scratch:
         try:
-            preview = looking.preview_dataset(
+            preview = dataset_preview.preview_dataset(
                 folder.resolve(), request, scratch, task=task, overrides=overrides, with_examples=page is not None
             )
         except DataError as error:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def inert(text: str) -> str:
     """See `m3b.writing.escape_control_codes`."""
-    from m3b.writing import escape_control_codes as escape_text
+    from m3b.writing import escape_control_codes
 
-    return escape_text(text)
+    return escape_control_codes(text)
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -9,8 +9,7 @@ from types import ModuleType
 from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
-from . import keys, stream_anthropic, tokens, wire_anthropic
-from . import model_catalog as known
+from . import keys, model_catalog, stream_anthropic, tokens, wire_anthropic
 from .base import IsCancelled, ModelFacts, OnText, OnWait
 from .client import SdkClient
 from .conversation import validate_conversation
@@ -60,7 +59,7 @@ class Anthropic:
     ) -> None:
         self.name = f"{provider}:{model}"
         self.spec = spec or self.name
-        self.facts = facts or known.look_up(provider, model, priced=base_url is None)
+        self.facts = facts or model_catalog.look_up(provider, model, priced=base_url is None)
         self._model = model
         self._retry = retry or Retry()
         self._sdk = SdkClient(

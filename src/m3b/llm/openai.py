@@ -11,8 +11,7 @@ from typing import Any
 from m3b.errors import BadRequest
 from m3b.messages import Message, Reply, ToolSpec
 
-from . import keys, stream_openai, tokens, wire_openai
-from . import model_catalog as known
+from . import keys, model_catalog, stream_openai, tokens, wire_openai
 from .base import IsCancelled, ModelFacts, OnText, OnWait
 from .client import SdkClient
 from .conversation import validate_conversation
@@ -66,7 +65,7 @@ class OpenAI:
     ) -> None:
         self.name = f"{provider}:{model}"
         self.spec = spec or self.name
-        self.facts = facts or known.look_up(provider, model, priced=provider != "openai" or base_url is None)
+        self.facts = facts or model_catalog.look_up(provider, model, priced=provider != "openai" or base_url is None)
         self._model = model
         self._base_url = base_url
         self._retry = retry or Retry()

@@ -8,8 +8,7 @@ from typing import Any
 
 from m3b.errors import UsageError
 
-from . import keys, offline
-from . import model_catalog as known
+from . import keys, model_catalog, offline
 from .base import LLM, ModelFacts
 from .callable import CallableLLM
 from .presets import PROVIDERS, Provider
@@ -124,7 +123,7 @@ def open_provider(
         "base_url": base_url or provider.base_url,
         "key": key or keys.find_key(provider.variables, base_url, name),
         "provider": name,
-        "facts": known.look_up(name, model, priced=is_own_address, default=default_facts),
+        "facts": model_catalog.look_up(name, model, priced=is_own_address, default=default_facts),
         "retry": retry,
         "timeout_s": timeout_s,
         "spec": _format_spec(name, model, base_url),
@@ -160,7 +159,7 @@ def _connect_plugin(spec: str, name: str, model: str, base_url: str | None) -> L
     plugins = {point.name: point for point in find_entry_points(group=ENTRY_POINT_GROUP)}
     if name not in plugins:
         providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])
-        suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in known.suggest_specs(spec))
+        suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in model_catalog.suggest_specs(spec))
         raise UsageError(
             f"{quote_spec(spec)}: no provider {name!r}.{suggestions} There are: {providers}. Write provider:model, or"
             " openai:MODEL@http://HOST:PORT/v1 for any server that speaks the OpenAI protocol."

@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from m3b.errors import RunCancelled, Transient
 
-from .base import IsCancelled as IsCancelled
-from .base import OnWait
+from .base import IsCancelled, OnWait
 
 T = TypeVar("T")
 

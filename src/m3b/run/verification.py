@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from m3b import untrusted
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
-from m3b.agents.checks.index_lock import INDEX_FILES, digest_derived_files, list_derived_files
-from m3b.agents.checks.index_lock import sha256_or_missing as digest_of
+from m3b.agents.checks.index_lock import INDEX_FILES, digest_derived_files, list_derived_files, sha256_or_missing
 from m3b.data.index import read_index
 from m3b.errors import M3bError, UsageError
 from m3b.events import Event, ModelDelivered, RunEnded
@@ -181,7 +180,9 @@ def _check_index(run: RunFolder, state: RunState) -> Iterator[Comparison]:
     if data is None:
         return
     problems = [
-        f"{Path(name).name} was changed" for name in INDEX_FILES if digest_of(run.locked, name) != data.hashes.get(name)
+        f"{Path(name).name} was changed"
+        for name in INDEX_FILES
+        if sha256_or_missing(run.locked, name) != data.hashes.get(name)
     ]
     if not problems and "made" in data.hashes:
         index = read_index(run.locked, data.task)
@@ -199,7 +200,7 @@ def _check_measured_model(run: RunFolder, state: RunState, events: list[Event]) 
         yield Comparison("the model that was measured", "unknown", "early versions kept no hashes of it")
         return
     yield _make_comparison("the model that was measured", find_changes(run.measured_model, model.hashes, editable=()))
-    has_changed_predictions = digest_of(run.locked, TEST_PREDICTIONS_FILE) != model.answers
+    has_changed_predictions = sha256_or_missing(run.locked, TEST_PREDICTIONS_FILE) != model.answers
     yield _make_comparison(
         "its answers on the test cases", [f"{TEST_PREDICTIONS_FILE} was changed"] if has_changed_predictions else []
     )

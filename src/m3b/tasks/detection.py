@@ -15,7 +15,7 @@ from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channe
 from m3b.metrics.anomaly_maps import MAX_LEVEL, count_pixels, pixel_counts_from_row
 from m3b.metrics.metric_tables import DETECTION
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
     distance_unit_of,
@@ -44,7 +44,7 @@ class Detection(TaskFamily):
     name = "detection"
     records = records_of("detection")
     audit = audit_of("detection")
-    answers = answers_of("detection")
+    answers = answer_format_of("detection")
     metrics = DETECTION
     index_guide = (
         'with masks {"image_path": ..., "mask_path": path or null (nothing marked), "patient": ...} as in '

@@ -14,7 +14,7 @@ from m3b.errors import ModelError
 from m3b.metrics import ClassificationCase, Scores, score_diagnosis
 from m3b.metrics.metric_tables import DIAGNOSIS
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.answer_distance import probability_distance
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
 
@@ -27,7 +27,7 @@ class Diagnosis(TaskFamily):
     name = "diagnosis"
     records = records_of("diagnosis")
     audit = audit_of("diagnosis")
-    answers = answers_of("diagnosis")
+    answers = answer_format_of("diagnosis")
     metrics = DIAGNOSIS
     index_guide = (
         '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '

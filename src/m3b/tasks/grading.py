@@ -15,7 +15,7 @@ from m3b.errors import ModelError
 from m3b.metrics import ClassificationCase, Scores, score_grading
 from m3b.metrics.metric_tables import GRADING
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.answer_distance import probability_distance
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
 
@@ -36,7 +36,7 @@ class Grading(TaskFamily):
     name = "grading"
     records = records_of("grading")
     audit = audit_of("grading")
-    answers = answers_of("grading")
+    answers = answer_format_of("grading")
     metrics = GRADING
     template = "diagnosis"
     index_guide = (

@@ -17,7 +17,7 @@ from m3b.errors import ModelError
 from m3b.metrics import RegressionCase, Scores, score_regression
 from m3b.metrics.metric_tables import REGRESSION
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.answer_distance import number_distance
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_numbers
 
@@ -46,7 +46,7 @@ class Regression(TaskFamily):
     name = "regression"
     records = records_of("regression")
     audit = audit_of("regression")
-    answers = answers_of("regression")
+    answers = answer_format_of("regression")
     metrics = REGRESSION
     template = "diagnosis"
     index_guide = (

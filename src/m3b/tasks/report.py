@@ -16,7 +16,7 @@ from m3b.metrics import Findings, ReportCase, Scores, best_constant_reports, mea
 from m3b.metrics.findings import finding_synonyms, frequent_observations
 from m3b.metrics.metric_tables import REPORT
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.answer_distance import text_distance
 
 from .base import Row, TaskFamily, make_base_row
@@ -28,7 +28,7 @@ class ReportGeneration(TaskFamily):
     name = "report"
     records = records_of("report")
     audit = audit_of("report")
-    answers = answers_of("report")
+    answers = answer_format_of("report")
     metrics = REPORT
     index_guide = (
         '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'

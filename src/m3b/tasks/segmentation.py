@@ -22,7 +22,7 @@ from m3b.metrics import (
 )
 from m3b.metrics.metric_tables import SEGMENTATION
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
     distance_unit_of,
@@ -52,7 +52,7 @@ class Segmentation(TaskFamily):
     name = "segmentation"
     records = records_of("segmentation")
     audit = audit_of("segmentation")
-    answers = answers_of("segmentation")
+    answers = answer_format_of("segmentation")
     metrics = SEGMENTATION
     index_guide = (
         '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '

@@ -18,7 +18,7 @@ from m3b.errors import ModelError
 from m3b.metrics import Scores, SurvivalCase, score_survival
 from m3b.metrics.metric_tables import SURVIVAL
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of as answers_of
+from m3b.models.answers import answer_format_of
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_log_hazards
 
 from .base import Row, TaskFamily, make_base_row
@@ -37,7 +37,7 @@ class Survival(TaskFamily):
     name = "survival"
     records = records_of("survival")
     audit = audit_of("survival")
-    answers = answers_of("survival")
+    answers = answer_format_of("survival")
     metrics = SURVIVAL
     template = "diagnosis"
     index_guide = (

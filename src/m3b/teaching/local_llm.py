@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ContextOverflow, RunCancelled
-from m3b.llm.base import IsCancelled as AskCancelled
-from m3b.llm.base import ModelFacts, OnWait
+from m3b.llm.base import IsCancelled, ModelFacts, OnWait
 from m3b.llm.text_calls import find_calls
 from m3b.messages import ImageContent, Message, Reply, ToolCall, ToolSpec
 from m3b.teaching.chats import messages_to_chat, tool_to_chat
@@ -46,7 +45,7 @@ class LocalLLM:
         tools: Sequence[ToolSpec],
         *,
         on_wait: OnWait | None = None,
-        cancelled: AskCancelled | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Reply:
         """See `LLM.ask`.
 

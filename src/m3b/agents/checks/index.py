@@ -11,8 +11,7 @@ from pathlib import Path
 from m3b.agents.artifacts import DataIndex, Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, accept, quote_agent, reject, strip_agent_instructions
 from m3b.agents.checks.index_lock import INDEX_FILES, RAW_FOLDER, sha256_or_missing
-from m3b.agents.checks.worker_jobs import AUDIT_JOB as AUDITED
-from m3b.agents.checks.worker_jobs import AuditRequest
+from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
 from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.index import Index, read_index
@@ -72,7 +71,7 @@ def check_index(
     index_request = IndexRequest(request, selection.metric)
     if reader is not None and is_installed(kinds.of(index.task)):
         audit = reader.run_job(
-            AUDITED, AuditRequest(work, index.task, max_seconds, index_request), on_progress=on_progress
+            AUDIT_JOB, AuditRequest(work, index.task, max_seconds, index_request), on_progress=on_progress
         )
     else:
         audit = audit_index(index, work, asked=index_request, seconds=max_seconds, tick=on_progress)

@@ -12,7 +12,7 @@ from m3b.errors import ModelError, UsageError
 from m3b.models.export.monai_bundle import to_bundle
 from m3b.models.export.onnx_graphs import to_onnx
 from m3b.models.export.worker import MAX_EXPORT_DIFFERENCE, ChildProcesses, ExportResult
-from m3b.models.integrity import verify_integrity as check_files
+from m3b.models.integrity import verify_integrity
 from m3b.models.loading import CaseInput
 
 __all__ = ["FORMATS", "MAX_EXPORT_DIFFERENCE", "ExportResult", "export_model"]
@@ -50,7 +50,7 @@ def export_model(
     source, target = Path(folder).expanduser().resolve(), Path(out).expanduser().absolute()
     if not (source / "predict.py").is_file():
         raise ModelError(f"{source} holds no predict.py; give the `model/` folder of a run")
-    check_files(source)
+    verify_integrity(source)
     if not (source / "parts.py").is_file():
         raise ModelError(
             f"{source} holds no parts.py, which names the network's parts, so it cannot be exported; models made with "
