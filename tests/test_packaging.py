@@ -130,8 +130,8 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
 def test_the_unpacked_wheel_works_without_the_checkout(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     wheel.extractall(tmp_path / "site")
     program = (
-        "import json, m3b; from m3b.resources import resources_dir; "
-        "print(json.dumps([m3b.__file__, str(resources_dir()), len(m3b.Workspace.default().cards)]))"
+        "import json, m3b; from m3b.resources import get_resources_folder; "
+        "print(json.dumps([m3b.__file__, str(get_resources_folder()), len(m3b.Workspace.default().cards)]))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program],

@@ -13,7 +13,7 @@ from typing import Any
 def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_private: bool = False) -> None:
     """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards.
 
-    For files of m3b's own, in folders that no script writes to; `m3b.untrusted.write_whole` is for the others.
+    For files of m3b's own, in folders that no script writes to; `m3b.untrusted.write_atomic` is for the others.
 
     Args:
         errors: what becomes of characters that UTF-8 does not have, as for `open`.

@@ -108,7 +108,7 @@ def played_run(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
         (folder / "labels.json").write_text('{"plain": 0, "spot": 1}')
     watch.below(data, external, out / "work", out / "view")
     watch.reads_below(out / "model")
-    result = Pipeline(actor(play()), data=[data], out=out, external_sources={"north": external}).run(REQUEST)
+    result = Pipeline(actor(play()), data=[data], out=out, external={"north": external}).run(REQUEST)
     yield {"command": "run", "code": int(result.status != "completed"), "said": result.reason}
     image = next((data / "spot").iterdir())
     yield {"command": "load_model", "code": 0, "said": repr(load_model(out / "model"))}

@@ -23,7 +23,7 @@ def resolve_stages(user_stages: UserStages | None) -> Stages:
     """The stages that a user asks for, looked at; none, and nothing imported, where he asks for none.
 
     Raises:
-        UsageError: see `m3b.run.stage_checks.validate_stages`.
+        UsageError: see `m3b.run.stages.validate_stages`.
     """
     if user_stages is None:
         return ()

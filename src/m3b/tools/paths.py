@@ -194,6 +194,6 @@ def write_atomic(path: Path, content: bytes) -> None:
     """Put a file there in one step: readers see the old content or the new, never half of it.
 
     Raises:
-        OSError: as `untrusted.write_whole`.
+        OSError: as `untrusted.write_atomic`.
     """
     untrusted.write_atomic(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT), content)

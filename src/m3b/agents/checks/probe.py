@@ -38,7 +38,7 @@ def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
     """Fill the report step by step; `report["step"]` names the step that raised.
 
     Args:
-        batch_size: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch`; 0 for as many as the plan has.
+        batch_size: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch_size`; 0 for as many as the plan has.
     """
     import torch
 

@@ -42,7 +42,7 @@ def export_model(
     Raises:
         UsageError: an unknown format, or a folder that holds something already.
         IntegrityError: the folder is not what was measured and delivered.
-        ModelError: the model cannot be exported, or the export differs from it by more than `TOLERANCE`.
+        ModelError: the model cannot be exported, or the export differs from it by more than `MAX_EXPORT_DIFFERENCE`.
         SandboxError: no sandbox works on this machine.
     """
     if to not in FORMATS:
