@@ -114,9 +114,9 @@ import sys
 from pathlib import Path
 from m3b.errors import ModelError
 from m3b.models.worker import PredictWorker
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 try:
-    PredictWorker(Path(sys.argv[1]), choose(sys.argv[2])).predict([sys.argv[3]])
+    PredictWorker(Path(sys.argv[1]), choose_sandbox(sys.argv[2])).predict([sys.argv[3]])
 except ModelError as error:
     print(error)
 """

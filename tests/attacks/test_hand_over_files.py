@@ -42,14 +42,14 @@ def make_special_file(work: Path, name: str, kind: str) -> None:
         (work / name).symlink_to({"zero": "/dev/zero", "link": work.parent / "secret.json"}[kind])
 
 
-READ = """
+READ_VALIDATION_RECORDS = """
 import sys
 from pathlib import Path
-from m3b.agents.checks.model import validation_records
+from m3b.agents.checks.model import read_validation_records
 from m3b.data.index import Index
 from m3b.data.records import Record
 record = Record("data/x/a.png", labels=("a",), patient="p")
-print(len(validation_records(Path(sys.argv[1]), Index((record,), (), ("a",)))))
+print(len(read_validation_records(Path(sys.argv[1]), Index((record,), (), ("a",)))))
 """
 
 
@@ -58,7 +58,7 @@ def test_validation_predictions_that_are_no_file(tmp_path: Path, kind: str) -> N
     work = tmp_path / "work"
     (tmp_path / "secret.json").write_text(json.dumps([{"image": "data/x/a.png"}]))
     make_special_file(work, "Logout/valid_predictions.json", kind)
-    assert in_child(READ, work) == "0\n"
+    assert in_child(READ_VALIDATION_RECORDS, work) == "0\n"
 
 
 def test_validation_predictions_that_are_a_file(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_a_plan_that_cannot_be_read(tmp_path: Path, content: str) -> None:
     assert "plan.json" in verdict.agent_messages[0]
 
 
-GATHER = """
+READ_RUN_FILES = """
 import sys
 from pathlib import Path
-from m3b.report.run_files import gather
-found = gather(Path(sys.argv[1]))
-print(found.log, found.audit)
+from m3b.report.run_files import read_run_files
+run_files = read_run_files(Path(sys.argv[1]))
+print(run_files.training_log, run_files.audit)
 """
 
 
@@ -95,7 +95,7 @@ def test_the_report_of_a_run_with_odd_files(tmp_path: Path, kind: str) -> None:
     (tmp_path / "secret.json").write_text('{"secret": 1}')
     make_special_file(tmp_path / "work", "Logout/log.csv", kind)
     make_special_file(tmp_path / "work", "data_audit.json", kind)
-    assert in_child(GATHER, tmp_path) == "[] {}\n"
+    assert in_child(READ_RUN_FILES, tmp_path) == "[] {}\n"
 
 
 def test_a_log_that_is_a_file_is_read(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ LOCKED_LEFTOVER_PATTERNS = (".model.part", "*.accepted")
 
 _REPLACE_TEXT_PATTERN = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """What `m3b.writing.write_text_atomically` writes first."""
-_WRITE_WHOLE_PATTERN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
+_ATOMIC_WRITE_PATTERN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
 """What `m3b.untrusted.write_atomic` writes first."""
 
 
@@ -74,7 +74,7 @@ def _remove_partial_files(work: Path) -> None:
         return
     with contextlib.suppress(OSError, UnsafePathError):
         for entry in list(walk(work)):
-            if entry.kind == "file" and _WRITE_WHOLE_PATTERN.fullmatch(entry.name):
+            if entry.kind == "file" and _ATOMIC_WRITE_PATTERN.fullmatch(entry.name):
                 remove_tree(work / entry.name)
 
 

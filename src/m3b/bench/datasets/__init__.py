@@ -1,8 +1,8 @@
 """The fourteen data sets of M3Bench: a trusted reader of each raw layout, and a stand-in with that very layout.
 
-spec = dataset("KneeMRI")
-made = definitions.make(Path("knees"))          # invented images, real layout, real faults
-reading = definitions.read(Path("knees"))       # cases without any agent; the same call reads the real set
+spec = get_dataset("KneeMRI")
+generated = spec.make(Path("knees"))   # invented images, real layout, real faults
+raw_dataset = spec.read(Path("knees"))  # cases without any agent; the same call reads the real set
 """
 
 from __future__ import annotations
