@@ -220,7 +220,8 @@ class Unheld:
         ((*FOUR, make_stage("own", IndexReviewer, required_artifacts=())), "Nothing tells the agent of own what to do"),
         ((make_stage("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR),
          "before a data set is chosen"),
-        ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, required_artifacts=(Sheet,))), "set required of maybe"),
+        ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, required_artifacts=(Sheet,))),
+         "set required of maybe"),
     ],
 )  # fmt: skip
 def test_stages_that_do_not_fit_are_refused(stages: Any, words: str) -> None:
