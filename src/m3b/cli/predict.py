@@ -223,8 +223,8 @@ def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
 def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
     """DICOM objects by position, named after the model's title and the version of its measured files."""
     from m3b.models import read_model_info
+    from m3b.models.checksums import PROVENANCE_FILE, sha256_of
     from m3b.models.dicom.output import write_dicom
-    from m3b.models.integrity import PROVENANCE_FILE, sha256_of
 
     title = next((line.removeprefix("# ") for line in model.card.splitlines() if line.startswith("# ")), model.task)
     manifest_file = model.folder / PROVENANCE_FILE

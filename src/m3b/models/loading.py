@@ -14,7 +14,7 @@ from m3b.data.records import Covariate, Reference, frozen, plain, relocated
 from m3b.display import make_html_table, shorten
 from m3b.errors import ModelError
 from m3b.measure import format_measure
-from m3b.models.integrity import verify_integrity
+from m3b.models.checksums import verify_integrity
 from m3b.models.predict_process import read_model_info, run_predict, run_unconfined
 from m3b.models.predictions import Prediction
 from m3b.models.worker import PredictWorker

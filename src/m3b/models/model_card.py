@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from m3b.data.kinds import DEFAULT
 from m3b.measure import UNKNOWN_PATIENTS_NOTE
 from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks
-from m3b.models.integrity import PROVENANCE_FILE, hash_files
+from m3b.models.checksums import PROVENANCE_FILE, hash_files
 from m3b.writing import to_one_line, write_text_atomically
 
 MIN_RELIABLE_PATIENTS = 10

@@ -27,7 +27,7 @@ from m3b.errors import (
 )
 from m3b.events import ModelDelivered, NoteAdded, RunEnded, RunStarted, StepStarted
 from m3b.journal import JOURNAL_FORMAT
-from m3b.models.integrity import PROVENANCE_FILE, hash_files, sha256_of
+from m3b.models.checksums import PROVENANCE_FILE, hash_files, sha256_of
 from m3b.run.confinement import sandbox_entry
 from m3b.run.extensions import CallbackError
 from m3b.run.external_sets import measure_external_sets

@@ -24,7 +24,7 @@ from m3b.measure import describe_unknown_patients
 from m3b.metrics import Scores, judge
 from m3b.metrics.metric_tables import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
-from m3b.models.integrity import find_changes
+from m3b.models.checksums import find_changes
 from m3b.run.folder import RunFolder
 from m3b.run.result import ExternalResult
 from m3b.tasks import get_family, score_all

@@ -24,7 +24,7 @@ from m3b.events import Event, ModelDelivered, RunEnded
 from m3b.journal import JournalError, digest_line, read_journal
 from m3b.metrics import Scores
 from m3b.metrics.metric_tables import is_unbounded, lower_is_better
-from m3b.models.integrity import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
+from m3b.models.checksums import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
 from m3b.run.external_sets import recompute_scores
 from m3b.run.folder import MODEL_SCRIPT, RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, compute_test_scores

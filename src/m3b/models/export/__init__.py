@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError, UsageError
+from m3b.models.checksums import verify_integrity
 from m3b.models.export.monai_bundle import to_bundle
 from m3b.models.export.onnx_graphs import to_onnx
 from m3b.models.export.worker import MAX_EXPORT_DIFFERENCE, ChildProcesses, ExportResult
-from m3b.models.integrity import verify_integrity
 from m3b.models.loading import CaseInput
 
 __all__ = ["FORMATS", "MAX_EXPORT_DIFFERENCE", "ExportResult", "export_model"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from m3b.errors import ModelError, UsageError
 from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
-from m3b.models.integrity import sha256_of
+from m3b.models.checksums import sha256_of
 from m3b.models.pretrained.registry import (
     DESCRIPTION_FILE,
     WEIGHTS_FILE,
