@@ -290,7 +290,7 @@ class SelectionBrief(Summary):
 
 
 class ManifestProposal(Summary):
-    """A proposed reading of the data.
+    """A proposed manifest of the data.
 
     Args:
         file: where its spec lies, as agents spell it.
@@ -320,7 +320,7 @@ class IndexBrief(Summary):
     Args:
         metric, classes, plan: what the selection says; the plan in the words of the agent that made it.
         data: the data folder, as agents spell it.
-        place: where a reading that is handed over must lie.
+        place: where a manifest that is handed over must lie.
         readings: best first.
         insufficient: why the best may not be taken as it is, or why there is none; empty where it may.
         unusable: what is wrong with the data itself, where that is plain.

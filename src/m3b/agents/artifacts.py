@@ -55,7 +55,7 @@ class DataIndex:
     `counts` are cases a class by split. `hashes` are those of train.json, test.json and label_dict.json at the moment
     of locking, and of the files that the test cases rest on and that were made in the run. `values` is label_dict.json.
     `patients_known` says whether every case names whose it is; `grouped_by` in words what groups cases, where m3b made
-    the index from a reading.
+    the index from a manifest.
     """
 
     classes: tuple[str, ...]
@@ -70,11 +70,11 @@ class DataIndex:
     patients_known: bool = True
     grouped_by: str = ""
     origin: str = ""
-    """`proposed`, `edited` or `given` (readings that m3b executed), or `script`."""
+    """`proposed`, `edited` or `given` (manifests that m3b executed), or `script`."""
     read: tuple[str, ...] = ()
     """How it came about, and what of the data folder was used and left out, in sentences."""
     weak: str = ""
-    """Why a person should look at it before training; empty where the evidence of the reading suffices."""
+    """Why a person should look at it before training; empty where the evidence of the manifest suffices."""
     confirmed: str = ""
     """What the user answered to the question whether it is right; empty where nobody asked, or nobody has answered yet."""
 

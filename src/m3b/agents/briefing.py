@@ -205,7 +205,7 @@ def build_index_briefing(
     data_problem: str = "",
     extra_instructions: str = "",
 ) -> Briefing:
-    """For the Data Engineer: the selection, the card, the folder with its tables, proposed readings, the indexing script.
+    """For the Data Engineer: the selection, the card, the folder with its tables, proposed manifests, the indexing script.
 
     Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
 
@@ -248,7 +248,7 @@ def _index_instructions(resources: Path, task: str, proposals: Sequence[Manifest
     if any(proposal.given for proposal in proposals):
         return ["Look, and say so."]
     if any(proposal.sufficient for proposal in proposals):
-        return [MANIFEST_OR_SCRIPT_NOTE, "Choose a reading."]
+        return [MANIFEST_OR_SCRIPT_NOTE, "Choose a manifest."]
     _, _, body = (resources / MANIFEST_GUIDE).read_text(encoding="utf-8").partition("\n")
     manifest_form = f"## The form of a spec\n{body.strip()}"
     if proposals:

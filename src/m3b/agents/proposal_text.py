@@ -1,4 +1,4 @@
-"""What briefings say of how m3b reads a folder: ten lines before anything is chosen, then the proposed readings."""
+"""What briefings say of how m3b reads a folder: ten lines before anything is chosen, then the proposed manifests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from m3b.tools.phi import scrub
 from m3b.writing import escape_control_codes, to_one_line
 
 MAX_PROPOSED_TASKS, MAX_LINE_CHARS = 3, 260
-"""Tasks whose best reading is told, and characters of each line."""
+"""Tasks whose best manifest is told, and characters of each line."""
 
 INDEXING_TEMPLATE = "templates/indexing"
 PROPOSALS_HEADING = "## Proposed readings"
 PROPOSAL_INSTRUCTIONS = (
-    "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a reading out; "
-    f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other reading with "
+    "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a manifest out; "
+    f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other manifest with "
     "other classes as near; `expected` is what the index would hold, before copies and images that do not open are left out. "
-    "What later readings share with the first is not said again. m3b itself keeps copies, and series of nearly the same "
+    "What later manifests share with the first is not said again. m3b itself keeps copies, and series of nearly the same "
     "picture, on one side.\n"
     f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
     "every file), and no script is needed. Where it is nearly right, write an edited one there."
@@ -35,13 +35,13 @@ SCRIPT_FALLBACK_NOTE = (
     "files in resources/indexes/README.md."
 )
 MANIFEST_OR_SCRIPT_NOTE = (
-    f"Should none of these readings be right: resources/{MANIFEST_GUIDE} says how a spec is written, and "
+    f"Should none of these manifests be right: resources/{MANIFEST_GUIDE} says how a spec is written, and "
     f"resources/{INDEXING_TEMPLATE}/README.md what the indexing script can."
 )
 
 
 USER_MANIFEST_NOTE = (
-    "The user gave this reading, and it stands: m3b makes the index from it, whatever else is written. Look at what it may "
+    "The user gave this manifest, and it stands: m3b makes the index from it, whatever else is written. Look at what it may "
     "have overlooked if you like, and reply with a sentence."
 )
 
@@ -54,7 +54,7 @@ def format_survey_lines(survey: SurveySummary) -> list[str]:
     # scores of different tasks do not say which task is meant: they are not shown
     task_lines = [f"as {_format_task_proposal(entry)}" for entry in list(best_by_task.values())[:MAX_PROPOSED_TASKS]]
     if survey.lines and not task_lines:
-        task_lines = ["for no task does a reading follow from this: the index would have to be made by a script"]
+        task_lines = ["for no task does a manifest follow from this: the index would have to be made by a script"]
     return [to_one_line(entry) for entry in (*survey.lines, *task_lines)]
 
 
@@ -73,7 +73,7 @@ def describe_survey(card: Card, survey: SurveySummary) -> list[str]:
 
 
 def _drop_repetition(proposal: ManifestProposal, best_proposal: ManifestProposal | None) -> ManifestProposal:
-    """A reading without what was just said: the doubt that is why it is unclear, and what it shares with the first."""
+    """A manifest without what was just said: the doubt that is why it is unclear, and what it shares with the first."""
     evidence = dict.fromkeys(proposal.evidence)
     doubts = [sentence for sentence in proposal.doubts if sentence != proposal.unclear]
     if best_proposal is not None:

@@ -18,14 +18,14 @@ def croissant(
     reading: Annotated[
         str,
         typer.Argument(
-            help="A reading: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted."
+            help="A manifest: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted."
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
     data: Annotated[Path | None, typer.Option(help="The data folder that it reads; of a run, its own.")] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write a reading of a folder as a Croissant file (MLCommons' format for data sets)."""
+    """Write a manifest of a folder as a Croissant file (MLCommons' format for data sets)."""
     import json as js
 
     from m3b.reader import inprocess

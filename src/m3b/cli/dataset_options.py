@@ -17,7 +17,7 @@ HELP_PANEL = "How the data is read"
 ManifestOption = Annotated[
     Path | None,
     typer.Option(
-        help="A reading of the data, as `m3b look -o` writes it; it stands as it is.", rich_help_panel=HELP_PANEL
+        help="A manifest of the data, as `m3b look -o` writes it; it stands as it is.", rich_help_panel=HELP_PANEL
     ),
 ]
 LabelsOption = Annotated[
@@ -41,7 +41,7 @@ SplitOption = Annotated[
 ]
 ExternalOption = Annotated[
     list[str] | None,
-    typer.Option(help="NAME=DIR: a test set of another place; NAME=spec.json: its reading. Repeatable."),
+    typer.Option(help="NAME=DIR: a test set of another place; NAME=spec.json: its manifest. Repeatable."),
 ]
 
 

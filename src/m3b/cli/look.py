@@ -25,7 +25,7 @@ def look(
         ),
     ] = "",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the best reading here, as JSON to edit.")
+        Path | None, typer.Option("-o", "--out", help="Write the best manifest here, as JSON to edit.")
     ] = None,
     page: Annotated[
         Path | None,
@@ -58,7 +58,7 @@ def look(
             raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
     if not request.strip() and not task and manifest is None:
         if page is not None or out is not None:
-            raise UsageError("-o and --page are of one reading: say what the model shall do, or give --task.")
+            raise UsageError("-o and --page are of one manifest: say what the model shall do, or give --task.")
         _print_overview(folder, json=json)
         return
     overrides = parse_overrides(

@@ -1,4 +1,4 @@
-"""One self-contained page about how a folder would be read: examples with overlays, what is left out, other readings."""
+"""One self-contained page about how a folder would be read: examples with overlays, what is left out, other manifests."""
 
 from __future__ import annotations
 
@@ -175,5 +175,5 @@ def _render_manifest_json(best: Mapping[str, Any]) -> Html:
     text = json.dumps(best["spec"], indent=1, ensure_ascii=False)
     instructions = "To change it, save this as JSON, edit it, and give it back with --manifest FILE."
     return section(
-        "spec", "The reading as JSON", tag("p", instructions), tag("details", tag("summary", "JSON"), tag("pre", text))
+        "spec", "The manifest as JSON", tag("p", instructions), tag("details", tag("summary", "JSON"), tag("pre", text))
     )

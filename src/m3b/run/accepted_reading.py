@@ -1,4 +1,4 @@
-"""The reading of the data that a run's index was made from."""
+"""The manifest of the data that a run's index was made from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
         raise UsageError(f"The run {run.id} has no index that was accepted.")
     if index.origin == ORIGIN_SCRIPT:
         raise UsageError(
-            f"The index of the run {run.id} was made by a script of the Data Engineer's: no reading of the folder says the "
+            f"The index of the run {run.id} was made by a script of the Data Engineer's: no manifest of the folder says the "
             "same. `m3b look DIR ... -o spec.json` proposes one, which can be written as Croissant."
         )
     cards = restore_workspace(run.load_record()).cards

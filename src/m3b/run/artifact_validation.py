@@ -58,7 +58,7 @@ MAX_GROUPING_CHARS = 200
 FROZEN_INDEX_FOLDER = "index"
 """Below `FROZEN_FOLDER`: an index that is looked at."""
 PLAN_PAGE_FILE, MANIFEST_FILE, PROPOSED_MANIFEST_FILE = "reading.html", "reading.json", "reading-proposed.json"
-"""The page of the run folder that shows how the data was read; the reading that the accepted index was made from, as JSON to
+"""The page of the run folder that shows how the data was read; the manifest that the accepted index was made from, as JSON to
 edit; and where a script made the index, so that there is none, the best that was proposed."""
 
 
@@ -70,7 +70,7 @@ class ArtifactValidator:
         predict_baseline: makes the best answer that looks at no image.
         get_reader: the reader process for hand-overs, what is locked and the raw data.
         emit: takes events.
-        manifests: executes what the Data Engineer hands over as a reading.
+        manifests: executes what the Data Engineer hands over as a manifest.
         is_confined: whether scripts cannot write to the raw data.
         raw_folders: the folders of raw data by the names that records give them.
         request: the user's words.
@@ -118,7 +118,7 @@ class ArtifactValidator:
         return fingerprint_folder(card.path, change_times=self._use_change_times) if card.path else ""
 
     def check_index(self, selection: Selection, card: Card, closing_text: str) -> CheckResult:
-        """Execute the reading that was handed over, if one was; freeze what is there, look at the copy, and lock that
+        """Execute the manifest that was handed over, if one was; freeze what is there, look at the copy, and lock that
         very copy if it is accepted."""
         try:
             return self._check_index(selection, card, closing_text)
@@ -184,7 +184,7 @@ class ArtifactValidator:
         return replace(check_result, artifact=artifact)
 
     def recheck_index(self, selection: Selection, card: Card, overrides: Given) -> CheckResult:
-        """The index as another reading makes it, locked in place of the one at hand; where that is not accepted, the one
+        """The index as another manifest makes it, locked in place of the one at hand; where that is not accepted, the one
         at hand stays."""
         audit_file, previous_overrides = self.run.path / AUDIT_FILE, self.manifests.overrides
         previous_audit = audit_file.read_bytes() if audit_file.is_file() else None
@@ -290,7 +290,7 @@ class ArtifactValidator:
 
 
 def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
-    """The accepted reading as JSON; of an index that a script made, what was proposed, under a name that says so. What an
+    """The accepted manifest as JSON; of an index that a script made, what was proposed, under a name that says so. What an
     earlier index left there goes."""
     best_proposed = (
         next((proposal["spec"] for proposal in proposals if proposal.get("spec")), None) if accepted is None else None

@@ -1,4 +1,4 @@
-"""Before training: a person says whether the data is read rightly, or gives another reading, with which the run goes on."""
+"""Before training: a person says whether the data is read rightly, or gives another manifest, with which the run goes on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def confirm_index(state: RunState, services: RunServices) -> None:
         ).strip()
         if answer.casefold() in NO_WORDS:
             raise TrainingDeclined(
-                f"Nothing was trained: the reading of the data was declined. {_describe_next_steps(services.folder)}"
+                f"Nothing was trained: the manifest of the data was declined. {_describe_next_steps(services.folder)}"
             )
         if answer.casefold() in YES_WORDS:
             services.record_artifact(
@@ -72,14 +72,14 @@ def format_question(run: RunFolder, selection: Selection, data: DataIndex, probl
     lines.append(f"Page with examples: {run.path / PLAN_PAGE_FILE}")
     manifest_file = _find_manifest_file(run)
     if manifest_file is None:
-        lines.append("The index was not made from a reading.")
+        lines.append("The index was not made from a manifest.")
     elif manifest_file.name == MANIFEST_FILE:
-        lines.append(f"The reading as JSON: {manifest_file}")
+        lines.append(f"The manifest as JSON: {manifest_file}")
     else:
         lines.append(
-            f"A script made the index and no reading says the same; the best that was proposed: {manifest_file}"
+            f"A script made the index and no manifest says the same; the best that was proposed: {manifest_file}"
         )
-    return "\n".join([*lines, "Answer yes (train), no (end here), or the path of an edited reading."])
+    return "\n".join([*lines, "Answer yes (train), no (end here), or the path of an edited manifest."])
 
 
 def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
@@ -95,7 +95,7 @@ def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
 
 
 def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | None) -> None:
-    """Selection and index by a reading that the user edited, written down in place of what the journal held.
+    """Selection and index by a manifest that the user edited, written down in place of what the journal held.
 
     Raises:
         UsageError: it cannot be used; the index at hand stands.
@@ -108,7 +108,7 @@ def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | 
         raise UsageError(f"{'An empty answer' if file is None else repr(str(file))} is neither yes nor no nor a file.")
     overrides = parse_overrides(file, None)
     if overrides is None or overrides.index is None or card.path is None:
-        raise UsageError("The data is not on this machine, so that no reading of it can be executed.")
+        raise UsageError("The data is not on this machine, so that no manifest of it can be executed.")
     if overrides.index.task != selection.task:
         raise UsageError(
             f"{file} is for {overrides.index.task}; this run is for {selection.task}. Start another one for that."
@@ -118,20 +118,20 @@ def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | 
     check_result = services.validator.recheck_index(new_selection, card, overrides)
     if not isinstance(check_result.artifact, DataIndex) or not check_result.is_accepted:
         raise UsageError(f"{file} is not accepted: {' '.join(check_result.user_messages)}")
-    services.emit(NoteAdded(f"The user gave another reading of the data: {file}"))
+    services.emit(NoteAdded(f"The user gave another manifest of the data: {file}"))
     if new_selection != selection:
         services.record_artifact(Selection, new_selection)
     services.record_artifact(DataIndex, check_result.artifact)
 
 
 def _find_manifest_file(run: RunFolder) -> Path | None:
-    """The accepted reading, or the nearest that was proposed; None where there is neither."""
+    """The accepted manifest, or the nearest that was proposed; None where there is neither."""
     candidates = (run.path / name for name in (MANIFEST_FILE, PROPOSED_MANIFEST_FILE))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def _describe_next_steps(run: RunFolder) -> str:
-    manifest_file = _find_manifest_file(run) or "a reading (`m3b look -o` writes one)"
+    manifest_file = _find_manifest_file(run) or "a manifest (`m3b look -o` writes one)"
     return (
         f"Edit {manifest_file}; `{run.format_command('resume')}` asks again and takes its path, and a new "
         f"run takes it as --manifest."

@@ -1,4 +1,4 @@
-"""A look at a data folder before a run: the readings that are proposed for a request, and what the best one gives."""
+"""A look at a data folder before a run: the manifests that are proposed for a request, and what the best one gives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
-    """What all files of a folder hold, and the best reading of each task, where nobody says yet what is wanted.
+    """What all files of a folder hold, and the best manifest of each task, where nobody says yet what is wanted.
 
     Args:
         scratch: an empty folder for the job; nothing else is written.
@@ -52,9 +52,9 @@ class DatasetPreview:
     Args:
         proposals: best first: `spec`, `title`, `score`, `evidence`, `doubts`, `unclear`.
         open_question: why the best may not be taken without asking; empty where it may.
-        counts: of the best reading, executed: cases a part, the accounting, whether patients are known.
+        counts: of the best manifest, executed: cases a part, the accounting, whether patients are known.
         request: the user's words.
-        examples: cases of the best reading as pictures; they show patients.
+        examples: cases of the best manifest as pictures; they show patients.
         legend: each class and the colour in which its masks or boxes are drawn.
     """
 
@@ -68,7 +68,7 @@ class DatasetPreview:
 
     @property
     def accepted_proposal(self) -> Mapping[str, Any] | None:
-        """The reading that a run would take; None where none may be taken without asking."""
+        """The manifest that a run would take; None where none may be taken without asking."""
         return self.proposals[0] if self.proposals and not self.insufficient else None
 
     @property
@@ -103,7 +103,7 @@ class DatasetPreview:
         return [*output, *([self.insufficient] if self.insufficient else [])]
 
     def manifest_to_json(self) -> str:
-        """The best reading as JSON to edit."""
+        """The best manifest as JSON to edit."""
         return json.dumps(self.proposals[0]["spec"], indent=1, ensure_ascii=False) + "\n"
 
     def to_json(self) -> dict[str, Any]:
@@ -121,16 +121,16 @@ def preview_dataset(
     with_examples: bool = False,
     card: Card | None = None,
 ) -> DatasetPreview:
-    """Survey a folder in the sandbox, and execute the best reading for a request.
+    """Survey a folder in the sandbox, and execute the best manifest for a request.
 
     Args:
         scratch: an empty folder for the job; nothing else is written.
-        overrides: what a person said of the reading; a whole one is executed as it is.
+        overrides: what a person said of the manifest; a whole one is executed as it is.
         with_examples: whether examples are drawn.
         card: what the user says of the folder; None for a folder that came without a card.
 
     Raises:
-        DataError: the folder cannot be surveyed, or no reading keeps to what was given.
+        DataError: the folder cannot be surveyed, or no manifest keeps to what was given.
         UsageError: no task is named, and the request's words leave it open.
     """
     sandbox = choose_sandbox()
@@ -153,7 +153,7 @@ def _preview_in_reader(
         used_task, insufficient = str(overrides.index.task), ""
         proposals: tuple[dict[str, Any], ...] = (make_user_proposal(overrides.index),)
         if task and task != used_task:
-            raise UsageError(f"The reading that was given is for {used_task}; --task says {task}.")
+            raise UsageError(f"The manifest that was given is for {used_task}; --task says {task}.")
     else:
         override_values = overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {}
         job = proposal_job(request, card, override_values)
@@ -174,7 +174,7 @@ def _preview_in_reader(
     try:
         counts = run_reader_job(job, folder, scratch, reader)
     except DataError as error:
-        return DatasetPreview(used_task, proposals, insufficient or f"The best reading cannot be executed: {error}",
+        return DatasetPreview(used_task, proposals, insufficient or f"The best manifest cannot be executed: {error}",
                     request=request)  # fmt: skip
     examples = _draw_examples(reader, folder, work, used_task) if with_examples else None
     example_fields = (examples.cases, examples.legend) if examples else ()

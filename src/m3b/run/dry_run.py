@@ -74,7 +74,7 @@ def make_dry_plan(
 
     Raises:
         UsageError: neither request nor task says what a data folder is for, or plan.py refuses the options.
-        DataError: no reading of the data can be taken, or the plan cannot be made.
+        DataError: no manifest of the data can be taken, or the plan cannot be made.
     """
     source = source.resolve()
     with TemporaryFolder("plan") as scratch, TemporaryFolder("plans") as logs:
@@ -127,7 +127,7 @@ def _copy_project(project: Path, work: Path) -> None:
 
 
 def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task: tuple[str, str]) -> None:
-    """The task's template on the index of the best reading."""
+    """The task's template on the index of the best manifest."""
     request, task = request_and_task
     if not request.strip() and not task:
         raise UsageError(f"{folder} is raw data: say what the model shall do, or give --task.")

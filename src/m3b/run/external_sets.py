@@ -128,7 +128,7 @@ def _check_classes_present(
     external_classes = ", ".join(values) or "none"
     raise DataError(
         f"It does not speak of {', '.join(absent)}: its classes are {external_classes}; the model's are {', '.join(index.classes)}. "
-        "Give a reading of it whose classes have the model's names."
+        "Give a manifest of it whose classes have the model's names."
     )
 
 
@@ -186,7 +186,7 @@ def read_external_cases(
     """Every case of the folder, with the model's class names and numbers, audited; the index is kept in `target`.
 
     Raises:
-        DataError: no reading suffices, or the cases cannot be used.
+        DataError: no manifest suffices, or the cases cannot be used.
     """
     scratch = services.folder.path / f".{EXTERNAL_FOLDER}-{source.name}"
     remove_tree(scratch)
@@ -207,7 +207,7 @@ def read_external_cases(
 def _execute_manifest(
     state: RunState, services: RunServices, source: ExternalSource, data_name: str, scratch: Path
 ) -> dict[str, Any]:
-    """Index files in `scratch`, by the reading that was given, the best that is proposed, or the one of the run's own data."""
+    """Index files in `scratch`, by the manifest that was given, the best that is proposed, or the one of the run's own data."""
     problems: list[str] = []
     for manifest in _candidate_manifests(state, services, source, scratch, problems):
         job = {
@@ -221,9 +221,9 @@ def _execute_manifest(
         if "error" not in answer:
             return answer
         problems.append(str(answer["error"]))
-    problem = problems[0] if problems else "no reading is proposed."
+    problem = problems[0] if problems else "no manifest is proposed."
     raise DataError(
-        f"It cannot be read: {problem} Give a reading of it; `m3b look DIR REQUEST -o spec.json` writes one."
+        f"It cannot be read: {problem} Give a manifest of it; `m3b look DIR REQUEST -o spec.json` writes one."
     )
 
 
@@ -241,7 +241,7 @@ def _candidate_manifests(
            "classes": list(data.classes) if selection.task != "regression" else []}  # fmt: skip
     answer = _ask_reader(services, source, scratch, job)
     if "error" in answer or answer["insufficient"] or not answer["readings"]:
-        problems.append(str(answer.get("error") or answer["insufficient"] or "no reading is proposed."))
+        problems.append(str(answer.get("error") or answer["insufficient"] or "no manifest is proposed."))
     else:
         yield _without_split(answer["readings"][0]["spec"])
     manifest_file = services.folder.path / MANIFEST_FILE
@@ -250,7 +250,7 @@ def _candidate_manifests(
 
 
 def _without_split(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The reading without the set's own split: all of it is for testing."""
+    """The manifest without the set's own split: all of it is for testing."""
     return {name: value for name, value in manifest.items() if name != "split"}
 
 

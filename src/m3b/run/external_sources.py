@@ -1,4 +1,4 @@
-"""Named external test sets as a caller gives them: a folder each, and perhaps a reading of it."""
+"""Named external test sets as a caller gives them: a folder each, and perhaps a manifest of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FolderPath = str | Path
 ExternalData = Mapping[str, FolderPath | Sequence[Any]]
-"""Name -> the folder, or (the folder, a reading of it: an `IndexSpec`, its values, or a JSON file)."""
+"""Name -> the folder, or (the folder, a manifest of it: an `IndexSpec`, its values, or a JSON file)."""
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]{0,39}", re.ASCII)
 
@@ -38,7 +38,7 @@ def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSou
     """What a caller gave, in shape.
 
     Raises:
-        UsageError: a name that cannot be one, or a reading that is none.
+        UsageError: a name that cannot be one, or a manifest that is none.
     """
     sources = []
     for name, value in (external_data or {}).items():
@@ -65,21 +65,21 @@ def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, .
     """`NAME=DIR` and `NAME=spec.json` of the command line as `parse_external_data` takes them.
 
     Raises:
-        UsageError: no name, no folder for a reading, or a name given twice.
+        UsageError: no name, no folder for a manifest, or a name given twice.
     """
     folders: dict[str, str] = {}
     manifests: dict[str, str] = {}
     for argument in arguments:
         name, separator, path = argument.partition("=")
         if not separator or not name or not path:
-            raise UsageError(f"--external takes NAME=DIR, and NAME=spec.json for its reading; found {argument!r}.")
+            raise UsageError(f"--external takes NAME=DIR, and NAME=spec.json for its manifest; found {argument!r}.")
         target = manifests if Path(path).expanduser().is_file() else folders
         if name in target:
             raise UsageError(f"--external names {name} twice.")
         target[name] = path
     if orphans := sorted(set(manifests) - set(folders)):
         raise UsageError(
-            f"--external {orphans[0]}={manifests[orphans[0]]} is a reading; give the folder too: {orphans[0]}=DIR."
+            f"--external {orphans[0]}={manifests[orphans[0]]} is a manifest; give the folder too: {orphans[0]}=DIR."
         )
     return {name: (folder, manifests.get(name)) for name, folder in folders.items()}
 

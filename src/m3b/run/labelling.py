@@ -40,7 +40,7 @@ MIN_EXPECTED_IOU = 0.5
 LABELLING_INSTRUCTIONS = (
     "The user has approved that images without a mask are labelled: `label_images` prompts a segmenter for them. Their masks "
     "teach and never test, so the test cases need masks of their own. Label only what the request asks for, call the target "
-    "like its class, and hand the reading over as usual: m3b adds the masks to the index that it makes."
+    "like its class, and hand the manifest over as usual: m3b adds the masks to the index that it makes."
 )
 
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 ORIGIN_PROPOSED, ORIGIN_EDITED, ORIGIN_GIVEN, ORIGIN_SCRIPT = "proposed", "edited", "given", "script"
 ORIGIN_SENTENCES = {
-    ORIGIN_PROPOSED: "The index was made by m3b from a reading that it proposed.",
-    ORIGIN_EDITED: "The index was made by m3b from a reading that the Data Engineer wrote.",
-    ORIGIN_GIVEN: "The index was made by m3b from the reading that the user gave.",
+    ORIGIN_PROPOSED: "The index was made by m3b from a manifest that it proposed.",
+    ORIGIN_EDITED: "The index was made by m3b from a manifest that the Data Engineer wrote.",
+    ORIGIN_GIVEN: "The index was made by m3b from the manifest that the user gave.",
     ORIGIN_SCRIPT: "The index was made by a script of the Data Engineer's.",
 }
 """Origin -> what people are told."""
@@ -106,7 +106,7 @@ def describe_origin(origin: str, comparison: Mapping[str, Any], closing_text: st
 
 def make_user_proposal(manifest: IndexSpec) -> dict[str, Any]:
     """A given spec in the form of a proposal."""
-    return {"spec": manifest.model_dump(mode="json", exclude_defaults=True), "title": "the reading that the user gave", "score": 1.0,
+    return {"spec": manifest.model_dump(mode="json", exclude_defaults=True), "title": "the manifest that the user gave", "score": 1.0,
             "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
 
 
@@ -126,7 +126,7 @@ EDIT_HINT = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write
 
 
 def list_survey_questions() -> list[tuple[str, bool | None]]:
-    """Tasks that readings are proposed for, and boxes alone where a task can be measured by them."""
+    """Tasks that manifests are proposed for, and boxes alone where a task can be measured by them."""
     from m3b.data.spec.model import Task
 
     task_families = [task_family for task_family in list_families() if task_family.name in get_args(Task)]
@@ -140,7 +140,7 @@ def list_survey_questions() -> list[tuple[str, bool | None]]:
 def make_survey_summary(
     survey_questions: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]
 ) -> SurveySummary:
-    """What the job `overview` answered to `list_survey_questions()`: the folder's lines, and the best reading of each question."""
+    """What the job `overview` answered to `list_survey_questions()`: the folder's lines, and the best manifest of each question."""
     proposals = [
         _task_reading(task, boxes, proposed)
         for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)
@@ -150,7 +150,7 @@ def make_survey_summary(
 
 
 def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskProposal:
-    """The best reading that an answer proposes for a task; without a title if it proposes none."""
+    """The best manifest that an answer proposes for a task; without a title if it proposes none."""
     if not answer["readings"]:
         return TaskProposal(task=task, boxes=boxes, title="", score=0.0, insufficient=answer["insufficient"])
     best = answer["readings"][0]
@@ -170,7 +170,7 @@ def _target(task: str, spec: Mapping[str, Any]) -> str:
 
 
 def _extract_counts(evidence: Sequence[str]) -> str:
-    """The counts of classes in a reading's evidence; empty where it has no classes."""
+    """The counts of classes in a manifest's evidence; empty where it has no classes."""
     label_evidence = next((sentence for sentence in evidence if sentence.startswith("labels from ")), "")
     return f": {label_evidence.rpartition(': ')[2]}" if ": " in label_evidence else ""
 
@@ -190,12 +190,12 @@ class ManifestProposals:
 
 
 class RunManifests:
-    """The readings of one run.
+    """The manifests of one run.
 
     Args:
         run_job: has a job done.
         emit: takes events.
-        overrides: what the user said of the reading; a whole one stands, whatever an agent writes.
+        overrides: what the user said of the manifest; a whole one stands, whatever an agent writes.
     """
 
     def __init__(self, run: RunFolder, run_job: RunJob, emit: Emit, overrides: Given | None = None) -> None:
@@ -209,10 +209,10 @@ class RunManifests:
         """Jobs that the overview has answered."""
 
     def survey(self, request: str, card: Card) -> SurveySummary:
-        """What all files of a data set hold, and the best reading of each task; said as a note too.
+        """What all files of a data set hold, and the best manifest of each task; said as a note too.
 
-        What is found here is not asked for again when readings are proposed. Nothing where the survey fails or a whole
-        reading was given.
+        What is found here is not asked for again when manifests are proposed. Nothing where the survey fails or a whole
+        manifest was given.
         """
         if (
             card.path is None
@@ -253,7 +253,7 @@ class RunManifests:
         return reading
 
     def _proposed(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
-        """The answer to a job that proposes readings; not asked for again if the overview holds it."""
+        """The answer to a job that proposes manifests; not asked for again if the overview holds it."""
         cached_answer = next((answer for previous_job, answer in self._answered_jobs if previous_job == job), None)
         if cached_answer is not None:
             return cached_answer
@@ -296,7 +296,7 @@ class RunManifests:
         return replace(proposals, unusable=answer["unusable"])
 
     def _add_counts(self, proposals: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
-        """The readings with the cases, classes and patients that both parts of each would have; none but the first that has none."""
+        """The manifests with the cases, classes and patients that both parts of each would have; none but the first that has none."""
         if not proposals:
             return []
         answer = self._ask_reader({"do": "count", "specs": [proposal["spec"] for proposal in proposals]}, root)
@@ -310,7 +310,7 @@ class RunManifests:
         ]
 
     def _write_proposals(self, proposals: Sequence[dict[str, Any]], insufficient: str = "") -> ManifestProposals:
-        """The readings where agents find them, and what is told of each."""
+        """The manifests where agents find them, and what is told of each."""
         self._store(PROPOSALS_FILE, [proposal["spec"] for proposal in proposals])
         self._store(DOUBT_FILE, insufficient)
         self.proposals = [dict(proposal) for proposal in proposals]
@@ -324,13 +324,13 @@ class RunManifests:
         return ManifestProposals(tuple(manifest_proposals), insufficient)
 
     def list_for_display(self) -> list[dict[str, Any]]:
-        """For people: the reading that was taken, then the proposed ones that were not."""
+        """For people: the manifest that was taken, then the proposed ones that were not."""
         manifest = self.facts.get("spec")
         accepted = [
             proposal for proposal in self.proposals if manifest is not None and proposal.get("spec") == manifest
         ]
         unproposed = {
-            "title": "an index that the agent made" if manifest is None else "a reading that was edited",
+            "title": "an index that the agent made" if manifest is None else "a manifest that was edited",
             "spec": manifest,
         }
         return [*(accepted or [unproposed]), *(proposal for proposal in self.proposals if proposal not in accepted)]
@@ -342,7 +342,7 @@ class RunManifests:
         return "" if self.origin == ORIGIN_GIVEN else str(self._load(DOUBT_FILE, "") or self._describe_rival())
 
     def _describe_rival(self) -> str:
-        """What is borne out as well as the first reading, where that was taken."""
+        """What is borne out as well as the first manifest, where that was taken."""
         proposed_manifests = self._load(PROPOSALS_FILE, [])
         is_first = (
             self.origin == ORIGIN_PROPOSED
@@ -353,7 +353,7 @@ class RunManifests:
         return f"{rival[:1].upper()}{rival[1:]}." if rival else ""
 
     def execute_manifest(self, selection: Selection, card: Card) -> CheckResult | None:
-        """Make the index files from the reading that was handed over, if one was; a rejection where that fails."""
+        """Make the index files from the manifest that was handed over, if one was; a rejection where that fails."""
         self.facts, self.origin = {}, ORIGIN_SCRIPT
         user_manifest = self.overrides.index if self.overrides is not None else None
         if user_manifest is not None:
@@ -364,7 +364,7 @@ class RunManifests:
             manifest = json.loads(read_bytes(self.run.work, SPEC, 2**20))
         except (OSError, UnsafePathError, ValueError) as error:
             return reject(
-                Issue(f"{SPEC} is no JSON object: {error}. {EDIT_HINT}", "The reading of the data cannot be used.")
+                Issue(f"{SPEC} is no JSON object: {error}. {EDIT_HINT}", "The manifest of the data cannot be used.")
             )
         job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(self.run.work), "spec": manifest}
         answer = self._ask_reader(job, card.path)
@@ -372,7 +372,7 @@ class RunManifests:
             return reject(str(answer["error"]), end_error=DataRejected, is_fatal=True)
         if "error" in answer and user_manifest is not None:
             return reject(
-                f"The reading that you gave cannot be executed: {answer['error']}",
+                f"The manifest that you gave cannot be executed: {answer['error']}",
                 end_error=DataRejected,
                 is_fatal=True,
             )
@@ -392,7 +392,7 @@ class RunManifests:
     def compare_with_data(
         self, selection: Selection, card: Card, index: Index, root: Path, closing_text: str
     ) -> CheckResult | None:
-        """Hold an index that rests on no proposed or given reading against the archive; a rejection where they differ
+        """Hold an index that rests on no proposed or given manifest against the archive; a rejection where they differ
         and nobody says why.
 
         Args:
@@ -445,7 +445,7 @@ class RunManifests:
 
 
 def _describe_open_question(best: Mapping[str, Any], insufficient: str) -> str:
-    """Why a reading may not be taken as it is, without its title, which stands beside it."""
+    """Why a manifest may not be taken as it is, without its title, which stands beside it."""
     return str(best["unclear"]) if insufficient and best["unclear"] else insufficient.replace(f" ({best['title']})", "")
 
 

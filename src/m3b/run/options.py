@@ -77,7 +77,7 @@ class Options:
             that know or keep no such protocol, `auto` by what is known of the model.
         stream: ask for the model's words as they come; they appear as `delta` events.
         confirm: whether m3b asks (`Pipeline(ask=...)`) before it trains if the data is read rightly: always, never, or where
-            the evidence of the reading is `weak` and there is somebody to ask.
+            the evidence of the manifest is `weak` and there is somebody to ask.
         phi: `mask` hides what identifies a person from previews, `allow` shows it.
         offline: refuse models that another machine serves; `M3B_OFFLINE=1` in the environment does the same.
         label_with: the folder of a promptable segmenter (`m3b.interactive`): the Data Engineer may prompt it for masks of images

@@ -1,4 +1,4 @@
-"""What a person gives of a reading, brought into shape and tried against the data before a run begins."""
+"""What a person gives of a manifest, brought into shape and tried against the data before a run begins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_MANIFEST_BYTES = 4 * 2**20
 
 
 class OverrideArguments(TypedDict, total=False):
-    """Parts of a reading that a person gives: see `m3b.data.spec.given.Given`."""
+    """Parts of a manifest that a person gives: see `m3b.data.spec.given.Given`."""
 
     labels: str
     image_column: str
@@ -52,7 +52,7 @@ def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given
 
     if manifest is not None and parts:
         option_names = ", ".join("--" + name.replace("_", "-") for name in parts)
-        raise UsageError(f"--manifest is a whole reading; leave out {option_names}, or edit the file.")
+        raise UsageError(f"--manifest is a whole manifest; leave out {option_names}, or edit the file.")
     if unknown := sorted(set(parts) - set(OverrideArguments.__annotations__)):
         raise UsageError(
             f"`overrides` has no part {unknown[0]!r}; parts: {', '.join(OverrideArguments.__annotations__)}."
@@ -80,7 +80,7 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         raise UsageError(f"{source} holds no JSON: {error}.") from error
     except DataError as error:
         raise UsageError(
-            f'{source} is no reading of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
+            f'{source} is no manifest of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
         ) from error
 
 
@@ -98,14 +98,14 @@ def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sand
     """
     user_cards = [card for card in cards.values() if card.own and card.path is not None]
     if len(user_cards) != 1 or user_cards[0].path is None or not user_cards[0].path.is_dir():
-        raise UsageError(f"A reading is of one data folder; --data names {len(user_cards)}.")
+        raise UsageError(f"A manifest is of one data folder; --data names {len(user_cards)}.")
     card, root = user_cards[0], user_cards[0].path
     overrides = make_relative_to_root(overrides, root)
     validate_overrides(overrides, root, sandbox)
     if overrides.index is not None:
         if card.task and card.task != overrides.index.task:
             raise UsageError(
-                f"The reading is for {overrides.index.task}, the data card {card.name!r} says {card.task}."
+                f"The manifest is for {overrides.index.task}, the data card {card.name!r} says {card.task}."
             )
         card = replace(card, task=overrides.index.task, classes=overrides.index.classes)
     elif overrides.classes:
@@ -114,7 +114,7 @@ def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sand
 
 
 def enforce_overrides(overrides: Given | None, check: Callable[[str], CheckResult]) -> Callable[[str], CheckResult]:
-    """A check of a selection that holds it to the task and classes of a whole reading that was given."""
+    """A check of a selection that holds it to the task and classes of a whole manifest that was given."""
     if overrides is None or overrides.index is None:
         return check
     manifest = overrides.index
@@ -125,7 +125,7 @@ def enforce_overrides(overrides: Given | None, check: Callable[[str], CheckResul
         if selection is None:
             return check_result
         if selection.task != manifest.task:
-            user_message = f"The user gave a reading of the data for {manifest.task}; `task` is {selection.task!r}."
+            user_message = f"The user gave a manifest of the data for {manifest.task}; `task` is {selection.task!r}."
             return reject(Issue(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
         return replace(check_result, artifact=replace(selection, classes=manifest.classes))
 
@@ -153,7 +153,7 @@ def validate_overrides(overrides: Given, root: Path, sandbox: Sandbox) -> None:
         try:
             run_reader_job(job, root, scratch, reader)
         except DataError as error:
-            prefix = "The reading that was given does not fit the data: " if overrides.index is not None else ""
+            prefix = "The manifest that was given does not fit the data: " if overrides.index is not None else ""
             raise UsageError(f"{prefix}{error}") from error
 
 

@@ -165,10 +165,10 @@ class Pipeline:
         stages: all stages in their order: names of m3b's own roles, and `m3b.Stage` objects; None for m3b's four.
         metrics: `m3b.Metric` objects; they are known in this process from then on.
         templates: training projects of your own, as for `Workspace`.
-        manifest: a reading of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
+        manifest: a manifest of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
         overrides: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
             `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
-        external: name -> folder of a test set of another place, or (folder, its reading): see `Result.external`.
+        external: name -> folder of a test set of another place, or (folder, its manifest): see `Result.external`.
         register: whether its runs are added to the list of the user's runs, where `m3b runs`, ids and `last` find them. A list
             that cannot be written costs a note in the run, no more.
         options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.

@@ -1,4 +1,4 @@
-"""Which proposed reading of a folder answers a request: one decision for `m3b look`, `Pipeline.plan` and runs."""
+"""Which proposed manifest of a folder answers a request: one decision for `m3b look`, `Pipeline.plan` and runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from m3b.errors import DataError, UsageError
 
 SURVEY_S = 90.0
 MIN_PROPOSED_SCORE = 0.2
-"""Score below which the readings for a guessed task count as none, so that other tasks are tried."""
+"""Score below which the manifests for a guessed task count as none, so that other tasks are tried."""
 _CLASSES_WANTED = re.compile(
     r"\b(?:classif(?:y|ies|ication)|distinguish|differentiate|tell\b.+\b(?:from|apart)|whether)\b", re.I | re.S
 )
@@ -24,7 +24,7 @@ Propose = Callable[[str, bool | None], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ChosenProposal:
-    """The task that a request and a folder agree on, and the readings that are proposed for it.
+    """The task that a request and a folder agree on, and the manifests that are proposed for it.
 
     Args:
         boxes: whether boxes alone were asked for; None leaves it to the data.
@@ -37,7 +37,7 @@ class ChosenProposal:
 
 
 def proposal_job(request: str, card: Card, given_parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job that proposes readings of a card's folder, without the task.
+    """Return a job that proposes manifests of a card's folder, without the task.
 
     A folder that came without a card speaks through its own notes alone.
     """
@@ -84,7 +84,7 @@ def choose_proposal(request: str, propose: Propose, *, task: str = "") -> Chosen
 
 
 def _readings_of(propose: Propose, choice: ChosenProposal) -> Mapping[str, Any]:
-    """The answer for a task; if the job fails, no reading, and why."""
+    """The answer for a task; if the job fails, no manifest, and why."""
     try:
         answer = propose(choice.task, choice.boxes)
     except DataError as error:

@@ -21,7 +21,7 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class CroissantRequest:
-    """A reading of a folder; as `m3b.data.spec.croissant.written`."""
+    """A manifest of a folder; as `m3b.data.spec.croissant.written`."""
 
     spec: IndexSpec
     root: Path
@@ -48,7 +48,7 @@ def survey_data(request: SurveyRequest) -> Survey:
 
 
 def export_croissant(request: CroissantRequest) -> dict[str, Any]:
-    """Inside the reader: the reading as a Croissant file. Raises DataError."""
+    """Inside the reader: the manifest as a Croissant file. Raises DataError."""
     from m3b.data.spec.croissant import written
 
     return written(request.spec, request.root, request.name)

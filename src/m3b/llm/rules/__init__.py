@@ -2,7 +2,7 @@
 
 It is told what any model is told, and plans by the data that its messages carry beside their text (`m3b.facts`): it
 never reads prose that m3b wrote. Of free text it reads the user's request, cards and notes. It knows no data set. How a
-folder is read is proposed from the survey of its files; where no reading is borne out, the rules say what is missing.
+folder is read is proposed from the survey of its files; where no manifest is borne out, the rules say what is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The index: the best proposed reading is taken where it is sufficient, else what is missing is said."""
+"""The index: the best proposed manifest is taken where it is sufficient, else what is missing is said."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SPLIT_FINDING_CODES = ("class_absent_train", "class_absent_test")
 
 
 def write_index(brief: IndexBrief, view: StageView) -> str | list[ToolCall]:
-    """The copy of the best reading, or the closing words."""
+    """The copy of the best manifest, or the closing words."""
     best = brief.readings[0] if brief.readings else None
     if brief.unusable and (best is None or not best.sufficient):
         return json.dumps({"unusable": brief.unusable}, ensure_ascii=False)
     if best is None:
-        return format_give_up(brief.insufficient or f"No reading of the data was proposed. {SAY_MORE}")
+        return format_give_up(brief.insufficient or f"No manifest of the data was proposed. {SAY_MORE}")
     if best.unclear and not best.sufficient:
         return format_give_up(
             f"How to read the data is not clear: {best.unclear}. Nearest: {best.title}. Say in the request which is meant, "
@@ -35,7 +35,7 @@ def write_index(brief: IndexBrief, view: StageView) -> str | list[ToolCall]:
     if not view.steps:
         return [make_call("copy_files", source=best.file, destination=brief.place)]
     if view.steps[-1].has_failed:
-        return format_give_up(f"The proposed reading {best.file} could not be copied to {brief.place}.")
+        return format_give_up(f"The proposed manifest {best.file} could not be copied to {brief.place}.")
     if view.rejection and len(view.steps) == 1 and (manifest := repair_manifest(best.spec, view.rejection)):
         text = json.dumps(manifest, indent=1, ensure_ascii=False)
         return [make_call("write_files", files=[{"path": brief.place, "content": text}])]
@@ -45,11 +45,11 @@ def write_index(brief: IndexBrief, view: StageView) -> str | list[ToolCall]:
         message = f"The data was read as {best.title}, and the check does not accept what that gives: {reason}"
         return format_give_up(f"{message} {SAY_MORE}")
     edited = ", edited after the audit" if len(view.steps) > 1 else ""
-    return f"The index is made from the proposed reading: {best.title}{edited}."
+    return f"The index is made from the proposed manifest: {best.title}{edited}."
 
 
 def repair_manifest(manifest: dict[str, Any], rejection: Rejection) -> dict[str, Any] | None:
-    """A reading without what the audit found in what it gave; None where that needs more than rules."""
+    """A manifest without what the audit found in what it gave; None where that needs more than rules."""
     codes = rejection.codes
     labels, split = _get_section(manifest, "labels"), _get_section(manifest, "split")
     if set(codes) == {"no_label"} and labels.get("one_hot"):
@@ -65,6 +65,6 @@ def repair_manifest(manifest: dict[str, Any], rejection: Rejection) -> dict[str,
 
 
 def _get_section(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A part of a reading; empty where there is none, or where what stands there is no part."""
+    """A part of a manifest; empty where there is none, or where what stands there is no part."""
     section = manifest.get(name)
     return section if isinstance(section, dict) else {}

@@ -71,7 +71,7 @@ def _readable(brief: SelectionBrief) -> list[DatasetOption]:
 
 
 def _is_readable(card: DatasetOption) -> bool:
-    """Whether `m3b look` shows a reading for the request that may be taken without asking."""
+    """Whether `m3b look` shows a manifest for the request that may be taken without asking."""
     proposal = card.read.chosen
     return proposal is not None and bool(proposal.title) and not proposal.insufficient
 
@@ -198,7 +198,7 @@ def _choose_metric(task: TaskOption, card: DatasetOption) -> str:
 
 
 def _metrics_known(task: TaskOption, card: DatasetOption) -> tuple[str, ...]:
-    """The metrics of a task that the data bears: those of the reading's target, else by what previews show."""
+    """The metrics of a task that the data bears: those of the manifest's target, else by what previews show."""
     proposal = card.read.chosen
     if proposal is not None and proposal.task == task.name and proposal.target:
         by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
