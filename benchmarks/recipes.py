@@ -129,7 +129,7 @@ def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[d
     """The template assembled on the index that m3b makes; the task, and the test cases."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    manifest_file = work.with_suffix(".spec.json")
+    manifest_file = work.with_suffix(".manifest.json")
     run_python(
         "-m", "m3b", "look", str(folder), request, "-o", str(manifest_file), "--force", cwd=work.parent, check=False
     )

@@ -174,7 +174,7 @@ def look_at_layouts(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
     (table / "card.json").write_text('{"name": "t", "description": "Drawn.", "path": "."}')
     yield command("look", table, "Tell spot from plain", "-o", table / "own.json")
     watch.below(table, masks, dicom, arrays)
-    yield command("look", table, "Tell spot from plain", "--page", top / "page.html", "-o", top / "spec.json")
+    yield command("look", table, "Tell spot from plain", "--page", top / "page.html", "-o", top / "manifest.json")
     yield command("look", table, "Tell spot from plain", "--manifest", table / "own.json")
     yield command("look", masks, "Segment the bright tissue")
     yield command("look", dicom, "Tell spot from plain")

@@ -84,7 +84,7 @@ def test_without_a_request_it_is_told_what_is_there(tmp_path: Path) -> None:
     assert "images/smear_{number}.png x 30: 2D picture 32x32" in result.output
     assert "as detection: images/smear_{number}.png, boxes from cells.csv" in result.output
     preview = json.loads(CliRunner().invoke(app, ["look", str(tmp_path / "raw"), "--json"]).output)
-    assert {proposal["task"] for proposal in preview["readings"]} >= {"detection", "diagnosis"}
+    assert {proposal["task"] for proposal in preview["proposals"]} >= {"detection", "diagnosis"}
     (tmp_path / "empty").mkdir()
     for words, message in (
         (["look", str(tmp_path / "empty")], "holds no images, tables or annotations"),

@@ -83,14 +83,14 @@ def test_yes_goes_on_and_is_not_asked_again(tmp_path: Path, scans: Path) -> None
     lines = question.splitlines()
     assert "diagnosis: plain 24, spot 24" in lines[1]
     assert "patients" in question
-    assert f"Page with examples: {tmp_path / 'run' / 'reading.html'}" in lines
+    assert f"Page with examples: {tmp_path / 'run' / 'manifest.html'}" in lines
     assert len(lines) <= 15
     assert again(tmp_path, None).reason == STOP, "the answer is kept"
 
 
 def test_no_ends_the_run_and_a_resumed_one_asks_again(tmp_path: Path, scans: Path) -> None:
     result = begin(tmp_path, scans, Person("no"), confirm=True)
-    check_end(result, "cancelled", "declined", "reading.json", "m3b resume")
+    check_end(result, "cancelled", "declined", "manifest.json", "m3b resume")
     assert not of_kind(tmp_path / "run", "prompt", "module_architect")
     with pytest.raises(UsageError, match="nobody to ask"):
         again(tmp_path, None)
@@ -165,7 +165,7 @@ def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, 
 
     def give_manifest(question: str) -> str:
         run = tmp_path / "run"
-        assert not (run / "reading.json").exists(), "the script's index came from no reading"
+        assert not (run / "manifest.json").exists(), "the script's index came from no reading"
         script_line = next(line for line in question.splitlines() if line.startswith("A script made the index"))
         proposed = Path(script_line.rpartition(": ")[2])
         (tmp_path / "mine.json").write_text(proposed.read_text())
@@ -173,8 +173,8 @@ def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, 
 
     def agreed(question: str) -> str:
         run = tmp_path / "run"
-        assert json.loads((run / "reading.json").read_text()) == json.loads((tmp_path / "mine.json").read_text())
-        assert not (run / "reading-proposed.json").exists()
+        assert json.loads((run / "manifest.json").read_text()) == json.loads((tmp_path / "mine.json").read_text())
+        assert not (run / "manifest-proposed.json").exists()
         return "yes"
 
     person = Person(give_manifest, agreed)

@@ -145,7 +145,7 @@ def test_what_is_refused_before_a_run(given: Callable[[Path], Any], words: str, 
 
 
 def test_names_on_the_command_line(tmp_path: Path) -> None:
-    spec = tmp_path / "spec.json"
+    spec = tmp_path / "manifest.json"
     spec.write_text("{}")
     assert parse_external_arguments([f"a={tmp_path}", f"a={spec}", "b=/x"]) == {
         "a": (str(tmp_path), str(spec)),

@@ -19,7 +19,7 @@ from m3b.testing import llm_error
 
 STOP = "Far enough for this test."
 REQUEST = "Tell pneumonia from normal on chest X-rays"
-SPEC = "Datapath/index_spec.json"
+SPEC = "Datapath/manifest.json"
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
         ({"manifest": {**spec(), "split": {"source": "{stem}", "train": ["a"], "test": ["b"]}}}, "split.train: no case has a; found"),
         ({"manifest": {**spec(), "labels": {"sources": spec()["labels"]["sources"], "classes": {"normal": [], "covid": []}}}},
          "no case is 'covid'"),
-        ({"manifest": "no/such/spec.json"}, "cannot be read: No such file"),
+        ({"manifest": "no/such/manifest.json"}, "cannot be read: No such file"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_whole_reading_is_carried_out_to_a_delivered_model(tmp_path: Path, xra
     assert cases["s000.png"][:2] == ("pneumonia", "Q000x")
     assert cases["s001.png"][0] == "pneumonia", "by the second reader"
     assert sum(part == "test" for _, _, part in cases.values()) in range(42, 54), "two fifths, by patients"
-    manifest = json.loads((tmp_path / "run/reading.json").read_text())
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
     assert manifest["labels"]["sources"][0]["column"] == "second"
     assert manifest["split"] == {"share": 0.4, "seed": 5}
     card = (Path(result["model_dir"]) / "README.md").read_text()
@@ -158,4 +158,4 @@ def test_a_person_who_is_asked_edits_the_reading_agrees_and_gets_a_model(tmp_pat
     assert status == 0, output
     assert "completed" in output
     assert locked(tmp_path)["s001.png"][0] == "pneumonia", "the edited reading's column"
-    assert json.loads((tmp_path / "run/reading.json").read_text())["split"] == {"share": 0.4, "seed": 5}
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["split"] == {"share": 0.4, "seed": 5}

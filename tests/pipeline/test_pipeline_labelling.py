@@ -79,7 +79,7 @@ HUNDREDS = {name: text.replace("* 3", "* 200").replace('"square": 3', '"square":
 
 
 def acts(**changes: Any) -> Any:
-    reading = {"Datapath/index_spec.json": json.dumps(SPEC)}
+    reading = {"Datapath/manifest.json": json.dumps(SPEC)}
     defaults = {
         "selection": [choice("squares", task="segmentation", metric="dice")],
         "index": [call("label_images", images=UNLABELLED, target="square"), write(reading), say("Indexed.")],

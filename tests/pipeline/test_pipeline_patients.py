@@ -45,7 +45,7 @@ def test_known_patients_are_counted(tmp_path: Path, spots: Path) -> None:
     assert result.tested_on == "20 cases of 20 patients that training never saw"
     assert result.tested_on in everything(result)
     assert UNKNOWN not in everything(result)
-    page = (tmp_path / "run" / "reading.html").read_text(encoding="utf-8")
+    page = (tmp_path / "run" / "manifest.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") >= 6, "the page of the reading has examples"
 
 

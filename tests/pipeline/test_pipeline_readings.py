@@ -20,7 +20,7 @@ from m3b.run.folder import RunFolder
 from m3b.testing.scripted_model import llm_error
 
 STOP = "Far enough for this test."
-SPEC = "Datapath/index_spec.json"
+SPEC = "Datapath/manifest.json"
 
 
 def by_rules(tmp_path: Path, data: Path, request: str) -> Any:
@@ -113,7 +113,7 @@ def test_a_reading_that_cannot_be_executed_goes_back_with_what_is_wrong(tmp_path
 
 
 def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> None:
-    copy = call("copy_files", source="Datapath/readings/1.json", destination=SPEC)
+    copy = call("copy_files", source="Datapath/proposals/1.json", destination=SPEC)
     acts = play(
         index=[copy, say("The first reading fits."), llm_error(LLMError, STOP)], module=[llm_error(LLMError, STOP)]
     )
@@ -126,31 +126,35 @@ def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> Non
     assert "Left in this run, for all roles together: 100 of 100 actions" in first
     surveys = [event["text"] for event in of_kind(tmp_path / "run", "stage") if "survey" in event["text"]]
     assert len(surveys) == 1, "what was read for the Task Manager serves the Data Engineer too"
-    assert "## Proposed readings" in prompt
-    assert "Spec of Datapath/readings/1.json: {" in prompt
-    assert "index_spec.json" in prompt
+    assert "## Proposed manifests" in prompt
+    assert "Spec of Datapath/proposals/1.json: {" in prompt
+    assert "manifest.json" in prompt
 
 
 def test_a_look_before_a_run(tmp_path: Path) -> None:
     data = make_lossy(tmp_path / "polyps", cases=12)
     command = [*m3b_command(), "look", str(data), "Segment polyps in colonoscopy images"]
-    result = subprocess.run([*command, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [*command, "-o", str(tmp_path / "manifest.json")], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "cut at" in result.stdout
     assert "24 of 24 files of the data folder are used" in result.stdout
-    assert json.loads((tmp_path / "spec.json").read_text())["task"] == "segmentation"
-    again = subprocess.run([*command, "-o", str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    assert json.loads((tmp_path / "manifest.json").read_text())["task"] == "segmentation"
+    again = subprocess.run(
+        [*command, "-o", str(tmp_path / "manifest.json")], capture_output=True, text=True, check=False
+    )
     assert again.returncode == 2
     assert "--force" in again.stderr
     preview = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=False).stdout)
-    assert preview["counted"]["train"] + preview["counted"]["test"] == 12
+    assert preview["counts"]["train"] + preview["counts"]["test"] == 12
     nothing = subprocess.run(
         [*m3b_command(), "look", str(tmp_path / "none"), "x"], capture_output=True, text=True, check=False
     )
     assert nothing.returncode == 2
     assert "There is no folder" in nothing.stderr
     assert "Name the folder with the images" in nothing.stderr
-    spec = str(tmp_path / "spec.json")
+    spec = str(tmp_path / "manifest.json")
     of_file = subprocess.run([*m3b_command(), "look", spec, "x"], capture_output=True, text=True, check=False)
     assert of_file.returncode == 2
-    assert "spec.json is a file. Name the folder with the images" in of_file.stderr
+    assert "manifest.json is a file. Name the folder with the images" in of_file.stderr

@@ -113,8 +113,8 @@ def test_writing_croissant_loads_no_parser(tmp_path: Path) -> None:
     table = {"file": "labels.csv", "row": "{file}", "image": "{name}", "column": "dx"}
     spec = {"task": "diagnosis", "images": {"files": {"pattern": "img/{case}.png"}},
             "labels": {"sources": [table], "classes": {"normal": [], "ill": []}}}  # fmt: skip
-    (tmp_path / "spec.json").write_text(json.dumps(spec))
-    report = command(tmp_path, "data", "croissant", tmp_path / "spec.json", "--data", "set", "-o", "croissant.json")
+    (tmp_path / "manifest.json").write_text(json.dumps(spec))
+    report = command(tmp_path, "data", "croissant", tmp_path / "manifest.json", "--data", "set", "-o", "croissant.json")
     assert (report["imported"], report["opened"]) == ({}, {})
     assert "labels.csv" in (tmp_path / "croissant.json").read_text()
 

@@ -16,12 +16,12 @@ from m3b.report.manifest_page import is_png, render_manifest_page
 
 PLAN = {
     "task": "segmentation",
-    "readings": [
-        {"title": "<b>best</b>", "score": 0.9, "evidence": ["88 masks"], "doubts": ["patients"], "spec": {"task": "x"}},
+    "proposals": [
+        {"title": "<b>best</b>", "score": 0.9, "evidence": ["88 masks"], "doubts": ["patients"], "manifest": {"task": "x"}},
         {"title": "another", "score": 0.4, "evidence": [], "doubts": []},
     ],
     "insufficient": "which is meant?",
-    "counted": {
+    "counts": {
         "train": 30, "test": 8, "patients": "unknown", "grouped_by": "the part {id} of {id}.png", "notes": ["cut at 128"],
         "accounting": {"files": 90, "used": {"image": 44}, "left_out": [{"reason": "no mask", "files": 2, "examples": ["a"]}]},
     },

@@ -80,7 +80,7 @@ def test_a_context_that_lies_elsewhere_is_refused(
 
 
 def test_a_reading_is_written_on_the_command_line(xrays: Path, tmp_path: Path) -> None:
-    spec, out = tmp_path / "spec.json", tmp_path / "croissant.json"
+    spec, out = tmp_path / "manifest.json", tmp_path / "croissant.json"
     spec.write_text(json.dumps(SPEC))
     asked = [sys.executable, "-m", "m3b", "data", "croissant", str(spec), "--data", str(xrays), "-o", str(out)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)

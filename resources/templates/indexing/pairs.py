@@ -135,7 +135,7 @@ def _why_none(images: list[Unit], masks: list[Unit]) -> str:
             told += (
                 f"{min(shared)!r} is {name} of {several[0]} images and {several[1]} masks: it must be of one each. "
                 "Choose with --image and --mask; several masks of one image are not united here: write "
-                "Datapath/index_spec.json with masks.combine = union, or --mask NAME=GLOB for one class a file. "
+                "Datapath/manifest.json with masks.combine = union, or --mask NAME=GLOB for one class a file. "
             )
             break
     return told + "--image and --mask take patterns of names or paths, such as '*_mask.png' or 'masks/*.png'."

@@ -17,7 +17,7 @@ MAX_PROPOSED_TASKS, MAX_LINE_CHARS = 3, 260
 """Tasks whose best manifest is told, and characters of each line."""
 
 INDEXING_TEMPLATE = "templates/indexing"
-PROPOSALS_HEADING = "## Proposed readings"
+PROPOSALS_HEADING = "## Proposed manifests"
 PROPOSAL_INSTRUCTIONS = (
     "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a manifest out; "
     f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other manifest with "
@@ -29,7 +29,7 @@ PROPOSAL_INSTRUCTIONS = (
 )
 MAX_MANIFEST_CHARS = 2500
 """Characters of a spec that is shown; a longer one (of a hundred classes) is in its file."""
-MANIFEST_GUIDE = "indexes/index_spec.md"
+MANIFEST_GUIDE = "indexes/manifest.md"
 SCRIPT_FALLBACK_NOTE = (
     f"Where no spec can say it: what the indexing script can stands in resources/{INDEXING_TEMPLATE}/README.md, and the form of index "
     "files in resources/indexes/README.md."

@@ -15,10 +15,11 @@ from m3b.errors import UsageError
 
 
 def croissant(
-    reading: Annotated[
+    source: Annotated[
         str,
         typer.Argument(
-            help="A manifest: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted."
+            metavar="manifest",
+            help="A manifest: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted.",
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
@@ -38,13 +39,13 @@ def croissant(
     refuse_overwriting([out], force=force)
     if data is not None:
         require_folder(data)
-    if Path(reading).expanduser().is_file():
-        overrides = parse_overrides(Path(reading), None)
+    if Path(source).expanduser().is_file():
+        overrides = parse_overrides(Path(source), None)
         if data is None or overrides is None or overrides.index is None:
-            raise UsageError(f"Name the folder that {reading} reads with --data.")
+            raise UsageError(f"Name the folder that {source} reads with --data.")
         manifest, root = overrides.index, data
     else:
-        manifest, run_data_folder = load_accepted_manifest(RunFolder.open(reading))
+        manifest, run_data_folder = load_accepted_manifest(RunFolder.open(source))
         root = data or run_data_folder
     root = root.resolve()
     with inprocess.open_reader([root]) as reader:

@@ -41,7 +41,7 @@ SplitOption = Annotated[
 ]
 ExternalOption = Annotated[
     list[str] | None,
-    typer.Option(help="NAME=DIR: a test set of another place; NAME=spec.json: its manifest. Repeatable."),
+    typer.Option(help="NAME=DIR: a test set of another place; NAME=manifest.json: its manifest. Repeatable."),
 ]
 
 

@@ -29,7 +29,7 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
     """The page as text. Its pictures are patient data: for the machine on which it was made.
 
     Args:
-        page_facts: `task`, `readings` (best first), `insufficient`, and `counted` of the best.
+        page_facts: `task`, `proposals` (best first), `insufficient`, and `counts` of the best.
         examples: examples as `m3b.models.example_images` draws them; they come from a sandbox and are not trusted.
     """
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + EXTRA_STYLE
@@ -43,13 +43,13 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
         tag("title", "How the data is read - m3b"),
         Html(f"<style>{css}</style>"),
     ]
-    proposals = list(page_facts.get("readings") or ())
+    proposals = list(page_facts.get("proposals") or ())
     best = proposals[0] if proposals else {}
     main = tag(
         "main",
         _render_proposal(page_facts, best),
         _render_examples(examples) if examples else None,
-        _render_accounting(page_facts.get("counted") or {}),
+        _render_accounting(page_facts.get("counts") or {}),
         _render_rivals(proposals[1:]),
         _render_manifest_json(best),
     )
@@ -58,7 +58,7 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
 
 
 def _render_proposal(page_facts: Mapping[str, Any], best: Mapping[str, Any]) -> Html:
-    counts = page_facts.get("counted") or {}
+    counts = page_facts.get("counts") or {}
     patients_known = counts.get("patients") == "known"
     grouped_by = str(counts.get("grouped_by") or "")
     patients_text = (
@@ -88,7 +88,7 @@ def _render_proposal(page_facts: Mapping[str, Any], best: Mapping[str, Any]) -> 
     )
     evidence_list = tag("ul", *items, *doubts) if items or doubts else None
     title = tag("p", tag("strong", shorten(best["title"], 400))) if best.get("title") else None
-    return section("reading", "Reading", open_question, title, definition_list(fact_rows), evidence_list)
+    return section("proposal", "Manifest", open_question, title, definition_list(fact_rows), evidence_list)
 
 
 def _render_examples(examples: ExampleCases) -> Html:
@@ -170,10 +170,13 @@ def _render_rivals(proposals: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _render_manifest_json(best: Mapping[str, Any]) -> Html:
-    if not best.get("spec"):
+    if not best.get("manifest"):
         return Html("")
-    text = json.dumps(best["spec"], indent=1, ensure_ascii=False)
+    text = json.dumps(best["manifest"], indent=1, ensure_ascii=False)
     instructions = "To change it, save this as JSON, edit it, and give it back with --manifest FILE."
     return section(
-        "spec", "The manifest as JSON", tag("p", instructions), tag("details", tag("summary", "JSON"), tag("pre", text))
+        "manifest",
+        "The manifest as JSON",
+        tag("p", instructions),
+        tag("details", tag("summary", "JSON"), tag("pre", text)),
     )

@@ -33,7 +33,7 @@ def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
     if index.origin == ORIGIN_SCRIPT:
         raise UsageError(
             f"The index of the run {run.id} was made by a script of the Data Engineer's: no manifest of the folder says the "
-            "same. `m3b look DIR ... -o spec.json` proposes one, which can be written as Croissant."
+            "same. `m3b look DIR ... -o manifest.json` proposes one, which can be written as Croissant."
         )
     cards = restore_workspace(run.load_record()).cards
     root = cards[selection.card].path if selection.card in cards else None

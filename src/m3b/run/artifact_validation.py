@@ -43,7 +43,7 @@ from m3b.models.image_jobs import DRAW_EXAMPLES_JOB, ExamplesRequest
 from m3b.reader import Reader
 from m3b.report.manifest_page import render_manifest_page
 from m3b.run.folder import RunFolder
-from m3b.run.manifests import ORIGIN_SCRIPT, RunManifests
+from m3b.run.manifests import ORIGIN_SCRIPT, RunManifests, proposal_to_json
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.untrusted import remove_tree, write_atomic
@@ -57,7 +57,7 @@ MAX_GROUPING_CHARS = 200
 """Characters of the words on what groups the images, which lie where scripts can write."""
 FROZEN_INDEX_FOLDER = "index"
 """Below `FROZEN_FOLDER`: an index that is looked at."""
-PLAN_PAGE_FILE, MANIFEST_FILE, PROPOSED_MANIFEST_FILE = "reading.html", "reading.json", "reading-proposed.json"
+PLAN_PAGE_FILE, MANIFEST_FILE, PROPOSED_MANIFEST_FILE = "manifest.html", "manifest.json", "manifest-proposed.json"
 """The page of the run folder that shows how the data was read; the manifest that the accepted index was made from, as JSON to
 edit; and where a script made the index, so that there is none, the best that was proposed."""
 
@@ -205,7 +205,11 @@ class ArtifactValidator:
         except DataError:
             examples = None
         proposals = self.manifests.list_for_display()
-        page_facts = {"task": selection.task, "readings": proposals, "counted": self.manifests.facts}
+        page_facts = {
+            "task": selection.task,
+            "proposals": [proposal_to_json(proposal) for proposal in proposals],
+            "counts": self.manifests.facts,
+        }
         _write_manifest_files(self.run.path, self.manifests.facts.get("spec"), proposals)
         write_text_atomically(
             self.run.path / PLAN_PAGE_FILE, render_manifest_page(self.request, page_facts, examples), errors="replace"

@@ -12,7 +12,13 @@ from m3b.data.cards import Card, card_for_folder, own_notes
 from m3b.errors import DataError, UsageError
 from m3b.facts import SurveySummary
 from m3b.reader import Reader
-from m3b.run.manifests import describe_accounting, list_survey_questions, make_survey_summary, make_user_proposal
+from m3b.run.manifests import (
+    describe_accounting,
+    list_survey_questions,
+    make_survey_summary,
+    make_user_proposal,
+    proposal_to_json,
+)
 from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 from m3b.sandbox import Mounts, choose_sandbox
@@ -107,8 +113,12 @@ class DatasetPreview:
         return json.dumps(self.proposals[0]["spec"], indent=1, ensure_ascii=False) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        return {"task": self.task, "readings": list(self.proposals), "insufficient": self.insufficient,
-                "counted": dict(self.counts)}  # fmt: skip
+        return {
+            "task": self.task,
+            "proposals": [proposal_to_json(proposal) for proposal in self.proposals],
+            "insufficient": self.insufficient,
+            "counts": dict(self.counts),
+        }
 
 
 def preview_dataset(

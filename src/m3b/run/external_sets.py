@@ -223,7 +223,7 @@ def _execute_manifest(
         problems.append(str(answer["error"]))
     problem = problems[0] if problems else "no manifest is proposed."
     raise DataError(
-        f"It cannot be read: {problem} Give a manifest of it; `m3b look DIR REQUEST -o spec.json` writes one."
+        f"It cannot be read: {problem} Give a manifest of it; `m3b look DIR REQUEST -o manifest.json` writes one."
     )
 
 

@@ -62,7 +62,7 @@ def _parse_manifest(manifest: Any) -> IndexSpec | None:
 
 
 def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """`NAME=DIR` and `NAME=spec.json` of the command line as `parse_external_data` takes them.
+    """`NAME=DIR` and `NAME=manifest.json` of the command line as `parse_external_data` takes them.
 
     Raises:
         UsageError: no name, no folder for a manifest, or a name given twice.
@@ -72,7 +72,7 @@ def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, .
     for argument in arguments:
         name, separator, path = argument.partition("=")
         if not separator or not name or not path:
-            raise UsageError(f"--external takes NAME=DIR, and NAME=spec.json for its manifest; found {argument!r}.")
+            raise UsageError(f"--external takes NAME=DIR, and NAME=manifest.json for its manifest; found {argument!r}.")
         target = manifests if Path(path).expanduser().is_file() else folders
         if name in target:
             raise UsageError(f"--external names {name} twice.")

@@ -19,7 +19,7 @@ from m3b.agents.proposal_text import format_survey_lines
 from m3b.data import kinds
 from m3b.data.cards import Card
 from m3b.data.index import Index
-from m3b.data.spec.places import OFFERS, SPEC
+from m3b.data.spec.places import EARLIER_SPEC, OFFERS, SPEC
 from m3b.errors import DataError, DataRejected
 from m3b.events import NoteAdded, StepStarted
 from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
@@ -110,12 +110,17 @@ def make_user_proposal(manifest: IndexSpec) -> dict[str, Any]:
             "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
 
 
+def proposal_to_json(proposal: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a proposal as people and programs get it: its manifest is called `manifest`."""
+    return {("manifest" if key == "spec" else key): value for key, value in proposal.items()}
+
+
 def manifest_to_json(manifest: IndexSpec) -> str:
     """A spec as people edit it."""
     return json.dumps(manifest.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"
 
 
-SURVEY_FOLDER = "readings"
+SURVEY_FOLDER = "survey"
 """The folder of the run in which the survey and what was asked and offered lie, out of the agents' reach."""
 CHOICE_FILE = "chosen.json"
 """The task, boxes and target of the proposal that `m3b look` shows for the request, by card."""
@@ -273,7 +278,7 @@ class RunManifests:
         return self.overrides.model_dump(mode="json", exclude_defaults=True) if self.overrides is not None else {}
 
     def propose(self, request: str, selection: Selection, card: Card) -> ManifestProposals:
-        """What the folder could be read as; the specs are written to `work/Datapath/readings`.
+        """What the folder could be read as; the specs are written to `work/Datapath/proposals`.
 
         A folder that breaks the survey is told as a note and proposes nothing.
         """
@@ -358,10 +363,11 @@ class RunManifests:
         user_manifest = self.overrides.index if self.overrides is not None else None
         if user_manifest is not None:
             write_atomic(self.run.work, SPEC, manifest_to_json(user_manifest).encode())
-        if card.path is None or not is_file(self.run.work, SPEC):
+        name = SPEC if is_file(self.run.work, SPEC) else EARLIER_SPEC
+        if card.path is None or not is_file(self.run.work, name):
             return None
         try:
-            manifest = json.loads(read_bytes(self.run.work, SPEC, 2**20))
+            manifest = json.loads(read_bytes(self.run.work, name, 2**20))
         except (OSError, UnsafePathError, ValueError) as error:
             return reject(
                 Issue(f"{SPEC} is no JSON object: {error}. {EDIT_HINT}", "The manifest of the data cannot be used.")

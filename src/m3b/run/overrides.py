@@ -80,7 +80,7 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         raise UsageError(f"{source} holds no JSON: {error}.") from error
     except DataError as error:
         raise UsageError(
-            f'{source} is no manifest of a folder: {error}. `m3b look DIR "..." -o spec.json` writes one.'
+            f'{source} is no manifest of a folder: {error}. `m3b look DIR "..." -o manifest.json` writes one.'
         ) from error
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-SPEC = "Datapath/index_spec.json"
+SPEC = "Datapath/manifest.json"
 """The reading that is handed over: m3b executes it."""
-OFFERS = "Datapath/readings"
+EARLIER_SPEC = "Datapath/index_spec.json"
+"""The same in runs that were begun by an earlier version, whose agents were told this name."""
+OFFERS = "Datapath/proposals"
 """Proposed readings, numbered."""
 PROMPTED = "Datapath/prompted"
 """Masks that were prompted for in the run, of images without one, and `masks.json`, which names them."""
