@@ -116,7 +116,7 @@ def test_an_error_that_nobody_expected_ends_in_a_result(build: Any, monkeypatch:
     def raise_error(*_: Any) -> None:
         raise ValueError("an odd card")
 
-    monkeypatch.setattr("m3b.run.orchestrator.check_site", raise_error)
+    monkeypatch.setattr("m3b.run.orchestrator.check_data_folders", raise_error)
     result = build()
     check_end(result, "failed", "m3b itself failed with ValueError: an odd card", "error.txt")
 

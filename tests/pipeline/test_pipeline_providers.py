@@ -61,7 +61,7 @@ def server(canaries: dict[str, str]) -> Iterator[Server]:
     key = canaries["M3B_API_KEY"]
 
     def respond(request: Any) -> ServerAnswer:
-        if len(server.heard) % 3 == 1:
+        if len(server.requests) % 3 == 1:
             body = CHAT.error(f"Bad key {key} in Bearer {key}")
             return ServerAnswer(body, status=500, headers={"X-Echo": key, "Retry-After": "0"})
         answer: ServerAnswer = play_on(request)
@@ -189,7 +189,7 @@ def test_time_ends_a_wait(spots: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_faults_change_no_result() -> None:
-    total = faults.measure(runs=24, whole=0, seed=3)
+    total = faults.measure(runs=24, complete_runs=0, seed=3)
     assert not [name for name in total if name.startswith("BROKEN")], total
     assert total["same Result"] + total["resumed to the same Result"] == 24
     assert sum(count for name, count in total.items() if name.startswith("fault: ")) > 5
@@ -199,4 +199,4 @@ def test_faults_change_no_result() -> None:
 def test_the_benchmark_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry that gives up at once, and a conversation that forgets a turn, are both found out."""
     monkeypatch.setattr(faults.Retry, "run", lambda self, request, *args: request())
-    assert any(name.startswith("BROKEN") for name in faults.measure(runs=12, whole=0, seed=3))
+    assert any(name.startswith("BROKEN") for name in faults.measure(runs=12, complete_runs=0, seed=3))
