@@ -91,7 +91,7 @@ def test_specs() -> None:
 
 
 def test_a_spec_can_be_connected_to_again_and_holds_no_password() -> None:
-    llm = connect("openai:m@http://user:hidden@127.0.0.1:1/v1?key=hidden", tools="text")
+    llm = connect("openai:m@http://user:hidden@127.0.0.1:1/v1?key=hidden")
     assert spec_of(llm) == "openai:m@http://127.0.0.1:1/v1"
     assert spec_of(connect(spec_of(llm))) == spec_of(llm)
 

@@ -150,7 +150,7 @@ def test_models_without_streams_are_asked_without() -> None:
 def test_wrappers_stream_what_is_within(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     provider.will(streamed(OpenAIWire, OpenAIWire.text("Some words.")))
     pieces: list[str] = []
-    llm = connect(f"openai:m@{provider.url}/v1", tools="text")
+    llm = connect(f"openai:m@{provider.url}/v1")
     assert ask_llm(llm, START, TOOLS, on_text=pieces.append).text == "Some words."
     assert "".join(pieces) == "Some words."
 

@@ -104,7 +104,7 @@ def test_a_replay_that_departs_fails_with_a_diff(spots: Path, tmp_path: Path, bu
 
 
 def test_options_are_checked(spots: Path) -> None:
-    with pytest.raises(UsageError, match="tools must be one of auto, native, text"):
+    with pytest.raises(UsageError, match="tools must be one of auto, native"):
         Pipeline("rules", data=[spots], tools="words")
 
 

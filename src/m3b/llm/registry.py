@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from m3b.errors import UsageError
 
@@ -14,7 +14,10 @@ from .callable import CallableLLM
 from .presets import PROVIDERS, Provider
 from .retry import Retry
 from .specs import RULES, choose_default_spec, parse_spec, quote_spec, resolve_model
-from .text_tools import ToolMode, adapt_tools
+from .text_calls import RepairingLLM
+
+ToolMode = Literal["auto", "native"]
+"""See `connect`."""
 
 ENTRY_POINT_GROUP = "m3b.llm"
 """The entry point group in which other packages offer a provider: `factory(model, base_url) -> LLM`."""
@@ -44,9 +47,8 @@ def connect(
             first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says it again
             (see `m3b.llm.recording`).
         fallback: the same as `first|second`, for what is not written as one text.
-        tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
-            both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
-            and Anthropic's own wrote into its text.
+        tools: `auto` also takes calls that a model other than OpenAI's and Anthropic's own wrote into its text;
+            `native` takes calls by the provider's protocol alone.
         local_only: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.forbid_remote_models`.
 
     Raises:
@@ -76,9 +78,9 @@ def connect(
 def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: ToolMode) -> LLM:
     if not isinstance(spec, str):
         if isinstance(spec, LLM) and not isinstance(spec, type):
-            return adapt_tools(spec, tools)
+            return _require_tools(spec)
         if callable(spec) and not isinstance(spec, type):
-            return adapt_tools(CallableLLM(spec), tools)
+            return CallableLLM(spec)
         raise UsageError(f"{spec!r} is no language model. Give 'provider:model', 'rules', an LLM object or a function.")
     if spec.strip() == RULES:
         from m3b.llm.rules import RulesLLM
@@ -87,11 +89,25 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
         return rules
     name, model, base_url = parse_spec(spec)
     if name not in PROVIDERS:
-        return adapt_tools(_connect_plugin(spec, name, model, base_url), tools)
+        return _require_tools(_connect_plugin(spec, name, model, base_url))
     if not model:
         model = resolve_model(spec, name, base_url)
-    has_native_tools = base_url is None and name in NATIVE_TOOL_PROVIDERS
-    return adapt_tools(open_provider(name, model, base_url, retry), tools, repairs=not has_native_tools)
+    llm = _require_tools(open_provider(name, model, base_url, retry))
+    return llm if tools == "native" or (base_url is None and name in NATIVE_TOOL_PROVIDERS) else RepairingLLM(llm)
+
+
+def _require_tools(llm: LLM) -> LLM:
+    """The model, if it takes tool definitions.
+
+    Raises:
+        UsageError: its facts say that it takes none; m3b's agents work by tools alone.
+    """
+    if not llm.facts.tools:
+        raise UsageError(
+            f'{llm.name} takes no tool definitions (its facts say "tools": false), and agents work by calling tools. Name'
+            " another model, or correct its facts (docs/llm.md)."
+        )
+    return llm
 
 
 def open_provider(

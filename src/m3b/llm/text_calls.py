@@ -1,8 +1,8 @@
-"""Calls of tools that a model wrote into its text: in m3b's own text form, and in the forms that models fall back to.
+"""Calls of tools that a model wrote into its text instead of making them by its provider's protocol.
 
 Only what can be nothing else is taken for a call. Marked-up forms count whatever tool they name, so that a wrong name is
-answered; JSON in a fence, JSON that is the whole reply, and lines of `tool(argument=...)` count only where they name a
-tool that was offered. Everything that follows a result which the model made up itself is dropped.
+answered; JSON in a fence, JSON that is the whole reply, and lines of `tool(argument=...)` count only if they name a
+tool that was offered. Everything after a result that the model made up itself is dropped.
 """
 
 from __future__ import annotations
@@ -11,26 +11,35 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from m3b.messages import ToolSpec
+from m3b.messages import Message, Reply, ToolCall, ToolSpec
 
+from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
 from .calls import parse_arguments
 from .python_text import parse_with_retries
+from .streaming import ask_llm
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
 
-_CALL_TAG = re.compile(
-    r"<call\s+(?:tool|name)\s*=\s*[\"']?([\w.-]+)[\"']?\s*>(.*?)(?:</call\s*>|(?=<call\s)|\Z)", re.DOTALL
-)
-_TEXT_BLOCK = re.compile(r"<text\s+id\s*=\s*[\"']?([\w-]+)[\"']?\s*>\n?(.*?)\n?</text>", re.DOTALL)
 _TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
 _FUNCTION_TAG = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
 _TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
 _FENCE = re.compile(r"^```[ \t]*([\w-]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _INVENTED_RESULT = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILINE)
+
+ANNOUNCED_CALL_REMINDER = (
+    "You speak of calling a tool, but your reply holds no call that could be read, so nothing was run. If you want to "
+    "call {tool} now, write the call itself, by your function-calling format. If you are done, repeat your closing reply "
+    "and name no tool."
+)
+_INTENT = re.compile(
+    r"\b(?:I(?:'|’)ll|I will|I am going to|I(?:'|’)m going to|I would|I want to|I need to|let me|let us|let(?:'|’)s"
+    r"|first,|next,|now,? I|then I|we (?:should|will|need to)|should (?:now )?(?:call|use|run)|calling|please (?:call|run))",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +61,10 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall
         tools: those that were offered.
     """
     offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
-    invented_result = _INVENTED_RESULT.search(_mask_text_blocks(text))
+    invented_result = _INVENTED_RESULT.search(text)
     usable_text = text[: invented_result.start()] if invented_result else text
     calls: list[TextCall] = []
-    for find_form in (
-        _find_call_tags,
-        _find_tool_call_tags,
-        _find_function_tags,
-        _find_tool_calls_lists,
-        _find_fenced_calls,
-    ):
+    for find_form in (_find_tool_call_tags, _find_function_tags, _find_tool_calls_lists, _find_fenced_calls):
         for call in find_form(usable_text, offered):
             if all(call.end <= earlier_call.start or call.start >= earlier_call.end for earlier_call in calls):
                 calls.append(call)
@@ -77,49 +80,106 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall
     return re.sub(r"\n{3,}", "\n\n", remaining_text + usable_text[position:]).strip(), calls
 
 
+class RepairingLLM:
+    """A model whose calls count in its text as well, and that is asked once more for a call that it only announced.
+
+    Neither the announcement nor the reminder is kept in the conversation.
+    """
+
+    streams = True
+
+    def __init__(self, llm: LLM) -> None:
+        self.llm = llm
+
+    @property
+    def name(self) -> str:
+        """The model's own name."""
+        return self.llm.name
+
+    @property
+    def spec(self) -> str:
+        """What `connect` makes the model again from."""
+        return spec_of(self.llm)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model's own facts."""
+        return self.llm.facts
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_wait: OnWait | None = None,
+        cancelled: IsCancelled | None = None,
+        on_text: OnText | None = None,
+    ) -> Reply:
+        """See `LLM.ask`."""
+        reply = ask_llm(self.llm, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+        first_reply = _extract_calls(reply, messages, tools)
+        tool = find_announced_tool(first_reply, tools)
+        if not tool:
+            return first_reply
+        if on_text is not None:
+            on_text("")
+        reminder = Message("user", ANNOUNCED_CALL_REMINDER.format(tool=tool))
+        messages = [*messages, Message("assistant", reply.text), reminder]
+        reply = ask_llm(self.llm, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+        second_reply = _extract_calls(reply, messages, tools)
+        # What was announced twice is a closing reply after all, and the first one is as good.
+        is_usable = second_reply.calls or not find_announced_tool(second_reply, tools)
+        return replace(second_reply if is_usable else first_reply, usage=first_reply.usage + second_reply.usage)
+
+
+def _extract_calls(reply: Reply, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
+    """The reply with the calls that stand in its text."""
+    if reply.calls or not tools:
+        return reply
+    text, text_calls = find_calls(reply.text, tools)
+    if not text_calls:
+        return reply
+    return replace(
+        reply,
+        text=text,
+        calls=_assign_call_ids(text_calls, messages),
+        stop="length" if reply.stop == "length" else "tools",
+    )
+
+
+def find_announced_tool(reply: Reply, tools: Sequence[ToolSpec]) -> str:
+    """The tool that a reply without a call says it will call now, or an empty text."""
+    if reply.calls or reply.stop != "end" or len(reply.text) > 4000:
+        return ""
+    # The closing JSON of a stage may name a tool in its plan.
+    if re.match(r"\s*(?:```\w*\s*)?\{", reply.text):
+        return ""
+    for sentence in re.split(r"(?<=[.!?:])\s+|\n+", reply.text):
+        if not _INTENT.search(sentence):
+            continue
+        for tool in tools:
+            if re.search(rf"\b{re.escape(tool.name)}\b", sentence):
+                return tool.name
+    return ""
+
+
+def _assign_call_ids(text_calls: Sequence[TextCall], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Calls with ids that the conversation does not hold yet."""
+    used_ids = {call.id for message in messages for call in message.calls}
+    calls: list[ToolCall] = []
+    number = len(used_ids)
+    for text_call in text_calls:
+        number += 1
+        while f"text_{number}" in used_ids:
+            number += 1
+        calls.append(ToolCall(f"text_{number}", text_call.name, text_call.arguments, text_call.error))
+    return tuple(calls)
+
+
 # --- one function a form: every call of that form ----------------------------------------------------------------
 
 OfferedTools = Mapping[str, list[str]]
 """The names of a tool's arguments, in order, by its name."""
-
-
-def _find_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """`<call tool="NAME">{...}</call>`, with long texts in `<text id="1">` blocks of their own."""
-    for match in _CALL_TAG.finditer(_mask_text_blocks(text)):
-        body = text[slice(*match.span(2))]
-        blocks = {name: content for name, content in _TEXT_BLOCK.findall(body)}
-        arguments, error = parse_arguments(_TEXT_BLOCK.sub("", body).strip())
-        if not error:
-            arguments, error = _insert_text_blocks(arguments, blocks)
-        yield TextCall(*match.span(), match[1], {} if error else arguments, error)
-
-
-def _mask_text_blocks(text: str) -> str:
-    """The text with its `<text>` blocks blotted out, so that nothing in them is taken for markup."""
-    return _TEXT_BLOCK.sub(lambda block: "#" * len(block[0]), text)
-
-
-def _insert_text_blocks(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The arguments with `"@1"` replaced by the block of that id."""
-    used_ids: set[str] = set()
-
-    def insert_into(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: insert_into(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [insert_into(item) for item in value]
-        if isinstance(value, str) and value[:1] == "@" and value[1:] in blocks:
-            used_ids.add(value[1:])
-            return blocks[value[1:]] + "\n"
-        return value
-
-    filled_arguments = insert_into(arguments) if blocks else arguments
-    if unused_ids := sorted(set(blocks) - used_ids):
-        return (
-            {},
-            f'The block <text id="{unused_ids[0]}"> is used nowhere: write "@{unused_ids[0]}" where its text belongs',
-        )
-    return filled_arguments, ""
 
 
 def _find_tool_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
