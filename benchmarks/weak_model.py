@@ -29,7 +29,7 @@ from unittest import mock
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
 from m3b.errors import ToolError
-from m3b.llm import LLM
+from m3b.llm import LLM, LLMRequest
 from m3b.llm.rules import RulesLLM
 from m3b.llm.text_calls import find_calls
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
@@ -95,7 +95,7 @@ class WeakModel:
                 remaining.append(message)
         if looks_done < len(LOOK_CALLS):
             return Reply(calls=(LOOK_CALLS[looks_done],))
-        return self.brain.ask(remaining, ())
+        return self.brain.ask(LLMRequest(remaining))
 
     def _distort_reply(self, calls: list[ToolCall], slip: str) -> dict[str, Any]:
         if slip == "announced":
@@ -237,7 +237,7 @@ def without_repairs() -> Iterator[None]:
         return type(result)(text, result.is_error, result.data)
 
     with (
-        mock.patch("m3b.llm.wire_openai.parse_arguments", strict_json),
+        mock.patch("m3b.llm.calls.parse_arguments", strict_json),
         mock.patch.object(schema, "coerce", strict_types),
         mock.patch.object(Toolbox, "call", answer_curtly),
     ):

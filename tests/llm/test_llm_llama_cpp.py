@@ -19,9 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from m3b.llm import connect, ledger
+from m3b.llm import LLMRequest, ask_llm, connect, ledger
 from m3b.llm.ledger import Ledger
-from m3b.llm.streaming import ask_llm
 from m3b.messages import Message
 
 START_S = 60.0
@@ -100,13 +99,13 @@ START = [Message("system", "You answer in one word."), Message("user", "What is 
 def test_an_exchange(server: str, tmp_path: Path) -> None:
     llm = connect(f"llama.cpp:smollm2@{server}", tools="native")
     book = Ledger(tmp_path / "ledger.jsonl")
-    reply = book.meter(llm, "tester").ask(START, [])
+    reply = book.meter(llm, "tester").ask(LLMRequest(START))
     assert "paris" in reply.text.lower()
     assert reply.stop == "end"
     assert reply.usage.input_tokens > 10
     assert reply.usage.output_tokens > 0
     assert ledger.summarize_by_model(book.file)["llama.cpp:smollm2"]["requests"] == 1
-    again = llm.ask([*START, reply.to_message(), Message("user", "And of Italy?")], [])
+    again = llm.ask(LLMRequest([*START, reply.to_message(), Message("user", "And of Italy?")]))
     assert again.text.strip()
 
 
@@ -126,4 +125,4 @@ def test_a_conversation_that_is_too_long(server: str) -> None:
 
     llm = connect(f"llama.cpp:smollm2@{server}", tools="native")
     with pytest.raises(ContextOverflow):
-        llm.ask([Message("user", "word " * 6000)], [])
+        llm.ask(LLMRequest([Message("user", "word " * 6000)]))

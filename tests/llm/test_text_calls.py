@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import UsageError
-from m3b.llm import CallableLLM, ModelFacts, connect
+from m3b.llm import CallableLLM, LLMRequest, ModelFacts, connect
 from m3b.llm.text_calls import ANNOUNCED_CALL_REMINDER, RepairingLLM, find_announced_tool, find_calls
 from m3b.messages import Message, Reply, ToolSpec, Usage
 from m3b.testing import ScriptedModel
@@ -144,7 +144,7 @@ def test_any_text_can_be_looked_through(text: str) -> None:
 
 
 def test_a_call_in_text_is_a_call() -> None:
-    reply = RepairingLLM(ScriptedModel([f"I look.\n\n{TEXT_CALL}"])).ask(START, TOOLS)
+    reply = RepairingLLM(ScriptedModel([f"I look.\n\n{TEXT_CALL}"])).ask(LLMRequest(START, TOOLS))
     assert (reply.text, reply.stop) == ("I look.", "tools")
     assert [(call.name, call.arguments) for call in reply.calls] == [LIST]
 
@@ -153,7 +153,7 @@ def test_ids_are_never_used_twice() -> None:
     llm = RepairingLLM(ScriptedModel([f"{TEXT_CALL}\n{TEXT_CALL}"], repeat=True))
     talk, ids = [*START], set()
     for _ in range(4):
-        reply = llm.ask(talk, TOOLS)
+        reply = llm.ask(LLMRequest(talk, TOOLS))
         assert len(reply.calls) == 2
         ids |= {tool_call.id for tool_call in reply.calls}
         talk += [reply.to_message(), *(Message("tool", "x", call_id=tool_call.id) for tool_call in reply.calls)]
@@ -164,7 +164,7 @@ def test_an_announced_call_is_asked_for_once_and_leaves_no_trace() -> None:
     usage = Usage(10, 0, 5, 1)
     model = ScriptedModel([Reply("I will now call list_files on data.", usage=usage), Reply(TEXT_CALL, usage=usage)])
     llm = RepairingLLM(model)
-    reply = llm.ask(START, TOOLS)
+    reply = llm.ask(LLMRequest(START, TOOLS))
     assert [tool_call.name for tool_call in reply.calls] == ["list_files"]
     assert reply.usage == Usage(20, 0, 10, 2)
     messages = model.requests[1][0]
@@ -175,9 +175,9 @@ def test_an_announced_call_is_asked_for_once_and_leaves_no_trace() -> None:
 
 def test_what_is_announced_twice_is_a_closing_reply() -> None:
     model = ScriptedModel(["I will call list_files.", "I will call list_files again."])
-    assert RepairingLLM(model).ask(START, TOOLS).text == "I will call list_files."
+    assert RepairingLLM(model).ask(LLMRequest(START, TOOLS)).text == "I will call list_files."
     model = ScriptedModel(["I will call list_files.", "The index is written."])
-    assert RepairingLLM(model).ask(START, TOOLS).text == "The index is written."
+    assert RepairingLLM(model).ask(LLMRequest(START, TOOLS)).text == "The index is written."
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ def test_what_announces_a_call(text: str, tool: str) -> None:
 
 def test_calls_by_the_protocol_go_through_as_they_are() -> None:
     scripted_reply = combine_calls(call("list_files", path="a"), text="list_files(path='b')")
-    reply = RepairingLLM(ScriptedModel([scripted_reply])).ask(START, TOOLS)
+    reply = RepairingLLM(ScriptedModel([scripted_reply])).ask(LLMRequest(START, TOOLS))
     assert [tool_call.arguments for tool_call in reply.calls] == [{"path": "a"}]
-    broken = RepairingLLM(ScriptedModel([malformed_call("run_script")])).ask(START, TOOLS)
+    broken = RepairingLLM(ScriptedModel([malformed_call("run_script")])).ask(LLMRequest(START, TOOLS))
     assert broken.calls[0].parse_error
 
 
 def test_a_cut_reply_stays_cut() -> None:
-    reply = RepairingLLM(ScriptedModel([Reply(f"{TEXT_CALL}\nAnd", stop="length")])).ask(START, TOOLS)
+    reply = RepairingLLM(ScriptedModel([Reply(f"{TEXT_CALL}\nAnd", stop="length")])).ask(LLMRequest(START, TOOLS))
     assert reply.stop == "length"
     assert reply.calls
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -31,6 +32,11 @@ class Key:
         return f"Key(from {self.source})"
 
     __str__ = __repr__
+
+
+def strip_credentials(base_url: str) -> str:
+    """Return an address without the name and password that it may hold."""
+    return re.sub(r"//[^/\s]*@", "//", base_url).partition("?")[0]
 
 
 def is_loopback(base_url: str) -> bool:

@@ -14,16 +14,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import RunFailed
 from m3b.jsonlines import iter_objects
-from m3b.messages import Message, Reply, ToolSpec, Usage
+from m3b.messages import Reply, Usage
 
-from .base import LLM, ModelFacts
+from .base import LLM, LLMRequest, ModelFacts
 from .keys import is_loopback
 
 LEDGER_FILE = "ledger.jsonl"
@@ -102,12 +102,7 @@ class MeteredLLM:
     def facts(self) -> ModelFacts:
         return self.llm.facts
 
-    @property
-    def streams(self) -> bool:
-        """Whether the model can tell its words as they come."""
-        return bool(getattr(self.llm, "streams", False))
-
-    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`.
 
         Raises:
@@ -123,14 +118,14 @@ class MeteredLLM:
 
         try:
             with _use_sink(record_request):
-                reply = self.llm.ask(messages, tools, **options)
+                reply = self.llm.ask(request)
         except BaseException as error:  # written down whatever it was, and raised again
             failure = {"model": self.name, "error": type(error).__name__, "requests": request_count}
             self.ledger.write("failed", self.role, {**failure, "seconds": round(time.monotonic() - start, 3)})
             raise
         if not request_count:
-            request = [*map(asdict, messages), *map(asdict, tools)]
-            body = json.dumps(request, default=repr).encode("utf-8", "replace")
+            parts = [*map(asdict, request.messages), *map(asdict, request.tools)]
+            body = json.dumps(parts, default=repr).encode("utf-8", "replace")
             self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_digest_body(body)})
         self.ledger.write(
             "answered", self.role, {**_format_answer(self.name, reply, start), "requests": max(request_count, 1)}

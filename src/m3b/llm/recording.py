@@ -20,11 +20,10 @@ from typing import Any
 
 from m3b import errors
 from m3b.errors import LLMError, UsageError
-from m3b.messages import Message, Reply, ToolSpec
+from m3b.messages import Reply
 
 from . import recorded
-from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
-from .streaming import ask_llm
+from .base import LLM, LLMRequest, ModelFacts, spec_of
 
 FORMAT_VERSION = 1
 
@@ -73,21 +72,12 @@ class RecordingLLM:
     def __init__(self, llm: LLM, file: str | Path) -> None:
         self.llm, self.file = llm, Path(file).expanduser()
         self.name, self.facts, self.spec = llm.name, llm.facts, spec_of(llm)
-        self.streams = bool(getattr(llm, "streams", False))
         self._previous_messages: list[dict[str, Any]] = []
         self._known_toolsets: list[list[dict[str, Any]]] = []
         if self.file.exists():
             raise UsageError(f"The recording {self.file} exists. Name another file, or remove it.")
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-        on_text: OnText | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`. A failure is written down too; a cancellation is not.
 
         Raises:
@@ -95,26 +85,24 @@ class RecordingLLM:
         """
         waits: list[tuple[str, float]] = []
 
-        def wait(reason: str, seconds: float) -> None:
+        def record_wait(reason: str, seconds: float) -> None:
             waits.append((reason, seconds))
-            if on_wait is not None:
-                on_wait(reason, seconds)
+            if request.on_wait is not None:
+                request.on_wait(reason, seconds)
 
         try:
-            reply = ask_llm(self.llm, messages, tools, on_wait=wait, cancelled=cancelled, on_text=on_text)
+            reply = self.llm.ask(replace(request, on_wait=record_wait))
         except LLMError as error:
-            self._append(messages, tools, waits, {"error": type(error).__name__, "text": str(error)})
+            self._append(request, waits, {"error": type(error).__name__, "text": str(error)})
             raise
-        self._append(messages, tools, waits, {"reply": recorded.reply_to_json(reply)})
+        self._append(request, waits, {"reply": recorded.reply_to_json(reply)})
         return reply
 
-    def _append(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], waits: Sequence[Any], outcome: dict[str, Any]
-    ) -> None:
-        current = [recorded.message_to_json(message) for message in messages]
+    def _append(self, request: LLMRequest, waits: Sequence[Any], outcome: dict[str, Any]) -> None:
+        current = [recorded.message_to_json(message) for message in request.messages]
         common_count = recorded.count_common_messages(self._previous_messages, current)
         entry: dict[str, Any] = {"kept": common_count, "new": current[common_count:]}
-        toolset = [asdict(tool) for tool in tools]
+        toolset = [asdict(tool) for tool in request.tools]
         if toolset not in self._known_toolsets:
             self._known_toolsets.append(toolset)
             entry["define"] = toolset
@@ -164,14 +152,7 @@ class ReplayLLM:
         """How many replies are still to come."""
         return len(self.exchanges) - self._position
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """The next recorded reply, or the recorded failure; recorded waits are reported, and not waited.
 
         Raises:
@@ -181,13 +162,13 @@ class ReplayLLM:
         if self.remaining <= 0:
             raise RecordingMismatch(
                 f"{self.name}: the recording ends after {len(self.exchanges)} exchanges, and one more was asked for. Its"
-                f" last message is from {messages[-1].role!r}: {messages[-1].text[:300]!r}."
+                f" last message is from {request.messages[-1].role!r}: {request.messages[-1].text[:300]!r}."
             )
         exchange = self.exchanges[self._position]
         if self.strict:
-            current = [json.loads(scrub(json.dumps(recorded.message_to_json(message)))) for message in messages]
+            current = [json.loads(scrub(json.dumps(recorded.message_to_json(message)))) for message in request.messages]
             difference = recorded.diff_messages(exchange.messages, current)
-            difference = difference or recorded.diff_tools(exchange.tools, [asdict(tool) for tool in tools])
+            difference = difference or recorded.diff_tools(exchange.tools, [asdict(tool) for tool in request.tools])
             if difference:
                 raise RecordingMismatch(
                     f"{self.name}: exchange {self._position + 1} of {len(self.exchanges)} departs from the recording."
@@ -195,8 +176,8 @@ class ReplayLLM:
                 )
         self._position += 1
         for reason, seconds in exchange.waits:
-            if on_wait is not None:
-                on_wait(reason, seconds)
+            if request.on_wait is not None:
+                request.on_wait(reason, seconds)
         if exchange.error:
             kind = getattr(errors, exchange.error, LLMError)
             raise (

@@ -12,9 +12,14 @@ from . import keys, model_catalog, offline
 from .base import LLM, ModelFacts
 from .callable import CallableLLM
 from .presets import PROVIDERS, Provider
+from .provider import ProviderLLM
 from .retry import Retry
 from .specs import RULES, choose_default_spec, parse_spec, quote_spec, resolve_model
 from .text_calls import RepairingLLM
+from .wire import Wire
+from .wire_anthropic import AnthropicWire
+from .wire_chat import ChatWire
+from .wire_responses import ResponsesWire
 
 ToolMode = Literal["auto", "native"]
 """See `connect`."""
@@ -119,6 +124,7 @@ def open_provider(
     *,
     provider: Provider | None = None,
     key: keys.Key | None = None,
+    facts: ModelFacts | None = None,
 ) -> LLM:
     """A model of a provider that speaks one of m3b's wires.
 
@@ -126,33 +132,41 @@ def open_provider(
         base_url: another server that speaks this provider's protocol, but has none of its peculiarities.
         retry: how patient to be.
         timeout_s: seconds without a byte after which a request counts as lost.
-        provider: what to know of it; of `PROVIDERS` where not given.
-        key: looked for in the environment where not given.
+        provider: what to know of it; of `PROVIDERS` if not given.
+        key: looked for in the environment if not given.
+        facts: looked up if not given.
 
     Raises:
         Authentication: the key is missing.
     """
     provider = provider or PROVIDERS[name]
     is_own_address = base_url is None
-    default_facts = ModelFacts(provider.window, provider.max_output, known=False)
-    common: dict[str, Any] = {
-        "base_url": base_url or provider.base_url,
-        "key": key or keys.find_key(provider.variables, base_url, name),
-        "provider": name,
-        "facts": model_catalog.look_up(name, model, priced=is_own_address, default=default_facts),
-        "retry": retry,
-        "timeout_s": timeout_s,
-        "spec": _format_spec(name, model, base_url),
-    }
-    if provider.wire == "anthropic":
-        from .anthropic import Anthropic
-
-        return Anthropic(model, **common)
-    from .openai import OpenAI
-
-    return OpenAI(
-        model, limit=provider.limit if is_own_address else "", extra=provider.extra if is_own_address else {}, **common
+    if facts is None:
+        default_facts = ModelFacts(provider.window, provider.max_output, known=False)
+        facts = model_catalog.look_up(name, model, priced=is_own_address, default=default_facts)
+    key = key or keys.find_key(provider.variables, base_url, name)
+    address = base_url or provider.base_url
+    return ProviderLLM(
+        _make_wire(provider, model, f"{name}:{model}", facts, address, is_own_address),
+        key=key,
+        facts=facts,
+        base_url=address,
+        retry=retry,
+        timeout_s=timeout_s,
+        spec=_format_spec(name, model, base_url),
     )
+
+
+def _make_wire(
+    provider: Provider, model: str, name: str, facts: ModelFacts, address: str | None, is_own_address: bool
+) -> Wire:
+    """Return the protocol that a model is served on."""
+    if provider.wire == "anthropic":
+        return AnthropicWire(model, name)
+    if facts.wire == "responses":
+        return ResponsesWire(model, name)
+    limit, extra = (provider.limit, provider.extra) if is_own_address else ("", {})
+    return ChatWire(model, name, is_openai=address is None, limit=limit, extra=extra)
 
 
 def _format_spec(name: str, model: str, base_url: str | None) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from m3b.errors import Authentication, UsageError
 
-from .keys import Key, is_loopback
+from .keys import Key, is_loopback, strip_credentials
 
 TIMEOUT_S = 5.0
 MAX_LIST_BYTES = 4_000_000
@@ -75,8 +75,3 @@ def _make_authorization(base_url: str, key: Key) -> str:
         return f"Bearer {key.value}"
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
-
-
-def strip_credentials(base_url: str) -> str:
-    """An address without the name and password that it may hold."""
-    return re.sub(r"//[^/\s]*@", "//", base_url).partition("?")[0]

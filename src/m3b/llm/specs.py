@@ -74,7 +74,7 @@ def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
     """
     from . import served  # opens connections, which few starts need
 
-    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{served.strip_credentials(base_url)}"
+    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{keys.strip_credentials(base_url)}"
     if base_url is None and spec.strip().endswith(":"):  # as an empty variable leaves it
         raise UsageError(
             f"{quote_spec(spec)} names no model. Write {provider}:MODEL, or {provider} alone for its usual one."
@@ -89,14 +89,14 @@ def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
         return served_models[0]
     if not served_models:
         raise UsageError(
-            f"{quote_spec(spec)} names no model, and the server at {served.strip_credentials(address)} serves none. Load one there, or"
+            f"{quote_spec(spec)} names no model, and the server at {keys.strip_credentials(address)} serves none. Load one there, or"
             f" name it: {provider}:MODEL{address_suffix}."
         )
     model_list = ", ".join(served_models[:10]) + (
         f" and {len(served_models) - 10} more" if len(served_models) > 10 else ""
     )
     raise UsageError(
-        f"{quote_spec(spec)} names no model, and the server at {served.strip_credentials(address)} has several: "
+        f"{quote_spec(spec)} names no model, and the server at {keys.strip_credentials(address)} has several: "
         f"{model_list}. Name one, e.g."
         f" {provider}:{served_models[0]}{address_suffix}."
     )

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from m3b.messages import Message, Reply, ToolCall, ToolSpec
+from m3b.messages import Message, Reply, StopReason, ToolCall, ToolSpec
 
-from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
-from .calls import parse_arguments
+from .base import LLM, LLMRequest, ModelFacts, spec_of
+from .calls import assign_call_ids, parse_arguments
 from .python_text import parse_with_retries
-from .streaming import ask_llm
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
@@ -86,8 +85,6 @@ class RepairingLLM:
     Neither the announcement nor the reminder is kept in the conversation.
     """
 
-    streams = True
-
     def __init__(self, llm: LLM) -> None:
         self.llm = llm
 
@@ -106,45 +103,33 @@ class RepairingLLM:
         """The model's own facts."""
         return self.llm.facts
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-        on_text: OnText | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`."""
-        reply = ask_llm(self.llm, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
-        first_reply = _extract_calls(reply, messages, tools)
-        tool = find_announced_tool(first_reply, tools)
+        reply = self.llm.ask(request)
+        first_reply = _extract_calls(reply, request)
+        tool = find_announced_tool(first_reply, request.tools)
         if not tool:
             return first_reply
-        if on_text is not None:
-            on_text("")
+        if request.on_text is not None:
+            request.on_text("")
         reminder = Message("user", ANNOUNCED_CALL_REMINDER.format(tool=tool))
-        messages = [*messages, Message("assistant", reply.text), reminder]
-        reply = ask_llm(self.llm, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
-        second_reply = _extract_calls(reply, messages, tools)
+        request = replace(request, messages=[*request.messages, Message("assistant", reply.text), reminder])
+        second_reply = _extract_calls(self.llm.ask(request), request)
         # What was announced twice is a closing reply after all, and the first one is as good.
-        is_usable = second_reply.calls or not find_announced_tool(second_reply, tools)
+        is_usable = second_reply.calls or not find_announced_tool(second_reply, request.tools)
         return replace(second_reply if is_usable else first_reply, usage=first_reply.usage + second_reply.usage)
 
 
-def _extract_calls(reply: Reply, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
-    """The reply with the calls that stand in its text."""
-    if reply.calls or not tools:
+def _extract_calls(reply: Reply, request: LLMRequest) -> Reply:
+    """Return the reply with the calls that stand in its text."""
+    if reply.calls or not request.tools:
         return reply
-    text, text_calls = find_calls(reply.text, tools)
+    text, text_calls = find_calls(reply.text, request.tools)
     if not text_calls:
         return reply
-    return replace(
-        reply,
-        text=text,
-        calls=_assign_call_ids(text_calls, messages),
-        stop="length" if reply.stop == "length" else "tools",
-    )
+    calls = [ToolCall("", call.name, call.arguments, call.error) for call in text_calls]
+    stop: StopReason = "length" if reply.stop == "length" else "tools"
+    return replace(reply, text=text, calls=assign_call_ids(calls, request.used_call_ids), stop=stop)
 
 
 def find_announced_tool(reply: Reply, tools: Sequence[ToolSpec]) -> str:
@@ -161,19 +146,6 @@ def find_announced_tool(reply: Reply, tools: Sequence[ToolSpec]) -> str:
             if re.search(rf"\b{re.escape(tool.name)}\b", sentence):
                 return tool.name
     return ""
-
-
-def _assign_call_ids(text_calls: Sequence[TextCall], messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Calls with ids that the conversation does not hold yet."""
-    used_ids = {call.id for message in messages for call in message.calls}
-    calls: list[ToolCall] = []
-    number = len(used_ids)
-    for text_call in text_calls:
-        number += 1
-        while f"text_{number}" in used_ids:
-            number += 1
-        calls.append(ToolCall(f"text_{number}", text_call.name, text_call.arguments, text_call.error))
-    return tuple(calls)
 
 
 # --- one function a form: every call of that form ----------------------------------------------------------------

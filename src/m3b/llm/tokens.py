@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from m3b.messages import Message, Reply, ToolSpec
+from m3b.messages import Message, Reply, ToolSpec, Usage
+
+from .base import LLMRequest, ModelFacts
 
 BYTES_PER_TOKEN = 3.5
 """English prose holds about 4 bytes a token, code and JSON about 3; the estimate errs to the high side."""
@@ -52,3 +54,9 @@ def estimate_request_tokens(messages: Sequence[Message], tools: Sequence[ToolSpe
 def estimate_reply_tokens(reply: Reply) -> int:
     """Tokens of a reply, for models that do not count them themselves."""
     return estimate_message_tokens(reply.to_message())
+
+
+def estimate_usage(request: LLMRequest, reply: Reply, facts: ModelFacts) -> Usage:
+    """Return the usage of a request to a model that does not count, priced."""
+    input_tokens = estimate_request_tokens(request.messages, request.tools)
+    return facts.compute_usage(input_tokens, 0, estimate_reply_tokens(reply))

@@ -8,7 +8,7 @@ from typing import Any
 
 from m3b.errors import LLMError
 from m3b.llm import registry
-from m3b.llm.base import LLM
+from m3b.llm.base import LLM, LLMRequest
 from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
 from m3b.llm.retry import Retry
@@ -81,9 +81,8 @@ class Exercise:
     def ask(self, llm: LLM | None = None, **options: Any) -> Reply:
         """Ask the standard question; what is waited for goes to `waits`."""
         messages = options.pop("messages", START_MESSAGES)
-        return (llm or self.make_llm()).ask(
-            messages, TOOL_SPECS, on_wait=lambda *wait: self.waits.append(wait), **options
-        )
+        request = LLMRequest(messages, TOOL_SPECS, on_wait=lambda *wait: self.waits.append(wait), **options)
+        return (llm or self.make_llm()).ask(request)
 
     def text_answer(self, text: str = "hello", **options: Any) -> ServerAnswer:
         """A good answer of text."""
