@@ -34,19 +34,18 @@ def weak() -> Any:
     return module
 
 
-@pytest.mark.parametrize("tools", ["auto", pytest.param("text", marks=pytest.mark.slow)])
-def test_a_weak_model_completes_with_the_repairs(weak: Any, spots: Path, tmp_path: Path, tools: str) -> None:
-    outcome = weak.run(actor(play()), spots, tmp_path / "run", request=REQUEST, tools=tools)
+def test_a_weak_model_completes_with_the_repairs(weak: Any, spots: Path, tmp_path: Path) -> None:
+    outcome = weak.run(actor(play()), spots, tmp_path / "run", request=REQUEST)
     check_end(outcome.result, "completed")
     slips = outcome.slips
     assert all(slips[kind] for kind in ("cut", "types", "fence", "python", "announced", "in text")), slips
     good = sum(slips.values()) - slips["cut"] - slips["announced"]
     assert slips["cut"] * 6 >= good, "too few calls were malformed"
-    assert outcome.told >= slips["cut"] > 0
+    assert outcome.corrected_calls >= slips["cut"] > 0
     malformed_results = [
         e["data"] for e in journal(tmp_path / "run") if e["kind"] == "result" and e["data"]["data"].get("malformed")
     ]
-    assert len(malformed_results) == outcome.told
+    assert len(malformed_results) == outcome.corrected_calls
     for result in malformed_results:  # the place of the fault, and the schema of what is expected
         assert "line 1, column" in result["text"]
         assert '"type":"object"' in result["text"]
@@ -57,7 +56,7 @@ def test_the_same_model_fails_without_the_repairs(weak: Any, spots: Path, tmp_pa
     with weak.without_repairs():
         outcome = weak.run(actor(play()), spots, tmp_path / "run", request=REQUEST, tools="native")
     check_end(outcome.result, "failed")
-    assert outcome.told >= 3
+    assert outcome.corrected_calls >= 3
 
 
 # --- streaming and recording -------------------------------------------------------------------------------------

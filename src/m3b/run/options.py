@@ -73,8 +73,8 @@ class Options:
         roles: `four` agents one after the other, or a `single` one for all stages.
         reflect, examples, debug: reflection turns, worked examples in prompts, debug iterations.
         sandbox: which backend confines scripts; `off` only on purpose.
-        tools: what counts as a call of a tool: `native` calls by the provider's protocol alone, `auto` also calls in the
-            text of models other than OpenAI's and Anthropic's own.
+        tools: what counts as a call of a tool: `native` calls by the provider's protocol alone, `auto` also calls that
+            the model wrote into its text, unless its provider's protocol can be relied on.
         stream: ask for the model's words as they come; they appear as `delta` events.
         confirm: whether m3b asks (`Pipeline(ask=...)`) before it trains if the data is read rightly: always, never, or where
             the evidence of the reading is `weak` and there is somebody to ask.
