@@ -16,15 +16,18 @@ from llm_wires import START, TOOLS, OpenAIWire
 
 from m3b.errors import ContextOverflow, LLMError, UsageError
 from m3b.llm import LLMRequest, ModelFacts, ask_llm, connect
-from m3b.llm.recorded import (
+from m3b.llm.recording import (
+    RecordingLLM,
+    RecordingMismatch,
+    ReplayLLM,
     diff_messages,
     message_from_json,
     message_to_json,
     normalize_text,
     reply_from_json,
     reply_to_json,
+    scrub,
 )
-from m3b.llm.recording import RecordingLLM, RecordingMismatch, ReplayLLM, scrub
 from m3b.messages import ImageContent, Message, Reply, ToolCall, ToolSpec, Usage
 from m3b.testing import ScriptedModel
 from m3b.testing.scripted_model import call, malformed_call, overflow_error, say, transient_error

@@ -24,8 +24,8 @@ class CallableLLM:
 
     Args:
         function: called with a list of `Message` and a list of `ToolSpec`.
-        name: what reports call it; the function's own name where not given.
-        facts: window, prices and so on; a window of 128k and no price where not given.
+        name: what reports call it; the function's own name if not given.
+        facts: window, prices and so on; a window of 128k and no price if not given.
         retry: how patient to be.
     """
 

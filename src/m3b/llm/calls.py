@@ -96,7 +96,7 @@ def _parse_object(value: Any) -> ParsedArguments:
 
 
 def _parse_double_encoded(value: str) -> ParsedArguments:
-    """An object that was written as a JSON string of JSON: decoded once more, and strictly."""
+    """Return an object that was written as a JSON string of JSON: decoded once more, and strictly."""
     try:
         inner = json.loads(value)
     except (json.JSONDecodeError, RecursionError):
@@ -107,7 +107,7 @@ def _parse_double_encoded(value: str) -> ParsedArguments:
 
 
 def _validate_object(value: dict[Any, Any]) -> ParsedArguments:
-    """The object as plain JSON with text keys that any wire can carry."""
+    """Return the object as plain JSON with text keys that any wire can carry."""
     try:
         json.dumps(value, allow_nan=False).encode()
         arguments = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
@@ -119,7 +119,7 @@ def _validate_object(value: dict[Any, Any]) -> ParsedArguments:
 
 
 def _parse_python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
-    """A dict or list written as Python does it ('single quotes', True, None), complete to its last bracket."""
+    """Return a dict or list written as Python does it ('single quotes', True, None), complete to its last bracket."""
     if len(text) > 1_000_000 or not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
     try:

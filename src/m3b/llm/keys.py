@@ -40,7 +40,7 @@ def strip_credentials(base_url: str) -> str:
 
 
 def is_loopback(base_url: str) -> bool:
-    """Whether the address is on this machine."""
+    """Return whether the address is on this machine."""
     host = urlsplit(base_url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -51,7 +51,7 @@ def is_loopback(base_url: str) -> bool:
 
 
 def find_key(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key:
-    """The key for a provider, or for the server that `base_url` names.
+    """Return the key for a provider, or for the server that `base_url` names.
 
     Args:
         variables: the provider's usual variables, the preferred one first; none for a provider without keys.

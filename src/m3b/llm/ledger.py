@@ -32,7 +32,7 @@ _sink: contextvars.ContextVar[Callable[[dict[str, Any]], None] | None] = context
 
 
 def make_request_hook(model: str) -> Callable[[Any], None]:
-    """A request hook for an HTTP client: tells the ledger of whoever asks what is about to leave.
+    """Return a request hook for an HTTP client: tells the ledger of whoever asks what is about to leave.
 
     Args:
         model: the name of the model that the client serves.
@@ -59,7 +59,7 @@ class Ledger:
         self.failure: OSError | None = None
 
     def meter(self, llm: LLM, role: str) -> MeteredLLM:
-        """The model, with everything that it is asked written down under the role's name."""
+        """Return the model, with everything that it is asked written down under the role's name."""
         return MeteredLLM(llm, self, role)
 
     def write(self, kind: str, role: str, line: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Ledger:
             self.failure = error
 
     def raise_on_failure(self) -> None:
-        """To be called after each answer.
+        """Raise what kept a line from being written; to be called after each answer.
 
         Raises:
             Failed: a line could not be written, so that what leaves the machine would go unrecorded.
@@ -156,12 +156,12 @@ def _use_sink(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 
 def read_ledger(file: Path) -> list[dict[str, Any]]:
-    """The lines of a ledger; a torn one is left out, a missing file is empty."""
+    """Return the lines of a ledger; a torn one is left out, a missing file is empty."""
     return list(iter_objects(file))
 
 
 def summarize_by_model(file: Path) -> dict[str, dict[str, Any]]:
-    """For each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
+    """Return for each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
     models: dict[str, dict[str, Any]] = {}
     for line in read_ledger(file):
         entry = models.setdefault(line["model"], {"hosts": [], "requests": 0, "bytes": 0, "usage": Usage()})
@@ -180,7 +180,7 @@ def summarize_by_model(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def summarize_by_host(file: Path) -> list[dict[str, Any]]:
-    """For each host and model: requests and bytes that were sent there, tokens and cost of its answers.
+    """Return for each host and model: requests and bytes that were sent there, tokens and cost of its answers.
 
     An answer is counted for where the role's last request went, which of a fallback chain is the model that answered;
     `local` says whether that is this machine.

@@ -42,13 +42,13 @@ def connect(
     tools: ToolMode = "auto",
     local_only: bool = False,
 ) -> LLM:
-    """The model that `spec` names.
+    """Return the model that `spec` names.
 
     Args:
         spec: `provider:model`; `provider` alone for its default model, or for the one that a server on this machine
             serves; `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules` for the
             embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider whose
-            usual key variable is set, and `rules` where none is. `first|second` names a model that takes over when the
+            usual key variable is set, and `rules` if none is. `first|second` names a model that takes over when the
             first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says it again
             (see `m3b.llm.recording`).
         fallback: the same as `first|second`, for what is not written as one text.
@@ -102,7 +102,7 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
 
 
 def _require_tools(llm: LLM) -> LLM:
-    """The model, if it takes tool definitions.
+    """Return the model, if it takes tool definitions.
 
     Raises:
         UsageError: its facts say that it takes none; m3b's agents work by tools alone.
@@ -126,7 +126,7 @@ def open_provider(
     key: keys.Key | None = None,
     facts: ModelFacts | None = None,
 ) -> LLM:
-    """A model of a provider that speaks one of m3b's wires.
+    """Return a model of a provider that speaks one of m3b's wires.
 
     Args:
         base_url: another server that speaks this provider's protocol, but has none of its peculiarities.
@@ -170,7 +170,7 @@ def _make_wire(
 
 
 def _format_spec(name: str, model: str, base_url: str | None) -> str:
-    """What `connect` makes the same model again from; without the name and password that an address may hold."""
+    """Return what `connect` makes the same model again from; without the name and password that an address may hold."""
     if base_url is None:
         return f"{name}:{model}"
     scheme, _, host_and_path = base_url.partition("://")
@@ -179,7 +179,7 @@ def _format_spec(name: str, model: str, base_url: str | None) -> str:
 
 
 def find_entry_points(group: str) -> Any:
-    """What installed packages offer; imported here, since reading their metadata is slow to load and rarely needed."""
+    """Return what installed packages offer; imported here, since reading their metadata is slow to load and rarely needed."""
     from importlib import metadata
 
     return metadata.entry_points(group=group)

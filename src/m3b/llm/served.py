@@ -29,7 +29,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def list_models(provider: str, base_url: str, key: Key) -> list[str]:
-    """The names of the models that can be talked to, in the server's order.
+    """Return the names of the models that can be talked to, in the server's order.
 
     Raises:
         UsageError: no server answers there, or it has no list.
@@ -69,7 +69,7 @@ def list_models(provider: str, base_url: str, key: Key) -> list[str]:
 
 
 def _make_authorization(base_url: str, key: Key) -> str:
-    """The header that opens the door: name and password where the address holds them, else the key."""
+    """Return the header that opens the door: name and password where the address holds them, else the key."""
     parts = urlsplit(base_url)
     if parts.username is None:
         return f"Bearer {key.value}"

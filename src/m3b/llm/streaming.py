@@ -34,7 +34,7 @@ class TextStream:
         return self._poll if self.has_listener else self._is_cancelled
 
     def restart(self) -> None:
-        """The stream broke off, and the request is made again: the text so far is void."""
+        """Return the stream broke off, and the request is made again: the text so far is void."""
         self._pieces.append("")
 
     def add_piece(self, piece: str) -> None:

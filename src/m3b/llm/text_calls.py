@@ -23,9 +23,9 @@ from .python_text import parse_with_retries
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
 
-_TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
+_TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(?P<body>.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
 _FUNCTION_TAG = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
-_TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
+_TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(?P<body>\[.*)", re.DOTALL)
 _FENCE = re.compile(r"^```[ \t]*([\w-]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _INVENTED_RESULT = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILINE)
 
@@ -53,7 +53,7 @@ class TextCall:
 
 
 def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall]]:
-    """The calls in a model's text, in order, and the text without them.
+    """Return the calls in a model's text, in order, and the text without them.
 
     Args:
         text: the reply.
@@ -63,12 +63,12 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall
     invented_result = _INVENTED_RESULT.search(text)
     usable_text = text[: invented_result.start()] if invented_result else text
     calls: list[TextCall] = []
-    for find_form in (_find_tool_call_tags, _find_function_tags, _find_tool_calls_lists, _find_fenced_calls):
+    for find_form in (_find_marked_json, _find_function_tags, _find_fenced_calls):
         for call in find_form(usable_text, offered):
             if all(call.end <= earlier_call.start or call.start >= earlier_call.end for earlier_call in calls):
                 calls.append(call)
     if not calls:
-        calls = list(_find_whole_reply_calls(usable_text, offered)) or list(_find_python_calls(usable_text, offered, 0))
+        calls = list(_find_whole_reply_calls(usable_text, offered)) or list(_find_python_calls(usable_text, offered))
     if not calls:
         return text, []
     calls.sort(key=lambda call: call.start)
@@ -133,7 +133,7 @@ def _extract_calls(reply: Reply, request: LLMRequest) -> Reply:
 
 
 def find_announced_tool(reply: Reply, tools: Sequence[ToolSpec]) -> str:
-    """The tool that a reply without a call says it will call now, or an empty text."""
+    """Return the tool that a reply without a call says it will call now, or an empty text."""
     if reply.calls or reply.stop != "end" or len(reply.text) > 4000:
         return ""
     # The closing JSON of a stage may name a tool in its plan.
@@ -154,10 +154,13 @@ OfferedTools = Mapping[str, list[str]]
 """The names of a tool's arguments, in order, by its name."""
 
 
-def _find_tool_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught."""
-    for match in _TOOL_CALL_TAG.finditer(text):
-        yield from _parse_json_calls(match[2], *match.span(), offered, is_marked=True)
+def _find_marked_json(text: str, offered: OfferedTools) -> Iterator[TextCall]:
+    """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught, and Mistral's
+    `[TOOL_CALLS] [{...}, ...]`.
+    """
+    for pattern in (_TOOL_CALL_TAG, _TOOL_CALLS_LIST):
+        for match in pattern.finditer(text):
+            yield from _parse_json_calls(match["body"], *match.span(), offered, is_marked=True)
 
 
 def _find_function_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
@@ -167,37 +170,29 @@ def _find_function_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
         yield TextCall(*match.span(), match[1], arguments, error)
 
 
-def _find_tool_calls_lists(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """`[TOOL_CALLS] [{...}, ...]`, as Mistral was taught."""
-    for match in _TOOL_CALLS_LIST.finditer(text):
-        yield from _parse_json_calls(match[1], *match.span(), offered, is_marked=True)
-
-
 def _find_fenced_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
+    """Return a fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
     for match in _FENCE.finditer(text):
-        calls = list(
-            _parse_json_calls(
-                match[2], *match.span(), offered, is_marked=match[1].lower() in ("tool", "tool_call", "call")
-            )
-        )
-        if not calls and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
-            calls = list(_find_python_calls(match[2], offered, match.start(2)))
-            calls = [TextCall(*match.span(), call.name, call.arguments, call.error) for call in calls]
+        language = match[1].lower()
+        is_marked = language in ("tool", "tool_call", "call")
+        calls = list(_parse_json_calls(match[2], *match.span(), offered, is_marked=is_marked))
+        if not calls and language in ("", "python", "py", "tool_code", "tool"):
+            start, end = match.span()
+            calls = [replace(call, start=start, end=end) for call in _find_python_calls(match[2], offered)]
         yield from calls
 
 
 def _find_whole_reply_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """The whole reply is JSON that names a tool, perhaps with a sentence before it."""
+    """Return the whole reply is JSON that names a tool, perhaps with a sentence before it."""
     opening = re.search(r"^\s*[\[{]", text, re.MULTILINE)
     if opening:
         yield from _parse_json_calls(text[opening.start() :], opening.start(), len(text), offered, is_marked=False)
 
 
-def _find_python_calls(text: str, offered: OfferedTools, start: int) -> Iterator[TextCall]:
+def _find_python_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """Lines of `tool(argument="...", ...)`: each the whole statement, over several lines where its brackets say so."""
     lines = text.split("\n")
-    position, number = start, 0
+    position, number = 0, 0
     while number < len(lines):
         name = re.match(r"\s*(?:\w+\s*=\s*)?([A-Za-z_]\w*)\(", lines[number])
         line_count = 1
@@ -214,7 +209,7 @@ def _find_python_calls(text: str, offered: OfferedTools, start: int) -> Iterator
 
 
 def _parse_python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
-    """The arguments of a call written as Python, of literals only; None where it is none."""
+    """Return the arguments of a call written as Python, of literals only; None if it is none."""
     try:
         body = parse_with_retries(ast.parse, statement.strip().rstrip(";")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -259,7 +254,7 @@ def _parse_json_calls(raw: str, start: int, end: int, offered: OfferedTools, *, 
 
 
 def _parse_json_values(raw: str) -> list[Any] | None:
-    """JSON values one after the other, lists opened; None where there is anything else, or nothing."""
+    """JSON values one after the other, lists opened; None if there is anything else, or nothing."""
     decoder, text, values = json.JSONDecoder(strict=False), raw.strip(), []
     while text:
         try:

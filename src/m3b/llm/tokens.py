@@ -20,12 +20,12 @@ MAX_TOKENS_PER_IMAGE = 1600
 
 
 def estimate_text_tokens(text: str) -> int:
-    """Tokens of a text; bytes rather than letters, so that other scripts are not undercounted."""
+    """Return tokens of a text; bytes rather than letters, so that other scripts are not undercounted."""
     return int(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN) + 1 if text else 0
 
 
 def estimate_message_tokens(message: Message) -> int:
-    """Tokens of one turn, its calls included."""
+    """Return tokens of one turn, its calls included."""
     calls = sum(
         TOKENS_PER_CALL
         + estimate_text_tokens(call.name)
@@ -36,7 +36,7 @@ def estimate_message_tokens(message: Message) -> int:
 
 
 def estimate_tools_tokens(tools: Sequence[ToolSpec]) -> int:
-    """Tokens of the tool definitions."""
+    """Return tokens of the tool definitions."""
     return sum(
         TOKENS_PER_TOOL
         + estimate_text_tokens(tool.name)
@@ -47,12 +47,12 @@ def estimate_tools_tokens(tools: Sequence[ToolSpec]) -> int:
 
 
 def estimate_request_tokens(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-    """Tokens of a whole request."""
+    """Return tokens of a whole request."""
     return sum(estimate_message_tokens(message) for message in messages) + estimate_tools_tokens(tools)
 
 
 def estimate_reply_tokens(reply: Reply) -> int:
-    """Tokens of a reply, for models that do not count them themselves."""
+    """Return tokens of a reply, for models that do not count them themselves."""
     return estimate_message_tokens(reply.to_message())
 
 

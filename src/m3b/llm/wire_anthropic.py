@@ -220,7 +220,7 @@ def _apply_delta(block: Json, index: int, delta: Json, raw_inputs: dict[int, str
 
 
 def _parse_input(text: str) -> Any:
-    """The arguments of a call; text that is no JSON stays text, whose fault is told to the model."""
+    """Return the arguments of a call; text that is no JSON stays text, whose fault is told to the model."""
     if not text.strip():
         return {}
     try:

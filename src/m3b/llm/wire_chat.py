@@ -81,7 +81,7 @@ class ChatWire(Wire):
         return method
 
     def adapt(self, refusal: str) -> Wire | None:
-        """A refusal that names a parameter changes that parameter, once each; or the protocol."""
+        """Return a refusal that names a parameter changes that parameter, once each; or the protocol."""
         extra_body: Json = self._options.get("extra_body", {})
         is_reasoning_refused = bool(_REASONING_REFUSED.search(refusal))
         if self._limit_name == "max_tokens" and "max_completion_tokens" in refusal:
@@ -225,7 +225,7 @@ def _to_image_content(text: str, images: Sequence[ImageContent]) -> list[Json]:
 
 
 def _join_text(content: Any) -> str:
-    """The text; some servers give a list of parts."""
+    """Return the text; some servers give a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
@@ -272,7 +272,7 @@ def _add_call_piece(calls: list[Json], piece: Any) -> None:
 
 
 def _find_or_add_call(calls: list[Json], piece: Json) -> Json:
-    """The call that a piece belongs to. Servers that number none, or all with 0, begin a new one with a new id."""
+    """Return the call that a piece belongs to. Servers that number none, or all with 0, begin a new one with a new id."""
     index, call_id = piece.get("index"), piece.get("id")
     matching_calls = [call for call in calls if index is None or call["index"] == index]
     if matching_calls and (not call_id or matching_calls[-1]["id"] in (None, "", call_id)):
