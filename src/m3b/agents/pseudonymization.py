@@ -16,7 +16,7 @@ from typing import Any
 
 from m3b.data.persons import Identified, find
 from m3b.data.phi import key
-from m3b.llm.base import LLM, LLMRequest, ModelFacts
+from m3b.llm.base import LLM, LLMRequest, LLMWrapper
 from m3b.messages import Message, Reply
 
 PSEUDONYM_NOTE = (
@@ -25,21 +25,14 @@ PSEUDONYM_NOTE = (
 )
 
 
-class PseudonymizingModel:
+class PseudonymizingModel(LLMWrapper):
     """An LLM that is shown invented names, and whose words come back with the real ones."""
 
     def __init__(self, llm: LLM, pseudonyms: Pseudonyms) -> None:
-        self.llm, self.pseudonyms = llm, pseudonyms
+        super().__init__(llm)
+        self.pseudonyms = pseudonyms
         self._pseudonymized_texts: dict[str, str] = {}
         self._first_text = ""
-
-    @property
-    def name(self) -> str:
-        return self.llm.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.llm.facts
 
     def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`; text that is streamed holds the invented names."""

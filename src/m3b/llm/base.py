@@ -109,6 +109,21 @@ class LLM(Protocol):
         ...
 
 
+class LLMWrapper:
+    """What the wrappers of m3b share: the name and the facts of the model within."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.llm = llm
+
+    @property
+    def name(self) -> str:
+        return self.llm.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self.llm.facts
+
+
 def ask_llm(llm: LLM, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), **options: Any) -> Reply:
     """Ask a model; `options` are the other fields of `LLMRequest`."""
     return llm.ask(LLMRequest(messages, tools, **options))

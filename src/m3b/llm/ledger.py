@@ -23,7 +23,7 @@ from m3b.errors import RunFailed
 from m3b.jsonlines import iter_objects
 from m3b.messages import Reply, Usage
 
-from .base import LLM, LLMRequest, ModelFacts
+from .base import LLM, LLMRequest, LLMWrapper
 from .keys import is_loopback
 
 LEDGER_FILE = "ledger.jsonl"
@@ -80,7 +80,7 @@ class Ledger:
         """Raise what kept a line from being written; to be called after each answer.
 
         Raises:
-            Failed: a line could not be written, so that what leaves the machine would go unrecorded.
+            RunFailed: a line could not be written, so that what leaves the machine would go unrecorded.
         """
         if self.failure is not None:
             raise RunFailed(
@@ -88,25 +88,18 @@ class Ledger:
             )
 
 
-class MeteredLLM:
+class MeteredLLM(LLMWrapper):
     """An LLM whose requests are written to a ledger."""
 
     def __init__(self, llm: LLM, ledger: Ledger, role: str) -> None:
-        self.llm, self.ledger, self.role = llm, ledger, role
-
-    @property
-    def name(self) -> str:
-        return self.llm.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.llm.facts
+        super().__init__(llm)
+        self.ledger, self.role = ledger, role
 
     def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`.
 
         Raises:
-            Failed: the ledger cannot be written.
+            RunFailed: the ledger cannot be written.
         """
         request_count = 0
         start = time.monotonic()

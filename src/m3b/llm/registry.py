@@ -11,6 +11,7 @@ from m3b.errors import UsageError
 from . import keys, model_catalog, offline
 from .base import LLM, ModelFacts
 from .callable import CallableLLM
+from .fallback import FallbackLLM
 from .presets import PROVIDERS, Provider
 from .provider import ProviderLLM
 from .retry import Retry
@@ -74,8 +75,6 @@ def connect(
         fallback_specs = [*fallback_specs, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
     if not fallback_specs:
         return _connect(first, None, tools)
-    from .fallback import FallbackLLM
-
     earlier_models = [_connect(candidate, IMPATIENT_RETRY, tools) for candidate in (first, *fallback_specs[:-1])]
     return FallbackLLM([*earlier_models, _connect(fallback_specs[-1], None, tools)])
 
@@ -140,33 +139,27 @@ def open_provider(
         Authentication: the key is missing.
     """
     provider = provider or PROVIDERS[name]
-    is_own_address = base_url is None
     if facts is None:
         default_facts = ModelFacts(provider.window, provider.max_output, known=False)
-        facts = model_catalog.look_up(name, model, priced=is_own_address, default=default_facts)
-    key = key or keys.find_key(provider.variables, base_url, name)
-    address = base_url or provider.base_url
+        facts = model_catalog.look_up(name, model, priced=base_url is None, default=default_facts)
+    full_name, address = f"{name}:{model}", base_url or provider.base_url
+    wire: Wire
+    if provider.wire == "anthropic":
+        wire = AnthropicWire(model, full_name)
+    elif facts.wire == "responses":
+        wire = ResponsesWire(model, full_name)
+    else:
+        peculiarities: dict[str, Any] = {"limit": provider.limit, "extra": provider.extra} if base_url is None else {}
+        wire = ChatWire(model, full_name, is_openai=address is None, **peculiarities)
     return ProviderLLM(
-        _make_wire(provider, model, f"{name}:{model}", facts, address, is_own_address),
-        key=key,
+        wire,
+        key=key or keys.find_key(provider.variables, base_url, name),
         facts=facts,
         base_url=address,
         retry=retry,
         timeout_s=timeout_s,
         spec=_format_spec(name, model, base_url),
     )
-
-
-def _make_wire(
-    provider: Provider, model: str, name: str, facts: ModelFacts, address: str | None, is_own_address: bool
-) -> Wire:
-    """Return the protocol that a model is served on."""
-    if provider.wire == "anthropic":
-        return AnthropicWire(model, name)
-    if facts.wire == "responses":
-        return ResponsesWire(model, name)
-    limit, extra = (provider.limit, provider.extra) if is_own_address else ("", {})
-    return ChatWire(model, name, is_openai=address is None, limit=limit, extra=extra)
 
 
 def _format_spec(name: str, model: str, base_url: str | None) -> str:

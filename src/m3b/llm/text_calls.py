@@ -16,7 +16,7 @@ from typing import Any
 
 from m3b.messages import Message, Reply, StopReason, ToolCall, ToolSpec
 
-from .base import LLM, LLMRequest, ModelFacts, spec_of
+from .base import LLMRequest, LLMWrapper
 from .calls import assign_call_ids, parse_arguments
 from .python_text import parse_with_retries
 
@@ -79,29 +79,11 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall
     return re.sub(r"\n{3,}", "\n\n", remaining_text + usable_text[position:]).strip(), calls
 
 
-class RepairingLLM:
+class RepairingLLM(LLMWrapper):
     """A model whose calls count in its text as well, and that is asked once more for a call that it only announced.
 
     Neither the announcement nor the reminder is kept in the conversation.
     """
-
-    def __init__(self, llm: LLM) -> None:
-        self.llm = llm
-
-    @property
-    def name(self) -> str:
-        """The model's own name."""
-        return self.llm.name
-
-    @property
-    def spec(self) -> str:
-        """What `connect` makes the model again from."""
-        return spec_of(self.llm)
-
-    @property
-    def facts(self) -> ModelFacts:
-        """The model's own facts."""
-        return self.llm.facts
 
     def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`."""
