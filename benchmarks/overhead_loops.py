@@ -39,7 +39,7 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
         def __init__(self, actions: int) -> None:
             self.remaining = actions
 
-        def ask(self, messages: Any, tools: Any, **_: Any) -> Reply:
+        def ask(self, request: Any) -> Reply:
             if self.remaining == 0:
                 return Reply("Done.")
             self.remaining -= 1

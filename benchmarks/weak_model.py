@@ -7,7 +7,6 @@ that one call properly; told nothing, it says the same again, as a model does. I
 chat-completions protocol, as any small model on a server of one's own.
 
     python benchmarks/weak_model.py                 both runs on generated radiographs; about two minutes
-    python benchmarks/weak_model.py --text          also with the tools told and called as text
 
 "Without" means what a loop without repairs does: `json.loads`, types as given, calls in the provider's format only, and
 "Invalid arguments." for an answer.
@@ -30,7 +29,7 @@ from unittest import mock
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
 from m3b.errors import ToolError
-from m3b.llm import LLM
+from m3b.llm import LLM, LLMRequest
 from m3b.llm.rules import RulesLLM
 from m3b.llm.text_calls import find_calls
 from m3b.messages import Message, Reply, ToolCall, ToolSpec
@@ -63,11 +62,9 @@ class WeakModel:
 
     Args:
         brain: decides what to do.
-        textual: the tools are told as text, so that every call is text.
     """
 
     brain: LLM
-    textual: bool = False
     slips: Counter[str] = field(default_factory=Counter)
     requests: int = 0
 
@@ -76,7 +73,7 @@ class WeakModel:
         self.requests += 1
         tools = [_spec(tool) for tool in request.body.get("tools", ())]
         messages = _parse_messages(request.body["messages"])
-        clean_messages, turns, is_informed = _remove_failures(messages, tools or ALL_TOOLS)
+        clean_messages, turns, is_informed = _remove_failures(messages, tools)
         reply = self._intended_reply(clean_messages, turns)
         if not reply.calls:
             return ServerAnswer(_body(f"Sure! Here is my answer:\n\n```\n{reply.text}\n```\nI hope this helps."))
@@ -98,13 +95,13 @@ class WeakModel:
                 remaining.append(message)
         if looks_done < len(LOOK_CALLS):
             return Reply(calls=(LOOK_CALLS[looks_done],))
-        return self.brain.ask(remaining, ())
+        return self.brain.ask(LLMRequest(remaining))
 
     def _distort_reply(self, calls: list[ToolCall], slip: str) -> dict[str, Any]:
         if slip == "announced":
             return _body(ANNOUNCEMENT.format(name=calls[0].name))
-        if slip == "in text" or self.textual:
-            return _body("Let me do this.\n\n" + "\n\n".join(self._write_in_text(call, slip) for call in calls))
+        if slip == "in text":
+            return _body("Let me do this.\n\n" + "\n\n".join(map(_write_in_text, calls)))
         tool_calls = []
         for index, call in enumerate(calls):
             text = _distort(call.arguments, slip)
@@ -112,13 +109,9 @@ class WeakModel:
             tool_calls.append({"id": call_id, "type": "function", "function": {"name": call.name, "arguments": text}})
         return _body("", tool_calls)
 
-    def _write_in_text(self, call: ToolCall, slip: str) -> str:
-        if slip == "none":
-            return f'<call tool="{call.name}">\n{json.dumps(call.arguments)}\n</call>'
-        if slip == "cut":
-            return f'<call tool="{call.name}">\n{_distort(call.arguments, slip)}'
-        arguments = call.arguments if slip == "in text" else _mistype(call.arguments)
-        return f"```json\n{json.dumps({'name': call.name, 'arguments': arguments})}\n```"
+
+def _write_in_text(call: ToolCall) -> str:
+    return f"```json\n{json.dumps({'name': call.name, 'arguments': call.arguments})}\n```"
 
 
 def _distort(arguments: dict[str, Any], slip: str) -> str:
@@ -195,28 +188,15 @@ def _spec(tool: dict[str, Any]) -> ToolSpec:
     return ToolSpec(function["name"], function["description"], function["parameters"])
 
 
-ALL_TOOLS = tuple(
-    ToolSpec(name, "", {"properties": {}})
-    for name in ("list_files", "read_files", "copy_files", "write_files", "edit_files", "run_script", "preview_dirs",
-                 "preview_files")
-)  # fmt: skip
-
-
 def _parse_messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
-    """The conversation of a request; calls and results that are told as text become calls and results again."""
+    """The conversation of a request."""
     conversation: list[Message] = []
-    for number, turn in enumerate(raw):
+    for turn in raw:
         text = turn.get("content") or ""
         if turn["role"] == "tool":
             conversation.append(Message("tool", text, call_id=turn["tool_call_id"], is_error=text.startswith("Error")))
-        elif turn["role"] == "user" and text.startswith("<result "):
-            conversation += _parse_results(text, conversation)
         elif turn["role"] == "assistant":
-            text_calls = find_calls(text, ALL_TOOLS)[1] if "<call tool=" in text else []
-            calls = [
-                ToolCall(f"t{number}_{index}", text_call.name, text_call.arguments)
-                for index, text_call in enumerate(text_calls)
-            ]
+            calls = []
             for call in turn.get("tool_calls") or ():
                 function = call["function"]
                 calls.append(ToolCall(call["id"], function["name"], json.loads(function["arguments"])))
@@ -224,19 +204,6 @@ def _parse_messages(raw: Sequence[dict[str, Any]]) -> list[Message]:
         else:
             conversation.append(Message(turn["role"], text))
     return conversation
-
-
-def _parse_results(text: str, conversation: Sequence[Message]) -> list[Message]:
-    ids = [call.id for call in next(m for m in reversed(conversation) if m.role == "assistant").calls]
-    parts = text.split('<result tool="')[1:]
-    results = [
-        Message(
-            "tool", part.split(">\n", 1)[1].split("\n</result>")[0], call_id=call_id, is_error=" error=" in part[:60]
-        )
-        for call_id, part in zip(ids, parts, strict=True)
-    ]
-    trailing_text = parts[-1].split("\n</result>", 1)[1].strip()
-    return [*results, *([Message("user", trailing_text)] if trailing_text else [])]
 
 
 def _body(text: str, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -270,7 +237,7 @@ def without_repairs() -> Iterator[None]:
         return type(result)(text, result.is_error, result.data)
 
     with (
-        mock.patch("m3b.llm.wire_openai.parse_arguments", strict_json),
+        mock.patch("m3b.llm.calls.parse_arguments", strict_json),
         mock.patch.object(schema, "coerce", strict_types),
         mock.patch.object(Toolbox, "call", answer_curtly),
     ):
@@ -298,7 +265,7 @@ class Outcome:
 
 def run(brain: LLM, data: Path, out: Path, *, request: str = REQUEST, tools: str = "auto", **options: Any) -> Outcome:
     """A whole run with the weak model; `tools` as in `m3b.llm.connect`."""
-    weak = WeakModel(brain, textual=tools == "text")
+    weak = WeakModel(brain)
     with Server(weak.respond) as server:
         llm = f"openai:weak@{server.url}/v1"
         result = Pipeline(llm, data=[data], out=out, tools=tools, register=False, **options).run(request)
@@ -310,7 +277,6 @@ def run(brain: LLM, data: Path, out: Path, *, request: str = REQUEST, tools: str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.5, help="of training")
-    parser.add_argument("--text", action="store_true", help="a third run, with tools as text")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="weak-model-") as folder:
         work_folder = Path(folder)
@@ -318,9 +284,6 @@ def main() -> int:
         options = {"train_minutes": args.minutes}
         repaired = run(RulesLLM(), data, work_folder / "with", **options)
         print(f"with repairs     {repaired.line()}\n                 {repaired.result.reason}", flush=True)
-        if args.text:
-            textual = run(RulesLLM(), data, work_folder / "text", tools="text", **options)
-            print(f"tools as text    {textual.line()}\n                 {textual.result.reason}", flush=True)
         with without_repairs():
             unrepaired = run(RulesLLM(), data, work_folder / "without", tools="native", **options)
         print(f"without repairs  {unrepaired.line()}\n                 {unrepaired.result.reason}")

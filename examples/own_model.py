@@ -15,7 +15,7 @@ from pathlib import Path
 
 from m3b import Pipeline
 from m3b.data.synthetic import make_chest
-from m3b.llm import CallableLLM, ModelFacts, connect
+from m3b.llm import CallableLLM, ModelFacts, ask_llm, connect
 from m3b.messages import Message, Reply, ToolSpec
 
 sent_counts: Counter[str] = Counter()
@@ -26,7 +26,7 @@ def answer(messages: list[Message], tools: list[ToolSpec]) -> Reply:
     """One turn. `messages` holds the conversation so far: system, user, assistant, and the tools' answers."""
     sent_counts["requests"] += 1
     sent_counts["characters"] += sum(len(message.text) for message in messages)
-    return rules.ask(messages, tools)  # <- your model
+    return ask_llm(rules, messages, tools)  # <- your model
 
 
 def main() -> None:

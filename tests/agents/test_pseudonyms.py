@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.pseudonymization import PSEUDONYM_NOTE, PseudonymizingModel, Pseudonyms
+from m3b.llm import LLMRequest
 from m3b.messages import Message, ToolCall
 from m3b.testing.scripted_model import ScriptedModel, call, combine_calls, say
 
@@ -80,14 +81,14 @@ def test_a_model_meets_invented_names_only_and_its_calls_hit_the_real_ones() -> 
     model = ScriptedModel([reads, say("done")])
     veiled = PseudonymizingModel(model, Pseudonyms())
     talk = [Message("system", "You are."), Message("user", "data/x/Weber_Anna.png\nand so on")]
-    first = veiled.ask(talk, ())
+    first = veiled.ask(LLMRequest(talk))
     assert first.calls[0].arguments == {"paths": ["data/x/Weber_Anna.png"]}
     assert first.calls[1].arguments["files"][0]["content"] == "open('data/x/Weber_Anna.png')"
     talk += [
         first.to_message(),
         *(Message("tool", "no Weber_Anna.png", call_id=tool_call.id) for tool_call in first.calls),
     ]
-    assert veiled.ask(talk, ()).text == "done"
+    assert veiled.ask(LLMRequest(talk)).text == "done"
     for messages, _ in model.requests:
         transcript = repr(messages)
         assert "Weber" not in transcript
@@ -99,7 +100,7 @@ def test_what_has_no_names_passes_unchanged() -> None:
     model = ScriptedModel([say("ok")])
     talk = [Message("system", "s"), Message("user", "data/x/case_01.png"), Message("assistant", "", (ToolCall("1", "a", {"b": [1]}),)),
             Message("tool", "Kellgren grade", call_id="1")]  # fmt: skip
-    PseudonymizingModel(model, Pseudonyms()).ask(talk, ())
+    PseudonymizingModel(model, Pseudonyms()).ask(LLMRequest(talk))
     assert list(model.requests[0][0]) == talk
 
 

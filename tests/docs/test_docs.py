@@ -30,7 +30,7 @@ from m3b.cli.app import app
 from m3b.data.cards import Card, parse_card
 from m3b.data.index import example
 from m3b.events import EVENT_KINDS
-from m3b.llm import PROVIDERS
+from m3b.llm import PROVIDERS, ask_llm
 from m3b.llm.python_text import parse_with_retries
 from m3b.run.result import STATUSES, Result
 
@@ -294,6 +294,9 @@ def test_blocks_without_training_run(name: str, elsewhere: Path, monkeypatch: py
         exec(code(block), scope)
     if name == "llm.md":
         assert scope["mine"]([], [])["calls"][0]["name"] in m3b.tools.TOOLS
+        scope["generate"] = lambda messages, tools: ["one ", "two"]
+        pieces: list[str] = []
+        assert ask_llm(scope["MyModel"](), [], on_text=pieces.append).text == "one two" == "".join(pieces)
     else:
         assert scope["scores"].primary.name == "auroc"
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from m3b.llm.anthropic import Anthropic
-from m3b.llm.base import ModelFacts
+from m3b.llm import ModelFacts, registry
 from m3b.llm.keys import Key
-from m3b.llm.openai import OpenAI
 from m3b.messages import Message, ToolSpec
 
 CANARY = "sk-canary-0123456789abcdefCANARY"
@@ -26,8 +24,9 @@ class OpenAIWire:
     name = "openai"
 
     @staticmethod
-    def llm(url: str, retry: Any, **options: Any) -> OpenAI:
-        return OpenAI("m", base_url=url + "/v1", key=Key(CANARY, "SOME_KEY"), facts=FACTS, retry=retry, **options)
+    def llm(url: str, retry: Any, **options: Any) -> Any:
+        options = {"key": Key(CANARY, "SOME_KEY"), "facts": FACTS, **options}
+        return registry.open_provider("openai", "m", url + "/v1", retry, **options)
 
     @staticmethod
     def text(text: str) -> dict[str, Any]:
@@ -55,8 +54,9 @@ class AnthropicWire:
     name = "anthropic"
 
     @staticmethod
-    def llm(url: str, retry: Any, **options: Any) -> Anthropic:
-        return Anthropic("m", base_url=url, key=Key(CANARY, "SOME_KEY"), facts=FACTS, retry=retry, **options)
+    def llm(url: str, retry: Any, **options: Any) -> Any:
+        options = {"key": Key(CANARY, "SOME_KEY"), "facts": FACTS, **options}
+        return registry.open_provider("anthropic", "m", url, retry, **options)
 
     @staticmethod
     def text(text: str) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from m3b.llm import Retry
-from m3b.llm.base import ModelFacts
+from m3b.llm import LLM, PROVIDERS, LLMRequest, ModelFacts, Retry, registry
 from m3b.llm.keys import Key
-from m3b.llm.openai import OpenAI
 from m3b.messages import Reply
 from m3b.testing.conformance import (
     BEHAVIOURS,
@@ -74,10 +72,12 @@ def test_the_table_names_everything_and_nothing_broken() -> None:
 # --- a third party ---------------------------------------------------------------------------------------------------
 
 
-def make_custom_provider(url: str, retry: Retry, timeout_s: float) -> OpenAI:
+def make_custom_provider(url: str, retry: Retry, timeout_s: float) -> LLM:
     facts = ModelFacts(window=8000, max_output=500)
     key = Key(CANARY, "THEIR_API_KEY")
-    return OpenAI("m", base_url=url, key=key, provider="theirs", facts=facts, retry=retry, timeout_s=timeout_s)
+    return registry.open_provider(
+        "theirs", "m", url, retry, timeout_s, provider=PROVIDERS["vllm"], key=key, facts=facts
+    )
 
 
 class Careless:
@@ -89,7 +89,7 @@ class Careless:
     def __init__(self, url: str, retry: Retry, timeout_s: float) -> None:
         self.key = CANARY
 
-    def ask(self, messages: Any, tools: Any, **options: Any) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         return Reply("hello", model="careless")
 
 

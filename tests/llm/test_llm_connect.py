@@ -22,6 +22,7 @@ from m3b.llm import (
     LLM,
     PROVIDERS,
     CallableLLM,
+    LLMRequest,
     choose_default_spec,
     connect,
     find_provider_keys,
@@ -291,7 +292,7 @@ def test_a_function_is_a_model() -> None:
         return f"{len(messages)} {len(tools)}"
 
     llm = connect(mine)
-    reply = llm.ask(START, [])
+    reply = llm.ask(LLMRequest(START))
     assert (reply.text, reply.stop) == ("1 0", "end")
     assert reply.usage.input_tokens > 0
     assert "mine" in llm.name
@@ -307,7 +308,7 @@ def test_a_function_is_a_model() -> None:
     ],
 )
 def test_shapes(answer: object) -> None:
-    reply = CallableLLM(lambda messages, tools: answer).ask(START, [])
+    reply = CallableLLM(lambda messages, tools: answer).ask(LLMRequest(START))
     assert (reply.text, reply.stop) == ("t", "tools")
     assert [(call.name, call.arguments) for call in reply.calls] == [("x", {"a": 1})]
     assert reply.calls[0].id
@@ -318,13 +319,13 @@ def test_shapes(answer: object) -> None:
 )
 def test_wrong_shapes(answer: object) -> None:
     with pytest.raises(UsageError):
-        CallableLLM(lambda messages, tools: answer).ask(START, [])
+        CallableLLM(lambda messages, tools: answer).ask(LLMRequest(START))
 
 
 def test_a_functions_repeated_ids_are_replaced() -> None:
     llm = CallableLLM(lambda messages, tools: {"calls": [{"id": "c", "name": "x"}, {"id": "c", "name": "y"}]})
     talk = [*START, Message("assistant", "", (ToolCall("c", "x"),)), Message("tool", "r", call_id="c")]
-    assert len({"c", *(call.id for call in llm.ask(talk, []).calls)}) == 3
+    assert len({"c", *(call.id for call in llm.ask(LLMRequest(talk)).calls)}) == 3
 
 
 def test_a_functions_faults_are_its_own(clock: object) -> None:
@@ -332,7 +333,7 @@ def test_a_functions_faults_are_its_own(clock: object) -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
-        CallableLLM(broken).ask(START, [])
+        CallableLLM(broken).ask(LLMRequest(START))
     steps: list[object] = [ConnectionError("x"), Transient("y"), "ok"]
 
     def flaky(messages: object, tools: object) -> object:
@@ -342,4 +343,4 @@ def test_a_functions_faults_are_its_own(clock: object) -> None:
         return step
 
     retry = clock.retry()  # type: ignore[attr-defined]
-    assert CallableLLM(flaky, retry=retry, facts=ModelFacts()).ask(START, []).text == "ok"
+    assert CallableLLM(flaky, retry=retry, facts=ModelFacts()).ask(LLMRequest(START)).text == "ok"

@@ -16,7 +16,7 @@ from m3b.errors import (
     Transient,
     UsageError,
 )
-from m3b.llm import FallbackLLM, Retry, connect
+from m3b.llm import FallbackLLM, LLMRequest, Retry, connect
 from m3b.llm.base import ModelFacts, spec_of
 from m3b.llm.error_mapping import find_error_in_body, map_error
 from m3b.llm.retry import RETRY_LIMITS
@@ -35,7 +35,7 @@ def test_the_next_model_takes_over(trouble: Any) -> None:
     first, second = ScriptedModel([trouble], name="a"), ScriptedModel(["from b"], name="b")
     reasons: list[str] = []
     llm = FallbackLLM([first, second])
-    assert llm.ask(START, [], on_wait=lambda reason, seconds: reasons.append(reason)).text == "from b"
+    assert llm.ask(LLMRequest(START, on_wait=lambda reason, seconds: reasons.append(reason))).text == "from b"
     assert "b takes over" in reasons[-1]
     assert llm.name == "a|b"
 
@@ -43,7 +43,7 @@ def test_the_next_model_takes_over(trouble: Any) -> None:
 def test_a_dead_model_is_not_asked_again_but_one_that_declined_is() -> None:
     first = ScriptedModel([refusal_reply(), llm_error(Authentication)], name="a")
     llm = FallbackLLM([first, ScriptedModel(["1", "2", "3"], name="b")])
-    assert [llm.ask(START, []).text for _ in range(3)] == ["1", "2", "3"]
+    assert [llm.ask(LLMRequest(START)).text for _ in range(3)] == ["1", "2", "3"]
     assert len(first.requests) == 2
 
 
@@ -51,7 +51,7 @@ def test_what_is_no_failure_goes_through() -> None:
     for trouble in (llm_error(ContextOverflow), RunCancelled("stop")):
         second = ScriptedModel(["x"])
         with pytest.raises(type(trouble)):
-            FallbackLLM([ScriptedModel([trouble]), second]).ask(START, [])
+            FallbackLLM([ScriptedModel([trouble]), second]).ask(LLMRequest(START))
         assert second.requests == []
 
 
@@ -59,9 +59,11 @@ def test_the_last_error_and_the_last_refusal_stand() -> None:
     with pytest.raises(BadRequest, match="second"):
         FallbackLLM(
             [ScriptedModel([llm_error(BadRequest, "first")]), ScriptedModel([llm_error(BadRequest, "second")])]
-        ).ask(START, [])
+        ).ask(LLMRequest(START))
     assert (
-        FallbackLLM([ScriptedModel([refusal_reply()]), ScriptedModel([refusal_reply("no")])]).ask(START, []).stop
+        FallbackLLM([ScriptedModel([refusal_reply()]), ScriptedModel([refusal_reply("no")])])
+        .ask(LLMRequest(START))
+        .stop
         == "refusal"
     )
 
@@ -73,7 +75,7 @@ def test_facts_are_those_at_work_within_the_smallest_window() -> None:
     )
     llm = FallbackLLM([ScriptedModel([llm_error()], facts=big), ScriptedModel(["x"], facts=small)])
     assert (llm.facts.window, llm.facts.max_output, llm.facts.price_in) == (500, 100, 1.0)
-    llm.ask(START, [])
+    llm.ask(LLMRequest(START))
     assert (llm.facts.window, llm.facts.max_output, llm.facts.price_in) == (500, 200, 2.0)
 
 
@@ -91,7 +93,7 @@ def test_specs() -> None:
 
 
 def test_a_spec_can_be_connected_to_again_and_holds_no_password() -> None:
-    llm = connect("openai:m@http://user:hidden@127.0.0.1:1/v1?key=hidden", tools="text")
+    llm = connect("openai:m@http://user:hidden@127.0.0.1:1/v1?key=hidden")
     assert spec_of(llm) == "openai:m@http://127.0.0.1:1/v1"
     assert spec_of(connect(spec_of(llm))) == spec_of(llm)
 

@@ -14,7 +14,9 @@ from llm_server import Answer as answer
 from llm_wires import FACTS, START, TOOLS, OpenAIWire, both
 from PIL import Image
 
-from m3b.llm import tokens, wire_openai, wire_responses
+from m3b.llm import LLMRequest, tokens
+from m3b.llm.wire_chat import ChatWire
+from m3b.llm.wire_responses import ResponsesWire
 from m3b.messages import ImageContent, Message, ToolCall
 
 
@@ -46,7 +48,7 @@ def test_a_user_shows_an_image(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.text("A grey square.")))
     llm = wire.llm(provider.url, clock.retry())
     llm.facts = SEES
-    llm.ask([START[0], Message("user", "What is this?", images=(ImageContent(PNG),))], TOOLS)
+    llm.ask(LLMRequest([START[0], Message("user", "What is this?", images=(ImageContent(PNG),))], TOOLS))
     content = provider.requests[0]["messages"][-1]["content"]
     parts = {part["type"]: part for part in content}
     if wire is OpenAIWire:
@@ -61,7 +63,7 @@ def test_a_user_shows_an_image(wire: Any, provider: Any, clock: Any) -> None:
 def test_a_model_that_sees_nothing_is_told_so(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.text("I cannot see it.")))
     talk = [START[0], Message("user", "Look.", images=(ImageContent(PNG), ImageContent(PNG)))]
-    wire.llm(provider.url, clock.retry()).ask(talk, TOOLS)
+    wire.llm(provider.url, clock.retry()).ask(LLMRequest(talk, TOOLS))
     sent = json.dumps(provider.requests[0])
     assert ENCODED not in sent
     assert "2 images are left out here" in sent
@@ -80,8 +82,8 @@ def test_a_tool_shows_an_image(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.text("ok")), answer(wire.text("ok")))
     llm = wire.llm(provider.url, clock.retry())
     llm.facts = SEES
-    llm.ask(TALK, TOOLS)
-    llm.ask([*TALK, Message("user", "Go on.")], TOOLS)
+    llm.ask(LLMRequest(TALK, TOOLS))
+    llm.ask(LLMRequest([*TALK, Message("user", "Go on.")], TOOLS))
     first, second = (request["messages"] for request in provider.requests)
     if wire is OpenAIWire:
         assert [turn["role"] for turn in first[-3:]] == ["tool", "tool", "user"]
@@ -97,14 +99,14 @@ def test_a_tool_shows_an_image(wire: Any, provider: Any, clock: Any) -> None:
 
 
 def test_images_go_before_the_next_turn_of_the_assistant() -> None:
-    turns = wire_openai.to_messages([*TALK, Message("assistant", "I see.")], vision=True)
+    turns = ChatWire("m").to_body(LLMRequest([*TALK, Message("assistant", "I see.")]), SEES)["messages"]
     assert [turn["role"] for turn in turns[-4:]] == ["tool", "tool", "user", "assistant"]
 
 
 def test_the_responses_wire() -> None:
-    with_vision = json.dumps(wire_responses.to_request(TALK, TOOLS, 100, vision=True))
+    with_vision = json.dumps(ResponsesWire("m").to_body(LLMRequest(TALK, TOOLS), SEES))
     assert ENCODED in with_vision
-    hidden = json.dumps(wire_responses.to_request(TALK, TOOLS, 100))
+    hidden = json.dumps(ResponsesWire("m").to_body(LLMRequest(TALK, TOOLS), FACTS))
     assert ENCODED not in hidden
     assert "One image is left out here" in hidden
 

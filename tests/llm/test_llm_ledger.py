@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from m3b.errors import Authentication, RunFailed
-from m3b.llm import CallableLLM, FallbackLLM, Retry, ledger
+from m3b.llm import CallableLLM, FallbackLLM, LLMRequest, Retry, ledger
 from m3b.llm.ledger import Ledger
 from m3b.messages import Message
 from m3b.testing import ScriptedModel
@@ -36,7 +36,7 @@ def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool
             ServerAnswer(subject.dialect.error("slow down"), status=429), ServerAnswer(drop=True), good
         )
         cancelled = (lambda: False) if watched else None
-        reply = book.meter(make_llm(subject, server), "tester").ask(START, [], cancelled=cancelled)
+        reply = book.meter(make_llm(subject, server), "tester").ask(LLMRequest(START, is_cancelled=cancelled))
         requests, host = server.requests, server.url.removeprefix("http://")
     lines = ledger.read_ledger(book.file)
     assert [line["what"] for line in lines] == ["sent", "sent", "sent", "answered"]
@@ -53,9 +53,9 @@ def test_each_request_is_written_down_as_it_left(subject: Subject, watched: bool
 
 def test_functions_and_failures(tmp_path: Path) -> None:
     book = Ledger(tmp_path / "ledger.jsonl")
-    book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "a").ask(START, [])
+    book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "a").ask(LLMRequest(START))
     with pytest.raises(Authentication):
-        book.meter(ScriptedModel([Authentication("no")]), "a").ask(START, [])
+        book.meter(ScriptedModel([Authentication("no")]), "a").ask(LLMRequest(START))
     sent, answered, failed = ledger.read_ledger(book.file)
     assert (sent["model"], sent["host"], answered["requests"]) == ("mine", "", 1)
     assert (failed["what"], failed["error"], failed["requests"]) == ("failed", "Authentication", 0)
@@ -68,7 +68,7 @@ def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
         server.queue_answers(
             ServerAnswer(subject.dialect.error("no"), status=401), ServerAnswer(subject.dialect.text("ok"))
         )
-        book.meter(FallbackLLM([make_llm(subject, server), make_llm(subject, server)]), "a").ask(START, [])
+        book.meter(FallbackLLM([make_llm(subject, server), make_llm(subject, server)]), "a").ask(LLMRequest(START))
     assert [line["what"] for line in ledger.read_ledger(book.file)] == ["sent", "sent", "answered"]
 
 
@@ -79,7 +79,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
         llm = book.meter(make_llm(subject, server), "a")
         for _ in range(3):
             server.queue_answers(ServerAnswer(subject.dialect.text("ok")))
-            llm.ask(START, [])
+            llm.ask(LLMRequest(START))
         sizes = [len(request.raw) for request in server.requests]
     (totals,) = ledger.summarize_by_model(book.file).values()
     assert (totals["requests"], totals["bytes"], totals["input_tokens"]) == (3, sum(sizes), 300)
@@ -90,7 +90,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_run_in_words(tmp_path: Path) -> None:
     book = Ledger(tmp_path)  # a folder cannot be appended to
     with pytest.raises(RunFailed, match="Make room"):
-        book.meter(ScriptedModel(["ok"]), "a").ask(START, [])
+        book.meter(ScriptedModel(["ok"]), "a").ask(LLMRequest(START))
 
 
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_what_went_where(tmp_path: Path) -> None:
         refusing.queue_answers(ServerAnswer(subject.dialect.error("no"), status=401))
         server.queue_answers(ServerAnswer(subject.dialect.text("ok")), ServerAnswer(subject.dialect.text("ok")))
         llm = book.meter(FallbackLLM([make_llm(subject, refusing), make_llm(subject, server)]), "a")
-        llm.ask(START, [])
-        llm.ask(START, [])
-        book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(START, [])
+        llm.ask(LLMRequest(START))
+        llm.ask(LLMRequest(START))
+        book.meter(CallableLLM(lambda messages, tools: "ok", name="mine"), "b").ask(LLMRequest(START))
         sizes = [sum(len(request.raw) for request in host_server.requests) for host_server in (refusing, server)]
         hosts = [host_server.url.removeprefix("http://") for host_server in (refusing, server)]
     first, second, callable_row = ledger.summarize_by_host(book.file)

@@ -19,10 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from m3b.llm import connect, ledger
+from m3b.llm import LLMRequest, ask_llm, connect, ledger
 from m3b.llm.ledger import Ledger
-from m3b.llm.streaming import ask_llm
-from m3b.messages import Message, ToolCall, ToolSpec
+from m3b.messages import Message
 
 START_S = 60.0
 
@@ -100,13 +99,13 @@ START = [Message("system", "You answer in one word."), Message("user", "What is 
 def test_an_exchange(server: str, tmp_path: Path) -> None:
     llm = connect(f"llama.cpp:smollm2@{server}", tools="native")
     book = Ledger(tmp_path / "ledger.jsonl")
-    reply = book.meter(llm, "tester").ask(START, [])
+    reply = book.meter(llm, "tester").ask(LLMRequest(START))
     assert "paris" in reply.text.lower()
     assert reply.stop == "end"
     assert reply.usage.input_tokens > 10
     assert reply.usage.output_tokens > 0
     assert ledger.summarize_by_model(book.file)["llama.cpp:smollm2"]["requests"] == 1
-    again = llm.ask([*START, reply.to_message(), Message("user", "And of Italy?")], [])
+    again = llm.ask(LLMRequest([*START, reply.to_message(), Message("user", "And of Italy?")]))
     assert again.text.strip()
 
 
@@ -126,36 +125,4 @@ def test_a_conversation_that_is_too_long(server: str) -> None:
 
     llm = connect(f"llama.cpp:smollm2@{server}", tools="native")
     with pytest.raises(ContextOverflow):
-        llm.ask([Message("user", "word " * 6000)], [])
-
-
-TOOL = ToolSpec(
-    "list_files",
-    "Lists the files of a folder.",
-    {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-)
-
-
-@pytest.mark.slow
-def test_a_tool_call_by_the_text_protocol(server: str) -> None:
-    """A model of 135 million parameters does not follow a protocol that it is only told; it does follow one in which the
-    conversation has gone on so far, as text, from calls that the conversation holds as calls."""
-    llm = connect(f"llama.cpp:smollm2@{server}", tools="text")
-    talk = [Message("system", "You list folders.")]
-    for n, folder in enumerate(("data", "images", "scans")):
-        talk += [
-            Message("user", f"List the folder {folder}."),
-            Message("assistant", "", (ToolCall(f"c{n}", "list_files", {"path": folder}),)),
-            Message("tool", f"{folder}/a.png", call_id=f"c{n}"),
-            Message("assistant", f"It holds {folder}/a.png."),
-        ]
-    read: list[tuple[str, object]] = []
-    for folder in ("reports", "models", "notes"):
-        messages = [*talk, Message("user", f"List the folder {folder}.")]
-        reply = llm.ask(messages, [TOOL])
-        read += [(folder, call.arguments.get("path")) for call in reply.calls if not call.parse_error]
-        assert reply.stop == "tools"
-        results = [Message("tool", f"{folder}/b.png", call_id=call.id) for call in reply.calls]
-        closing = llm.ask([*messages, reply.to_message(), *results], [TOOL])
-        assert closing.text.strip() or closing.calls
-    assert any(folder == path for folder, path in read), read
+        llm.ask(LLMRequest([Message("user", "word " * 6000)]))

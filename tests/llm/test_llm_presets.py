@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from m3b.llm import connect, model_catalog, presets, registry
+from m3b.llm import LLMRequest, connect, model_catalog, presets, registry
 from m3b.llm.base import LLM
 from m3b.llm.keys import Key
 from m3b.llm.presets import PAPER_MODELS, PROVIDERS
@@ -39,7 +39,7 @@ def ask(name: str, model: str, answer: Any, changes: dict[str, Any] | None = Non
         server.queue_answers(*(answer if isinstance(answer, list) else [answer]))
         preset = replace(PROVIDERS[name], base_url=server.url + "/v1", **(changes or {}))
         llm = registry.open_provider(name, model, provider=preset, key=Key("sk-x12345", "K"))
-        reply = llm.ask(START, [])
+        reply = llm.ask(LLMRequest(START))
         return [request.body for request in server.requests], reply
 
 

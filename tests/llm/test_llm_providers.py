@@ -12,6 +12,7 @@ from llm_server import Answer as answer
 from llm_wires import CANARY, START, TOOLS, OpenAIWire, both
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError, RunCancelled, Transient
+from m3b.llm import LLMRequest
 from m3b.llm.base import LLM
 from m3b.messages import Message, ToolCall
 
@@ -21,7 +22,7 @@ def test_an_answer_is_read_and_priced(wire: Any, provider: Any, clock: Any) -> N
     provider.will(answer(wire.text("hello")))
     llm = wire.llm(provider.url, clock.retry())
     assert isinstance(llm, LLM)
-    reply = llm.ask(START, TOOLS)
+    reply = llm.ask(LLMRequest(START, TOOLS))
     assert (reply.text, reply.calls, reply.stop, reply.model) == ("hello", (), "end", "m-1")
     usage = reply.usage
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.requests) == (100, 60, 7, 1)
@@ -39,7 +40,7 @@ def test_parallel_calls_there_and_back(wire: Any, provider: Any, clock: Any) -> 
         answer(wire.text("done")),
     )
     llm = wire.llm(provider.url, clock.retry())
-    reply = llm.ask(START, TOOLS)
+    reply = llm.ask(LLMRequest(START, TOOLS))
     assert reply.stop == "tools"
     assert reply.calls == (ToolCall("a1", "list_files", {"path": "data"}), ToolCall("a2", "read_files", {}))
     talk = [
@@ -49,7 +50,7 @@ def test_parallel_calls_there_and_back(wire: Any, provider: Any, clock: Any) -> 
         Message("tool", "no such file", call_id="a2", is_error=True),
         Message("user", "Go on."),
     ]
-    assert llm.ask(talk, TOOLS).text == "done"
+    assert llm.ask(LLMRequest(talk, TOOLS)).text == "done"
     sent = provider.requests[1]["messages"]
     if wire is OpenAIWire:
         assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "tool", "user"]
@@ -75,7 +76,9 @@ def test_transient_trouble_is_waited_out(wire: Any, provider: Any, clock: Any) -
         answer(wire.text("at last")),
     )
     waits: list[tuple[str, float]] = []
-    reply = wire.llm(provider.url, clock.retry()).ask(START, TOOLS, on_wait=lambda *wait: waits.append(wait))
+    reply = wire.llm(provider.url, clock.retry()).ask(
+        LLMRequest(START, TOOLS, on_wait=lambda *wait: waits.append(wait))
+    )
     assert reply.text == "at last"
     assert len(waits) == 8
     assert 20 <= waits[0][1] <= 21
@@ -88,7 +91,7 @@ def test_transient_trouble_is_waited_out(wire: Any, provider: Any, clock: Any) -
 def test_patience_ends(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.error("slow"), status=429, headers={"Retry-After": "7200"}))
     with pytest.raises(Transient, match="resume the run later") as caught:
-        wire.llm(provider.url, clock.retry()).ask(START, [])
+        wire.llm(provider.url, clock.retry()).ask(LLMRequest(START))
     assert caught.value.retry_after == 7200
     assert clock.slept == []
 
@@ -115,7 +118,7 @@ def test_final_trouble_is_not_retried(
 ) -> None:
     provider.will(answer(wire.error(message), status=status))
     with pytest.raises(kind, match="HTTP"):
-        wire.llm(provider.url, clock.retry()).ask(START, TOOLS)
+        wire.llm(provider.url, clock.retry()).ask(LLMRequest(START, TOOLS))
     assert len(provider.requests) == 1
 
 
@@ -126,11 +129,11 @@ def test_the_key_is_nowhere(wire: Any, provider: Any, clock: Any, status: int) -
     provider.will(answer(error_body, status=status))
     llm = wire.llm(provider.url, clock.retry(total_s=0.0))
     with pytest.raises(LLMError) as caught:
-        llm.ask(START, TOOLS)
+        llm.ask(LLMRequest(START, TOOLS))
     assert any(CANARY in value for value in provider.headers[0].values())
     error: BaseException | None = caught.value
     exposed_text = "".join(traceback.format_exception(caught.value)) + repr(llm) + str(vars(llm)) + repr(caught.value)
-    exposed_text += str(vars(llm._sdk))
+    exposed_text += str(vars(llm._wire))
     while error is not None:
         exposed_text += repr(error) + str(vars(error))
         error = error.__cause__ or error.__context__
@@ -149,7 +152,7 @@ def test_a_slow_provider_can_be_left(wire: Any, provider: Any, clock: Any) -> No
         return polls[-1]
 
     with pytest.raises(RunCancelled):
-        wire.llm(provider.url, clock.retry()).ask(START, [], cancelled=cancelled)
+        wire.llm(provider.url, clock.retry()).ask(LLMRequest(START, is_cancelled=cancelled))
     assert len(polls) > 2, "it is asked again and again while the provider is slow"
 
 
@@ -157,7 +160,7 @@ def test_a_slow_provider_can_be_left(wire: Any, provider: Any, clock: Any) -> No
 def test_a_timeout_is_transient(wire: Any, provider: Any, clock: Any) -> None:
     provider.will(answer(wire.text("late"), delay=600.0), answer(wire.text("in time")))
     llm = wire.llm(provider.url, clock.retry(), timeout_s=1.0)
-    assert llm.ask(START, []).text == "in time"
+    assert llm.ask(LLMRequest(START)).text == "in time"
     assert len(clock.slept) > 0
 
 
@@ -174,7 +177,7 @@ def test_the_prefix_is_stable(wire: Any, provider: Any, clock: Any) -> None:
     llm = wire.llm(provider.url, clock.retry())
     for turn in range(4):
         provider.will(answer(wire.calls((f"c{turn}", "list_files", '{"path": "ä", "n": [1, 2.5, null]}'))))
-        reply = llm.ask(talk, TOOLS)
+        reply = llm.ask(LLMRequest(talk, TOOLS))
         talk += [reply.to_message(), Message("tool", f"result {turn}", call_id=f"c{turn}")]
     sent = [
         json.dumps(strip_cache_marks(request["messages"]), ensure_ascii=False)[:-1] for request in provider.requests
@@ -197,7 +200,7 @@ def test_broken_turns_are_replayed_validly(wire: Any, provider: Any, clock: Any)
         Message("assistant", "  \n"),
         Message("user", ""),
     ]
-    wire.llm(provider.url, clock.retry()).ask(talk, TOOLS)
+    wire.llm(provider.url, clock.retry()).ask(LLMRequest(talk, TOOLS))
     sent = provider.requests[0]["messages"]
     if wire is OpenAIWire:
         call = sent[2]["tool_calls"][0]
@@ -215,5 +218,5 @@ def test_broken_turns_are_replayed_validly(wire: Any, provider: Any, clock: Any)
 def test_an_impossible_conversation_is_refused_before_it_is_sent(wire: Any, provider: Any, clock: Any) -> None:
     talk = [*START, Message("assistant", "", (ToolCall("a", "x"),)), Message("user", "well?")]
     with pytest.raises(BadRequest, match="before the calls"):
-        wire.llm(provider.url, clock.retry()).ask(talk, TOOLS)
+        wire.llm(provider.url, clock.retry()).ask(LLMRequest(talk, TOOLS))
     assert provider.requests == []

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from m3b.errors import Transient
-from m3b.llm.base import ModelFacts
+from m3b.llm import LLM, LLMRequest, ModelFacts, registry
 from m3b.llm.keys import Key
-from m3b.llm.openai import OpenAI
 from m3b.llm.retry import Retry
-from m3b.llm.wire_responses import to_reply, to_request
+from m3b.llm.wire_responses import ResponsesWire
 from m3b.messages import Message, ToolCall, ToolSpec
 from m3b.testing.conformance import DIALECTS, Clock, Server, ServerAnswer
 
@@ -21,17 +20,17 @@ START = [Message("system", "s"), Message("user", "Go.")]
 FACTS = ModelFacts(window=1000, max_output=100, price_in=1.0, price_cached=0.1, price_out=10.0)
 
 
-def model(server: Server, wire: str = "") -> OpenAI:
+def model(server: Server, wire: str = "") -> LLM:
     clock = Clock()
     facts = ModelFacts(window=1000, max_output=100, wire=wire)
     retry = Retry(sleep=clock.sleep, clock=clock)
-    return OpenAI("m", base_url=server.url + "/v1", key=Key("sk-x12345", "K"), facts=facts, retry=retry)
+    return registry.open_provider("openai", "m", server.url + "/v1", retry, key=Key("sk-x12345", "K"), facts=facts)
 
 
 def test_the_facts_decide() -> None:
     with Server() as server:
         server.queue_answers(ServerAnswer(RESPONSES.text("ok")))
-        assert model(server, "responses").ask(START, TOOLS).text == "ok"
+        assert model(server, "responses").ask(LLMRequest(START, TOOLS)).text == "ok"
         (request,) = server.requests
     body = request.body
     assert request.path == "/v1/responses"
@@ -56,7 +55,7 @@ def test_a_model_that_is_served_nowhere_else_is_found_out(message: str, status: 
             ServerAnswer(RESPONSES.text("b")),
         )
         llm = model(server)
-        assert [llm.ask(START, TOOLS).text for _ in range(2)] == ["a", "b"]
+        assert [llm.ask(LLMRequest(START, TOOLS)).text for _ in range(2)] == ["a", "b"]
         paths = [request.path for request in server.requests]
     assert paths == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
 
@@ -68,8 +67,8 @@ def test_encrypted_reasoning_goes_back_with_its_calls_and_only_with_them() -> No
     with Server() as server:
         server.queue_answers(ServerAnswer(body), ServerAnswer(RESPONSES.text("done")))
         llm = model(server, "responses")
-        reply = llm.ask(START, TOOLS)
-        llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a1")], TOOLS)
+        reply = llm.ask(LLMRequest(START, TOOLS))
+        llm.ask(LLMRequest([*START, reply.to_message(), Message("tool", "x", call_id="a1")], TOOLS))
         items = server.requests[1].body["input"]
     assert items[1] == reasoning
     assert [item.get("type") for item in items] == [None, "reasoning", "function_call", "function_call_output"]
@@ -83,33 +82,35 @@ def test_turns() -> None:
         Message("tool", "gone", call_id="b", is_error=True),
         Message("assistant", ""),
     ]
-    items = to_request(talk, [], 10)["input"]
+    body = ResponsesWire("m").to_body(LLMRequest(talk), FACTS)
+    items = body["input"]
     assert items[1] == {"role": "assistant", "content": "I look."}
     assert items[2]["arguments"] == '{"path": "ä"}'
     assert items[3]["arguments"] == "{}"
     assert [item["output"] for item in items[4:6]] == ["(empty)", "Error: gone"]
     assert items[6]["content"]
-    assert "tools" not in to_request(talk, [], 10)
+    assert "tools" not in body
 
 
 def test_failures_within_a_response() -> None:
     failed: Any = {**RESPONSES.empty(), "status": "failed", "error": {"code": "server_error", "message": "oops"}}
     with pytest.raises(Transient, match="oops") as caught:
-        to_reply(failed, "m", FACTS, 1)
+        ResponsesWire("m").to_reply(failed, LLMRequest(START), FACTS)
     assert caught.value.kind == "server error"
     with pytest.raises(Transient, match="no output"):
-        to_reply(RESPONSES.empty(), "m", FACTS, 1)
+        ResponsesWire("m").to_reply(RESPONSES.empty(), LLMRequest(START), FACTS)
 
 
 def test_a_reply_of_nothing_but_reasoning_that_was_cut() -> None:
     body = {**RESPONSES.text("", stop="length"), "output": []}
-    reply, _ = to_reply(body, "m", FACTS, 1)
+    reply = ResponsesWire("m").to_reply(body, LLMRequest(START), FACTS)
     assert (reply.stop, reply.text) == ("length", "")
     assert reply.usage.cost_usd == pytest.approx((40 + 60 * 0.1 + 70) / 1e6)
 
 
 def test_ids_that_repeat_are_made_unique() -> None:
     body = RESPONSES.calls(("a", "list_files", "{}"), ("a", "list_files", '{"path": "da'))
-    reply, _ = to_reply(body, "m", FACTS, 1, frozenset({"a"}))
+    earlier_turns = [Message("assistant", "", (ToolCall("a", "list_files"),)), Message("tool", "x", call_id="a")]
+    reply = ResponsesWire("m").to_reply(body, LLMRequest([*START, *earlier_turns]), FACTS)
     assert len({"a", *(call.id for call in reply.calls)}) == 3
     assert "ends too early" in reply.calls[1].parse_error

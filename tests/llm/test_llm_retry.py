@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llm_server import Clock
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, RunCancelled, Transient
-from m3b.llm import registry
+from m3b.llm import LLMRequest, registry
 from m3b.llm.error_mapping import map_error, parse_retry_after, redact
 from m3b.llm.retry import Retry
 from m3b.messages import Message
@@ -82,7 +82,7 @@ def test_other_errors_go_through_at_once(clock: Clock, error: Exception) -> None
     with pytest.raises(type(error)):
         clock.retry().run(request)
     with pytest.raises(type(error)):
-        clock.retry().run(request, cancelled=lambda: False)
+        clock.retry().run(request, is_cancelled=lambda: False)
     assert clock.slept == []
 
 
@@ -94,7 +94,7 @@ def test_cancelled_is_asked_twice_a_second_at_least(clock: Clock) -> None:
         return clock.now > 30
 
     with pytest.raises(RunCancelled):
-        clock.retry().run(failing(10, after=300.0), cancelled=cancelled)
+        clock.retry().run(failing(10, after=300.0), is_cancelled=cancelled)
     assert clock.now < 31
     assert all(b - a <= 0.5 for a, b in pairwise(poll_times))
 
@@ -147,7 +147,7 @@ def test_a_server_that_is_down_is_given_up_within_seconds(name: str, clock: Cloc
     address = f"http://127.0.0.1:{closed_port}/v1"
     llm = registry.open_provider(name, "m", f"http://u:hidden@127.0.0.1:{closed_port}/v1", clock.retry())
     with pytest.raises(Transient, match=rf"no connection to {re.escape(address)} \(Connection refused\)") as caught:
-        llm.ask([Message("user", "Go.")], [])
+        llm.ask(LLMRequest([Message("user", "Go.")]))
     assert caught.value.kind == "unreachable"
     assert sum(clock.slept) < 5, "seconds of waiting, by a clock that only waiting moves"
     assert "hidden" not in str(caught.value)
@@ -160,8 +160,8 @@ def test_a_server_that_has_answered_is_waited_for(subject: Subject, clock: Clock
     with Server() as server:
         server.queue_answers(ServerAnswer(subject.dialect.text("ok"), headers={"Connection": "close"}))
         llm = subject.make(server.url, clock.retry(), 60.0)
-        assert llm.ask([Message("user", "Go.")], []).text == "ok"
+        assert llm.ask(LLMRequest([Message("user", "Go.")])).text == "ok"
     with pytest.raises(Transient, match="no connection to http://127") as caught:
-        llm.ask([Message("user", "Go.")], [])
+        llm.ask(LLMRequest([Message("user", "Go.")]))
     assert caught.value.kind == "lost connection"
     assert sum(clock.slept) > 60

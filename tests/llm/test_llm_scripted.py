@@ -7,9 +7,9 @@ import json
 import pytest
 
 from m3b.errors import BadRequest, ContextOverflow, LLMError, RunCancelled, Transient, UsageError
-from m3b.llm import LLM, ModelFacts
+from m3b.llm import LLM, LLMRequest, ModelFacts
+from m3b.llm.callable import as_reply
 from m3b.llm.conversation import validate_conversation
-from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall
 from m3b.testing import ScriptedModel, ScriptExhausted, scripted_model
 
@@ -28,7 +28,7 @@ def test_steps_of_every_kind() -> None:
         ]
     )
     assert isinstance(llm, LLM)
-    replies = [llm.ask(START, []) for _ in range(6)]
+    replies = [llm.ask(LLMRequest(START)) for _ in range(6)]
     assert [reply.text for reply in replies[:4]] == ["text", "reply", "dict", "2 messages"]
     assert replies[4].calls[0].arguments == {"path": "data"}
     assert replies[4].stop == "tools"
@@ -41,26 +41,26 @@ def test_steps_of_every_kind() -> None:
 
 def test_exhausted_says_what_was_asked() -> None:
     llm = ScriptedModel(["one"])
-    llm.ask(START, [])
+    llm.ask(LLMRequest(START))
     with pytest.raises(ScriptExhausted, match=r"1 steps are used up.*'Go\.'"):
-        llm.ask(START, [])
+        llm.ask(LLMRequest(START))
     with pytest.raises(ScriptExhausted):
-        ScriptedModel([], repeat=True).ask(START, [])
+        ScriptedModel([], repeat=True).ask(LLMRequest(START))
 
 
 def test_repeat_never_finishes() -> None:
     llm = ScriptedModel([scripted_model.call("list_files")], repeat=True)
-    assert len({llm.ask(START, []).calls[0].id for _ in range(20)}) == 20
+    assert len({llm.ask(LLMRequest(START)).calls[0].id for _ in range(20)}) == 20
 
 
 def test_transient_trouble_is_waited_out_without_waiting() -> None:
     reasons: list[str] = []
     llm = ScriptedModel([scripted_model.transient_error(30.0), scripted_model.transient_error(), "ok"])
-    assert llm.ask(START, [], on_wait=lambda reason, seconds: reasons.append(reason)).text == "ok"
+    assert llm.ask(LLMRequest(START, on_wait=lambda reason, seconds: reasons.append(reason))).text == "ok"
     assert len(llm.waits) == len(reasons) == 2
     assert llm.waits[0][1] >= 30
     with pytest.raises(Transient, match="Given up"):
-        ScriptedModel([scripted_model.transient_error(9999.0)]).ask(START, [])
+        ScriptedModel([scripted_model.transient_error(9999.0)]).ask(LLMRequest(START))
 
 
 def test_misbehaviour() -> None:
@@ -73,31 +73,31 @@ def test_misbehaviour() -> None:
             scripted_model.refusal_reply(),
         ]
     )
-    nonsense, unknown, broken, cut, refusal = [llm.ask(START, []) for _ in range(5)]
+    nonsense, unknown, broken, cut, refusal = [llm.ask(LLMRequest(START)) for _ in range(5)]
     assert nonsense.text
     assert unknown.calls[0].name == "launch_rocket"
     assert broken.calls[0].arguments == {}
     assert "ends too early" in broken.calls[0].parse_error
     assert (cut.stop, refusal.stop) == ("length", "refusal")
     with pytest.raises(ContextOverflow):
-        ScriptedModel([scripted_model.overflow_error()]).ask(START, [])
+        ScriptedModel([scripted_model.overflow_error()]).ask(LLMRequest(START))
     with pytest.raises(BadRequest):
-        ScriptedModel([scripted_model.llm_error(BadRequest)]).ask(START, [])
+        ScriptedModel([scripted_model.llm_error(BadRequest)]).ask(LLMRequest(START))
     with pytest.raises(LLMError):
-        ScriptedModel([lambda messages, tools: scripted_model.llm_error()]).ask(START, [])
+        ScriptedModel([lambda messages, tools: scripted_model.llm_error()]).ask(LLMRequest(START))
     with pytest.raises(UsageError):
-        ScriptedModel([7]).ask(START, [])  # type: ignore[list-item]
+        ScriptedModel([7]).ask(LLMRequest(START))  # type: ignore[list-item]
 
 
 def test_cancelled() -> None:
     with pytest.raises(RunCancelled):
-        ScriptedModel(["x"]).ask(START, [], cancelled=lambda: True)
+        ScriptedModel(["x"]).ask(LLMRequest(START, is_cancelled=lambda: True))
 
 
 def test_the_window_can_be_enforced() -> None:
     llm = ScriptedModel(["x"], facts=ModelFacts(window=1000, max_output=500), enforce_window=True)
     with pytest.raises(ContextOverflow, match="window of 1000"):
-        llm.ask([Message("user", "word " * 2000)], [])
+        llm.ask(LLMRequest([Message("user", "word " * 2000)]))
 
 
 def test_a_reply_survives_a_file() -> None:
@@ -133,5 +133,5 @@ def test_bad_conversations(talk: list[Message], message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         validate_conversation(talk)
     with pytest.raises(BadRequest):
-        ScriptedModel(["x"]).ask(talk, [])
-    assert ScriptedModel(["x"], strict=False).ask(talk, []).text == "x"
+        ScriptedModel(["x"]).ask(LLMRequest(talk))
+    assert ScriptedModel(["x"], strict=False).ask(LLMRequest(talk)).text == "x"

@@ -10,13 +10,14 @@ from llm_server import Answer as answer
 from llm_wires import START, TOOLS, AnthropicWire, OpenAIWire
 
 from m3b.errors import BadRequest
+from m3b.llm import LLMRequest
 from m3b.messages import Message, ToolCall
 
 
 def test_openai_broken_arguments_become_a_parse_error(provider: Any, clock: Any) -> None:
     body = OpenAIWire.calls(("a", "list_files", '{"path": "da'), ("b", "read_files", '```json\n{"x": 1}\n```'))
     provider.will(answer(body))
-    first, second = OpenAIWire.llm(provider.url, clock.retry()).ask(START, TOOLS).calls
+    first, second = OpenAIWire.llm(provider.url, clock.retry()).ask(LLMRequest(START, TOOLS)).calls
     assert first.arguments == {}
     assert "ends too early" in first.parse_error
     assert (second.arguments, second.parse_error) == ({"x": 1}, "")
@@ -25,7 +26,7 @@ def test_openai_broken_arguments_become_a_parse_error(provider: Any, clock: Any)
 def test_openai_ids_are_made_unique(provider: Any, clock: Any) -> None:
     provider.will(answer(OpenAIWire.calls(("", "list_files", "{}"), ("same", "list_files", "{}"))))
     talk = [*START, Message("assistant", "", (ToolCall("same", "x"),)), Message("tool", "y", call_id="same")]
-    ids = [call.id for call in OpenAIWire.llm(provider.url, clock.retry()).ask(talk, TOOLS).calls]
+    ids = [call.id for call in OpenAIWire.llm(provider.url, clock.retry()).ask(LLMRequest(talk, TOOLS)).calls]
     assert len({*ids, "same", ""}) == 4
 
 
@@ -34,14 +35,14 @@ def test_openai_stops(provider: Any, clock: Any, finish: str, stop: str) -> None
     body = OpenAIWire.text("so")
     body["choices"][0]["finish_reason"] = finish
     provider.will(answer(body))
-    assert OpenAIWire.llm(provider.url, clock.retry()).ask(START, []).stop == stop
+    assert OpenAIWire.llm(provider.url, clock.retry()).ask(LLMRequest(START)).stop == stop
 
 
 def test_openai_without_usage_is_estimated(provider: Any, clock: Any) -> None:
     body = OpenAIWire.text("so")
     del body["usage"]
     provider.will(answer(body))
-    usage = OpenAIWire.llm(provider.url, clock.retry()).ask(START, TOOLS).usage
+    usage = OpenAIWire.llm(provider.url, clock.retry()).ask(LLMRequest(START, TOOLS)).usage
     assert usage.input_tokens > 20
     assert usage.output_tokens > 0
 
@@ -49,7 +50,7 @@ def test_openai_without_usage_is_estimated(provider: Any, clock: Any) -> None:
 def test_openai_html_in_place_of_json(provider: Any, clock: Any) -> None:
     provider.will(answer(b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
     with pytest.raises(BadRequest, match="/v1"):
-        OpenAIWire.llm(provider.url, clock.retry()).ask(START, [])
+        OpenAIWire.llm(provider.url, clock.retry()).ask(LLMRequest(START))
 
 
 def test_openai_adapts_to_what_a_model_refuses(provider: Any, clock: Any) -> None:
@@ -62,8 +63,8 @@ def test_openai_adapts_to_what_a_model_refuses(provider: Any, clock: Any) -> Non
         answer(OpenAIWire.text("b")),
     )
     llm = OpenAIWire.llm(provider.url, clock.retry())
-    assert llm.ask(START, TOOLS).text == "a"
-    assert llm.ask(START, TOOLS).text == "b"
+    assert llm.ask(LLMRequest(START, TOOLS)).text == "a"
+    assert llm.ask(LLMRequest(START, TOOLS)).text == "b"
     last = provider.requests[3]
     assert (last["max_completion_tokens"], last["reasoning_effort"], last.get("max_tokens")) == (100, "none", None)
 
@@ -73,8 +74,8 @@ def test_openai_extras_go_back(provider: Any, clock: Any) -> None:
     body["choices"][0]["message"]["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": "s"}}
     provider.will(answer(body), answer(OpenAIWire.text("ok")))
     llm = OpenAIWire.llm(provider.url, clock.retry())
-    reply = llm.ask(START, TOOLS)
-    llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a")], TOOLS)
+    reply = llm.ask(LLMRequest(START, TOOLS))
+    llm.ask(LLMRequest([*START, reply.to_message(), Message("tool", "x", call_id="a")], TOOLS))
     turn = provider.requests[1]["messages"][2]
     assert turn["reasoning_content"] == "hm"
     assert turn["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "s"}}
@@ -85,7 +86,7 @@ def test_anthropic_marks_four_places_for_the_cache(provider: Any, clock: Any) ->
     talk = [*START]
     for turn in range(3):
         talk += [Message("assistant", "", (ToolCall(f"c{turn}", "x"),)), Message("tool", "r", call_id=f"c{turn}")]
-    AnthropicWire.llm(provider.url, clock.retry()).ask(talk, TOOLS)
+    AnthropicWire.llm(provider.url, clock.retry()).ask(LLMRequest(talk, TOOLS))
     request = provider.requests[0]
     assert json.dumps(request).count("cache_control") == 4
     assert "cache_control" in request["tools"][-1]
@@ -97,7 +98,7 @@ def test_anthropic_cache_writes_are_priced(provider: Any, clock: Any) -> None:
     body = AnthropicWire.text("ok")
     body["usage"] = {"input_tokens": 10, "cache_creation_input_tokens": 80, "output_tokens": 0}
     provider.will(answer(body))
-    usage = AnthropicWire.llm(provider.url, clock.retry()).ask(START, []).usage
+    usage = AnthropicWire.llm(provider.url, clock.retry()).ask(LLMRequest(START)).usage
     assert (usage.input_tokens, usage.cached_tokens) == (90, 0)
     assert usage.cost_usd == pytest.approx((10 + 80 * 1.25) / 1e6)
 
@@ -115,12 +116,12 @@ def test_anthropic_stops(provider: Any, clock: Any, reason: str, stop: str) -> N
     body = AnthropicWire.text("so")
     body["stop_reason"] = reason
     provider.will(answer(body))
-    assert AnthropicWire.llm(provider.url, clock.retry()).ask(START, []).stop == stop
+    assert AnthropicWire.llm(provider.url, clock.retry()).ask(LLMRequest(START)).stop == stop
 
 
 def test_anthropic_a_cut_call_is_not_run(provider: Any, clock: Any) -> None:
     provider.will(answer(AnthropicWire.calls(("a", "x", "{}"), ("b", "x", '{"path": "t"}'), finish="max_tokens")))
-    first, second = AnthropicWire.llm(provider.url, clock.retry()).ask(START, TOOLS).calls
+    first, second = AnthropicWire.llm(provider.url, clock.retry()).ask(LLMRequest(START, TOOLS)).calls
     assert first.parse_error == ""
     assert second.arguments == {}
     assert "output limit" in second.parse_error
@@ -136,10 +137,10 @@ def test_anthropic_thoughts_go_back_until_something_is_edited(provider: Any, clo
         answer(AnthropicWire.text("ok")),
     )
     llm = AnthropicWire.llm(provider.url, clock.retry())
-    reply = llm.ask(START, TOOLS)
+    reply = llm.ask(LLMRequest(START, TOOLS))
     later_turns = [reply.to_message(), Message("tool", "x", call_id="a")]
-    llm.ask([*START, *later_turns], TOOLS)
-    llm.ask([START[0], Message("user", "Go, shortened."), *later_turns], TOOLS)
+    llm.ask(LLMRequest([*START, *later_turns], TOOLS))
+    llm.ask(LLMRequest([START[0], Message("user", "Go, shortened."), *later_turns], TOOLS))
     kinds = [[block["type"] for block in request["messages"][1]["content"]] for request in provider.requests[1:]]
     assert kinds == [["thinking", "tool_use"], ["tool_use"]]
     assert provider.requests[1]["messages"][1]["content"][0] == THINKING_BLOCK
@@ -152,11 +153,11 @@ def test_anthropic_refused_thoughts_are_forgotten(provider: Any, clock: Any) -> 
         answer(AnthropicWire.text("ok")),
     )
     llm = AnthropicWire.llm(provider.url, clock.retry())
-    reply = llm.ask(START, TOOLS)
-    assert llm.ask([*START, reply.to_message(), Message("tool", "x", call_id="a")], TOOLS).text == "ok"
+    reply = llm.ask(LLMRequest(START, TOOLS))
+    assert llm.ask(LLMRequest([*START, reply.to_message(), Message("tool", "x", call_id="a")], TOOLS)).text == "ok"
 
 
 def test_no_money_is_not_a_rate_limit(provider: Any, clock: Any) -> None:
     provider.will(answer(OpenAIWire.error("You exceeded your current quota", "insufficient_quota"), status=429))
     with pytest.raises(BadRequest, match="billing"):
-        OpenAIWire.llm(provider.url, clock.retry()).ask(START, [])
+        OpenAIWire.llm(provider.url, clock.retry()).ask(LLMRequest(START))

@@ -15,17 +15,19 @@ from llm_server import Answer as answer
 from llm_wires import START, TOOLS, OpenAIWire
 
 from m3b.errors import ContextOverflow, LLMError, UsageError
-from m3b.llm import ModelFacts, connect
-from m3b.llm.recorded import (
+from m3b.llm import LLMRequest, ModelFacts, ask_llm, connect
+from m3b.llm.recording import (
+    RecordingLLM,
+    RecordingMismatch,
+    ReplayLLM,
     diff_messages,
     message_from_json,
     message_to_json,
     normalize_text,
     reply_from_json,
     reply_to_json,
+    scrub,
 )
-from m3b.llm.recording import RecordingLLM, RecordingMismatch, ReplayLLM, scrub
-from m3b.llm.streaming import ask_llm
 from m3b.messages import ImageContent, Message, Reply, ToolCall, ToolSpec, Usage
 from m3b.testing import ScriptedModel
 from m3b.testing.scripted_model import call, malformed_call, overflow_error, say, transient_error
@@ -42,7 +44,7 @@ def converse(llm: Any, results: tuple[str, str] = ("2 files", "took 3.5 s, 14 ep
 
     def turn(tools: Any = TOOLS) -> None:
         try:
-            reply = llm.ask(talk, tools, on_wait=lambda *wait: waits.append(wait))
+            reply = llm.ask(LLMRequest(talk, tools, on_wait=lambda *wait: waits.append(wait)))
         except LLMError as error:
             came.append((type(error), str(error)))
             return
@@ -114,7 +116,7 @@ def test_a_recording_is_never_written_over(file: Path, taped: Any) -> None:
 def test_a_recording_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     llm = RecordingLLM(ScriptedModel(["hello"]), tmp_path / "absent" / "talk.jsonl")
     with pytest.raises(LLMError, match="cannot be written"):
-        llm.ask(START, TOOLS)
+        llm.ask(LLMRequest(START, TOOLS))
 
 
 def test_another_conversation_is_noticed(file: Path, taped: Any) -> None:
@@ -135,14 +137,14 @@ def test_other_numbers_of_a_script_are_the_same(file: Path, taped: tuple[list[An
 
 def test_another_offer_of_tools_is_noticed(file: Path, taped: Any) -> None:
     with pytest.raises(RecordingMismatch, match="The tools:"):
-        ReplayLLM(file).ask(START, TOOLS[:1])
+        ReplayLLM(file).ask(LLMRequest(START, TOOLS[:1]))
 
 
 def test_one_request_too_many_is_noticed(file: Path, taped: Any) -> None:
     replay = ReplayLLM(file)
     converse(replay)
     with pytest.raises(RecordingMismatch, match="ends after 7 exchanges"):
-        replay.ask(START, TOOLS)
+        replay.ask(LLMRequest(START, TOOLS))
 
 
 def test_without_strictness_the_replies_come_whatever_is_asked(file: Path, taped: tuple[list[Any], list[Any]]) -> None:
@@ -174,11 +176,11 @@ def test_a_spec_names_file_and_model(spec: str) -> None:
 def test_connect_opens_both(file: Path) -> None:
     talk = [Message("system", "s"), Message("user", "Stage: nothing")]
     first = connect(f"record:{file}:rules")
-    reply = first.ask(talk, TOOLS)
+    reply = first.ask(LLMRequest(talk, TOOLS))
     assert first.name == "rules"
     again = connect(f"replay:{file}")
     assert again.name == f"replay:{file}"
-    assert again.ask(talk, TOOLS) == reply
+    assert again.ask(LLMRequest(talk, TOOLS)) == reply
 
 
 def test_keys_are_not_recorded(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,19 +188,19 @@ def test_keys_are_not_recorded(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SOME_API_KEY", canary)
     monkeypatch.setenv("HARMLESS", "harmless-and-long-value")
     talk = [*START[:1], Message("user", f"keys: {canary} {api_key} harmless-and-long-value hf_hub_download")]
-    RecordingLLM(ScriptedModel([say(f"I saw {canary}.")]), file).ask(talk, TOOLS)
+    RecordingLLM(ScriptedModel([say(f"I saw {canary}.")]), file).ask(LLMRequest(talk, TOOLS))
     text = file.read_text("utf-8")
     assert canary not in text
     assert api_key not in text
     assert "keys: [key] [key] harmless-and-long-value hf_hub_download" in text
-    assert ReplayLLM(file).ask(talk, TOOLS).text == "I saw [key]."
+    assert ReplayLLM(file).ask(LLMRequest(talk, TOOLS)).text == "I saw [key]."
 
 
 def test_the_key_of_a_provider_is_in_no_recording(provider: Any, clock: Any, file: Path) -> None:
     provider.will(answer(OpenAIWire.error("bad key sk-canary-0123456789abcdefCANARY"), status=401))
     llm = RecordingLLM(OpenAIWire.llm(provider.url, clock.retry()), file)
     with pytest.raises(LLMError):
-        llm.ask(START, TOOLS)
+        llm.ask(LLMRequest(START, TOOLS))
     assert "canary" not in file.read_text("utf-8").lower()
 
 
@@ -218,7 +220,7 @@ def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) ->
         RecordingLLM(OpenAIWire.llm(provider.url, clock.retry()), file), START, TOOLS, on_text=pieces.append
     )
     assert "".join(pieces) == reply.text == "some words"
-    assert ReplayLLM(file).ask(START, TOOLS) == reply
+    assert ReplayLLM(file).ask(LLMRequest(START, TOOLS)) == reply
 
 
 # --- what counts as a difference ---------------------------------------------------------------------------------

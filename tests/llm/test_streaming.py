@@ -13,8 +13,10 @@ from llm_server import Answer as answer
 from llm_wires import FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
 
 from m3b.errors import Authentication, ContextOverflow, RunCancelled, Transient
-from m3b.llm import connect, stream_anthropic, stream_openai, wire_openai
-from m3b.llm.streaming import NotStreamed, TextStream, ask_llm
+from m3b.llm import LLMRequest, ask_llm, connect
+from m3b.llm.streaming import NotStreamed, TextStream
+from m3b.llm.wire_anthropic import AnthropicWire as AnthropicMessages
+from m3b.llm.wire_chat import ChatWire
 from m3b.messages import Message
 from m3b.testing import ScriptedModel
 from m3b.testing.conformance.dialects import DIALECTS
@@ -47,7 +49,7 @@ def test_the_reply_is_the_same(wire: Any, provider: Any, clock: Any, kind: str) 
     body = wire.text("Grüße, many words.\nAnd more.") if kind == "text" else wire.calls(*calls)
     provider.will(answer(body), streamed(wire, body))
     llm, pieces, stream = talk(wire, provider, clock)
-    complete_reply, reply = llm.ask(START, TOOLS), stream()
+    complete_reply, reply = llm.ask(LLMRequest(START, TOOLS)), stream()
     assert reply == complete_reply
     assert "".join(pieces) == complete_reply.text
     assert not provider.requests[0].get("stream")
@@ -123,7 +125,7 @@ def test_words_are_told_in_the_thread_that_asked(wire: Any, provider: Any, clock
     provider.will(streamed(wire, wire.text("some words")))
     llm = wire.llm(provider.url, clock.retry())
     threads: set[int] = set()
-    ask_llm(llm, START, TOOLS, on_text=lambda piece: threads.add(threading.get_ident()), cancelled=lambda: False)
+    ask_llm(llm, START, TOOLS, on_text=lambda piece: threads.add(threading.get_ident()), is_cancelled=lambda: False)
     assert threads == {threading.get_ident()}
 
 
@@ -137,7 +139,7 @@ def test_a_cancelled_request_is_not_heard_any_more(provider: Any, clock: Any) ->
         return len(polls) > 1
 
     with pytest.raises(RunCancelled):
-        ask_llm(llm, START, TOOLS, on_text=pieces.append, cancelled=cancelled)
+        ask_llm(llm, START, TOOLS, on_text=pieces.append, is_cancelled=cancelled)
     threading.Event().wait(0.8)
     assert pieces == []
 
@@ -150,7 +152,7 @@ def test_models_without_streams_are_asked_without() -> None:
 def test_wrappers_stream_what_is_within(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     provider.will(streamed(OpenAIWire, OpenAIWire.text("Some words.")))
     pieces: list[str] = []
-    llm = connect(f"openai:m@{provider.url}/v1", tools="text")
+    llm = connect(f"openai:m@{provider.url}/v1")
     assert ask_llm(llm, START, TOOLS, on_text=pieces.append).text == "Some words."
     assert "".join(pieces) == "Some words."
 
@@ -178,10 +180,8 @@ def piece(index: int | None, arguments: str, call_id: str | None = None, name: s
     ],
 )
 def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any]) -> None:
-    body = stream_openai.assemble_completion(
-        [*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m"
-    )
-    reply, _ = wire_openai.to_reply(body, "m", FACTS, 1)
+    body = ChatWire("m").assemble([*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None))
+    reply = ChatWire("m").to_reply(body, LLMRequest(START), FACTS)
     assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
         ("a", "list_files", {"path": "x"}),
         ("b", "read_files", {}),
@@ -191,11 +191,10 @@ def test_servers_number_the_pieces_of_calls_in_their_own_ways(deltas: list[Any])
 def test_thoughts_and_what_goes_with_calls_come_through() -> None:
     deltas = [{"reasoning_content": "hm"}, {"reasoning_content": "m."}, piece(0, "{}", "a", "list_files")]
     deltas[2]["tool_calls"][0]["extra_content"] = {"signature": "s"}  # type: ignore[index]
-    body = stream_openai.assemble_completion(
-        [*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None), "m"
-    )
-    _, extras = wire_openai.to_reply(body, "m", FACTS, 1)
-    assert extras[("a",)] == {
+    body = ChatWire("m").assemble([*map(chunk, deltas), chunk({}, "tool_calls")], TextStream(None, None))
+    wire = ChatWire("m")
+    wire.to_reply(body, LLMRequest(START), FACTS)
+    assert wire.extras[("a",)] == {
         "turn": {"reasoning_content": "hmm."}, "calls": {"a": {"extra_content": {"signature": "s"}}},
     }  # fmt: skip
 
@@ -215,7 +214,7 @@ def test_thinking_blocks_come_through() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
         {"type": "message_stop"},
     ]  # fmt: skip
-    body = stream_anthropic.assemble_message(events, TextStream(None, None), "m")
+    body = AnthropicMessages("m").assemble(events, TextStream(None, None))
     assert body["content"] == [
         {"type": "thinking", "thinking": "hmm", "signature": "s1"},
         {"type": "tool_use", "id": "a", "name": "list_files", "input": {"path": 1}},
@@ -223,9 +222,9 @@ def test_thinking_blocks_come_through() -> None:
     assert body["usage"] == {**start["usage"], "output_tokens": 9}
     for cut in range(1, 9):
         with pytest.raises(Transient):
-            stream_anthropic.assemble_message(events[:cut], TextStream(None, None), "m")
+            AnthropicMessages("m").assemble(events[:cut], TextStream(None, None))
     with pytest.raises(NotStreamed):
-        stream_anthropic.assemble_message([], TextStream(None, None), "m")
+        AnthropicMessages("m").assemble([], TextStream(None, None))
 
 
 @given(st.lists(st.text(max_size=5), max_size=12), st.data())
@@ -250,8 +249,6 @@ def test_the_relay_loses_and_doubles_nothing(pieces: list[str], data: Any) -> No
 
 def test_a_message_without_words_tells_nothing() -> None:
     delivered: list[str] = []
-    stream_openai.assemble_completion(
-        [chunk({"content": ""}), chunk({}, "stop")], TextStream(delivered.append, None), "m"
-    )
+    ChatWire("m").assemble([chunk({"content": ""}), chunk({}, "stop")], TextStream(delivered.append, None))
     assert delivered == []
     assert Message("user").images == ()

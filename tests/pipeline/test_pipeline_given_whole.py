@@ -22,9 +22,10 @@ pytestmark = pytest.mark.slow
 
 REQUEST = "Tell pneumonia from normal on chest X-rays"
 RULED = """
-from m3b.llm.rules import Rules
+from m3b.llm import ask_llm
+from m3b.llm.rules import RulesLLM
 def ruled(messages, tools):
-    return Rules().ask(messages, tools)
+    return ask_llm(RulesLLM(), messages, tools)
 acts = play(selection=[ruled], index=[ruled])
 """
 """A provider whose first two roles are the embedded rules, the other two the kit's small project."""

@@ -14,6 +14,7 @@ from pipeline_kit import REQUEST, actor, check_end, draw, of_kind, play, texts
 
 from m3b import Pipeline, load_model
 from m3b.errors import LLMError
+from m3b.llm import LLMRequest
 from m3b.models import check_deliverable
 from m3b.run.folder import RunFolder
 from m3b.run.result import STATUSES, Result
@@ -187,7 +188,7 @@ def test_models_by_role_and_a_plain_function(build) -> None:
     default_model = actor(play(module=[llm_error(LLMError, "Far enough.")]))
 
     def somebody(messages, tools):
-        return default_model.ask(messages, tools)
+        return default_model.ask(LLMRequest(messages, tools))
 
     special = actor(play(), name="special")
     result = build(llm={"default": somebody, "data_engineer": special})

@@ -117,7 +117,7 @@ def test_a_check_of_an_unknown_role_is_refused() -> None:
 
 
 def test_the_option_of_the_same_name_stays() -> None:
-    assert Pipeline("rules", tools="text").options.tools == "text"
+    assert Pipeline("rules", tools="native").options.tools == "native"
     with pytest.raises(UsageError, match="tools must be one of"):
         Pipeline("rules", tools="loud")  # type: ignore[arg-type]
 

@@ -34,9 +34,8 @@ def weak() -> Any:
     return module
 
 
-@pytest.mark.parametrize("tools", ["auto", pytest.param("text", marks=pytest.mark.slow)])
-def test_a_weak_model_completes_with_the_repairs(weak: Any, spots: Path, tmp_path: Path, tools: str) -> None:
-    outcome = weak.run(actor(play()), spots, tmp_path / "run", request=REQUEST, tools=tools)
+def test_a_weak_model_completes_with_the_repairs(weak: Any, spots: Path, tmp_path: Path) -> None:
+    outcome = weak.run(actor(play()), spots, tmp_path / "run", request=REQUEST)
     check_end(outcome.result, "completed")
     slips = outcome.slips
     assert all(slips[kind] for kind in ("cut", "types", "fence", "python", "announced", "in text")), slips
@@ -104,7 +103,7 @@ def test_a_replay_that_departs_fails_with_a_diff(spots: Path, tmp_path: Path, bu
 
 
 def test_options_are_checked(spots: Path) -> None:
-    with pytest.raises(UsageError, match="tools must be one of auto, native, text"):
+    with pytest.raises(UsageError, match="tools must be one of auto, native"):
         Pipeline("rules", data=[spots], tools="words")
 
 

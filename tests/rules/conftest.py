@@ -19,6 +19,7 @@ from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
 from m3b.data.spec.inside import answer
 from m3b.facts import IndexBrief
+from m3b.llm import LLMRequest
 from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
 from m3b.resources import get_resources_folder
@@ -76,7 +77,7 @@ class Room:
     def select(self, request: str, shipped: list[Card] | None = None) -> dict[str, Any]:
         """The closing JSON of the rules for a request."""
         told = briefing.build_selection_briefing(request, [self.card(), *self.others, *(shipped or [])], self.look)
-        reply = RulesLLM().ask([said(told)], ())
+        reply = RulesLLM().ask(LLMRequest([said(told)]))
         assert not reply.calls
         return dict(json.loads(reply.text))
 
@@ -97,7 +98,7 @@ class Room:
     def first(self, request: str, task: str = "diagnosis") -> str:
         """The title of the reading that is taken, or the words with which the rules give up."""
         told = self.brief(request, task)
-        reply = RulesLLM().ask([said(told)], ())
+        reply = RulesLLM().ask(LLMRequest([said(told)]))
         if not reply.calls:
             return parse_give_up(reply.text)
         assert [call.name for call in reply.calls] == ["copy_files"]
@@ -110,7 +111,7 @@ class Room:
         plan = replace(PLAN, task=task)
         messages = [said(self.brief(request, task))]
         for _ in range(9):
-            reply = RulesLLM().ask(messages, ())
+            reply = RulesLLM().ask(LLMRequest(messages))
             messages.append(Message("assistant", reply.text, reply.calls))
             if not reply.calls:
                 verdict = self.readings.execute_manifest(plan, self.card()) or check_index(self.run.work, plan)

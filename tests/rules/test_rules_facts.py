@@ -32,6 +32,7 @@ from m3b.facts import (
     TaskOption,
     parse_facts,
 )
+from m3b.llm import LLMRequest
 from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
 from m3b.tools import TOOLS, schema
@@ -121,7 +122,7 @@ def _json(one: Summary) -> dict[str, Any]:
 def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], data: st.DataObject) -> None:
     brief = data.draw(facts(kind))
     steps, said = data.draw(st.lists(STEP, max_size=3)), data.draw(SAID)
-    reply = RulesLLM().ask(conversation(brief, steps, said), ())
+    reply = RulesLLM().ask(LLMRequest(conversation(brief, steps, said)))
     assert bool(reply.calls) != bool(reply.text)
     for call in reply.calls:
         assert schema.coerce_arguments(TOOLS[call.name], call.arguments) == call.arguments
@@ -163,9 +164,9 @@ TAKEN = facts(ManifestProposal, sufficient=st.just(True), unclear=st.just(""))
 def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, said: Rejection) -> None:
     """Whatever stands in a reading that a later version, or a person, wrote."""
     copied = [("cp", False, None)]
-    first = RulesLLM().ask(conversation(brief, [], None), ())
+    first = RulesLLM().ask(LLMRequest(conversation(brief, [], None)))
     assert [call.name for call in first.calls] == ["copy_files"]
-    reply = RulesLLM().ask(conversation(brief, copied, said), ())
+    reply = RulesLLM().ask(LLMRequest(conversation(brief, copied, said)))
     if not reply.calls:
         assert parse_give_up(reply.text)
         return
@@ -185,24 +186,24 @@ def test_classes_of_a_list_that_no_mask_holds_are_dropped() -> None:
     reading = ManifestProposal(file="1.json", sufficient=True, spec=spec)
     brief = IndexBrief(request="Segment", task="segmentation", data="data/x", place="x.json", readings=(reading,))
     said = Rejection(faults=("No mask holds: T3 (3).",), codes=("class_nowhere",), absent=("T3",))
-    reply = RulesLLM().ask(conversation(brief, [("cp", False, None)], said), ())
+    reply = RulesLLM().ask(LLMRequest(conversation(brief, [("cp", False, None)], said)))
     ((file,),) = (schema.coerce_arguments(TOOLS[call.name], call.arguments)["files"] for call in reply.calls)
     assert json.loads(file["content"]) == {**spec, "masks": {**spec["masks"], "classes": {"T1": 1, "T2": 2}}}  # type: ignore[dict-item]
     unsure = Rejection(faults=("No mask holds: T3 (3). The masks also hold 5.",), codes=("class_nowhere",))
-    assert not RulesLLM().ask(conversation(brief, [("cp", False, None)], unsure), ()).calls
+    assert not RulesLLM().ask(LLMRequest(conversation(brief, [("cp", False, None)], unsure))).calls
 
 
 def test_a_plan_that_fails_twice_is_no_project() -> None:
     brief = ModuleBrief(task="detection", template="resources/templates/detection", minutes=5)
     failed = ("python plan.py --minutes 5", True, ScriptOutcome(job=1, exit_code=1))
-    assert RulesLLM().ask(conversation(brief, [failed], None), ()).calls, "once more"
-    said = RulesLLM().ask(conversation(brief, [failed, failed], None), ()).text
+    assert RulesLLM().ask(LLMRequest(conversation(brief, [failed], None))).calls, "once more"
+    said = RulesLLM().ask(LLMRequest(conversation(brief, [failed, failed], None))).text
     assert "plan.py cannot plan" in parse_give_up(said)
 
 
 @given(data=st.lists(SPECS, max_size=3))
 def test_facts_of_no_known_kind_are_declined(data: list[Any]) -> None:
-    reply = RulesLLM().ask([Message("user", "Stage: selection", facts=tuple(data))], ())
+    reply = RulesLLM().ask(LLMRequest([Message("user", "Stage: selection", facts=tuple(data))]))
     assert not reply.calls
     assert "use a language model" in parse_give_up(reply.text).lower()
 
@@ -217,9 +218,9 @@ def test_no_planner_reads_a_text_that_m3b_wrote() -> None:
     brief = SelectionBrief(
         request="Tell pneumonia on chest X-rays", tasks=(TaskOption(name="diagnosis", metrics=("auroc",)),)
     )
-    quiet = RulesLLM().ask([Message("user", "", facts=(_json(brief),))], ())
+    quiet = RulesLLM().ask(LLMRequest([Message("user", "", facts=(_json(brief),))]))
     loud = RulesLLM().ask(
-        [Message("user", "## Data card\n# chest (x-ray; data at data/chest)", facts=(_json(brief),))], ()
+        LLMRequest([Message("user", "## Data card\n# chest (x-ray; data at data/chest)", facts=(_json(brief),))])
     )
     assert quiet.text == loud.text
 

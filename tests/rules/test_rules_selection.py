@@ -17,6 +17,7 @@ from m3b.agents.briefing import build_selection_briefing
 from m3b.agents.checks.selection import check_selection
 from m3b.data.cards import parse_card
 from m3b.facts import Answer, DatasetOption, Rejection, SelectionBrief, SurveySummary, TaskProposal
+from m3b.llm import LLMRequest
 from m3b.llm.rules import RulesLLM
 from m3b.llm.rules.selection import _matches_request, is_beyond_images
 from m3b.messages import Message, ToolCall
@@ -121,7 +122,7 @@ def test_the_reading_that_look_shows_decides_the_task(make_room: Callable[..., A
     )
     card = DatasetOption(name="few", named=True, read=SurveySummary(chosen=chosen))
     brief = SelectionBrief(request=request, cards=(card,), tasks=build_task_options(request))
-    reply = json.loads(RulesLLM().ask([Message("user", "", facts=(brief.to_json(),))], ()).text)
+    reply = json.loads(RulesLLM().ask(LLMRequest([Message("user", "", facts=(brief.to_json(),))])).text)
     assert (reply["data_card"], reply["task"]) == ("few", task)
     assert reply["metric"] == {"detection": "map_50", "diagnosis": "auroc"}[task]
 
@@ -146,7 +147,7 @@ def test_of_several_folders_without_words_the_only_readable_one_is_taken(
         for name, clear in zip(("first", "second"), readable, strict=True)
     )
     brief = SelectionBrief(request=request, cards=cards, tasks=build_task_options(request))
-    reply = json.loads(RulesLLM().ask([Message("user", "", facts=(brief.to_json(),))], ()).text)
+    reply = json.loads(RulesLLM().ask(LLMRequest([Message("user", "", facts=(brief.to_json(),))])).text)
     assert reply["data_card"] == card
 
 
@@ -168,7 +169,7 @@ def test_words_that_say_nothing_are_nothing_in_common(make_room: Callable[..., A
         "README.md", "What is in here: a row a picture, in the column, das Bild est un. The person is anonymous."
     )
     told = build_selection_briefing(request_text, [replace(room.card(), own=False)], room.look)
-    reply = json.loads(RulesLLM().ask([Message("user", "", facts=(told.facts.to_json(),))], ()).text)
+    reply = json.loads(RulesLLM().ask(LLMRequest([Message("user", "", facts=(told.facts.to_json(),))])).text)
     assert reply["data_card"] is None
 
 
@@ -197,7 +198,7 @@ def test_the_rules_do_not_argue(chest: Any) -> None:
         Message("assistant", "{}"),
         Message("user", "", facts=(Rejection(faults=("x",)).to_json(),)),
     ]
-    assert json.loads(RulesLLM().ask(messages, ()).text)["data_card"] is None
+    assert json.loads(RulesLLM().ask(LLMRequest(messages)).text)["data_card"] is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_a_data_set_that_the_user_names_is_taken(
         Message("assistant", '{"data_card": null}'),
         Message("user", "", facts=(Answer(text=answer).to_json(),)),
     ]
-    reply = json.loads(RulesLLM().ask(messages, ()).text)
+    reply = json.loads(RulesLLM().ask(LLMRequest(messages)).text)
     assert reply["data_card"] == card
     assert reason in reply["reason"]
 
@@ -254,10 +255,10 @@ TURN = st.one_of(
 @given(STAGES, TEXT, st.lists(TURN, max_size=4))
 def test_no_text_makes_them_raise(stage: str, text: str, turns: list[Message]) -> None:
     messages = [Message("system", "m3b"), Message("user", f"Stage: {stage}\n\n{text}"), *turns]
-    reply = RulesLLM().ask(messages, ())
+    reply = RulesLLM().ask(LLMRequest(messages))
     assert reply.text or reply.calls
     assert reply.stop == ("tools" if reply.calls else "end")
-    again = RulesLLM().ask(messages, ())
+    again = RulesLLM().ask(LLMRequest(messages))
     assert (again.text, again.calls) == (reply.text, reply.calls)
 
 
@@ -282,8 +283,8 @@ def test_words_of_any_text(text: str) -> None:
 
 
 def test_an_empty_conversation() -> None:
-    assert RulesLLM().ask([], ()).text
-    assert RulesLLM().ask([Message("user", "hello")], ()).stop == "end"
+    assert RulesLLM().ask(LLMRequest([])).text
+    assert RulesLLM().ask(LLMRequest([Message("user", "hello")])).stop == "end"
 
 
 def test_they_know_no_data_set_by_name() -> None:

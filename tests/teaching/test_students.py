@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from m3b.llm import LLMRequest
+
 pytest.importorskip("transformers")
 import torch
 from toy_student import TEMPLATE
@@ -160,7 +162,7 @@ def test_what_it_writes_is_read_as_calls(student_folder: Path) -> None:
     words = '<tool_call>\n{"name": "add_box", "arguments": {"box": [1, 2, 3, 4]}}\n</tool_call><|im_end|>'
     ids = model.student.tokenizer(words)["input_ids"]
     model._generate = lambda inputs: [*inputs["input_ids"][0].tolist(), *ids]  # type: ignore[method-assign]
-    reply = model.ask([Message("user", "Target: disk")], get_tool_specs())
+    reply = model.ask(LLMRequest([Message("user", "Target: disk")], get_tool_specs()))
     assert (reply.calls[0].name, reply.calls[0].arguments) == ("add_box", {"box": [1, 2, 3, 4]})
     assert reply.stop == "tools"
     assert reply.usage.output_tokens == len(ids)
@@ -168,7 +170,7 @@ def test_what_it_writes_is_read_as_calls(student_folder: Path) -> None:
 
 def test_a_conversation_longer_than_the_window_is_told(student_folder: Path) -> None:
     with pytest.raises(ContextOverflow, match="the window is 2,048"):
-        LocalLLM(student_folder).ask([Message("user", "x " * 3000)], ())
+        LocalLLM(student_folder).ask(LLMRequest([Message("user", "x " * 3000)]))
 
 
 def test_words_alone_make_batches_too(student_folder: Path) -> None:

@@ -31,8 +31,7 @@ from m3b.events import (
     WaitingForModel,
 )
 from m3b.facts import Reflection
-from m3b.llm.base import LLM
-from m3b.llm.streaming import ask_llm
+from m3b.llm.base import LLM, LLMRequest
 from m3b.messages import Reply, ToolCall, ToolSpec
 from m3b.tools import ToolResult
 
@@ -209,13 +208,17 @@ class Agent:
         return reply
 
     def _send_request(self, specs: Sequence[ToolSpec]) -> Reply:
-        messages, on_text = self.conversation.messages, self._emit_delta if self.stream else None
         self.budget.check_limits(
             self.llm.facts.compute_usage(self.conversation.estimate_tokens(specs), 0, self.budget.mean_output_tokens)
         )
-        reply = ask_llm(
-            self.llm, messages, specs, on_wait=self._emit_waiting, cancelled=self._check_interruption, on_text=on_text
+        request = LLMRequest(
+            self.conversation.messages,
+            specs,
+            on_wait=self._emit_waiting,
+            is_cancelled=self._check_interruption,
+            on_text=self._emit_delta if self.stream else None,
         )
+        reply = self.llm.ask(request)
         self.budget.record_usage(reply.usage)
         self.usage.input_tokens += reply.usage.input_tokens
         self.usage.output_tokens += reply.usage.output_tokens

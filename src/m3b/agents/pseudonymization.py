@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from m3b.data.persons import Identified, find
 from m3b.data.phi import key
-from m3b.llm.base import LLM, ModelFacts
-from m3b.messages import Message, Reply, ToolSpec
+from m3b.llm.base import LLM, LLMRequest, LLMWrapper
+from m3b.messages import Message, Reply
 
 PSEUDONYM_NOTE = (
     "[Words with Anon... stand for names of persons, and digits beside them for dates: m3b puts the real ones back into whatever you "
@@ -25,30 +25,18 @@ PSEUDONYM_NOTE = (
 )
 
 
-class PseudonymizingModel:
+class PseudonymizingModel(LLMWrapper):
     """An LLM that is shown invented names, and whose words come back with the real ones."""
 
     def __init__(self, llm: LLM, pseudonyms: Pseudonyms) -> None:
-        self.llm, self.pseudonyms = llm, pseudonyms
+        super().__init__(llm)
+        self.pseudonyms = pseudonyms
         self._pseudonymized_texts: dict[str, str] = {}
         self._first_text = ""
 
-    @property
-    def name(self) -> str:
-        return self.llm.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.llm.facts
-
-    @property
-    def streams(self) -> bool:
-        """Whether the model can tell its words as they come; they are told with the invented names."""
-        return bool(getattr(self.llm, "streams", False))
-
-    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> Reply:
-        """See `LLM.ask`."""
-        reply = self.llm.ask([self._pseudonymize_message(item) for item in messages], tools, **options)
+    def ask(self, request: LLMRequest) -> Reply:
+        """See `LLM.ask`; text that is streamed holds the invented names."""
+        reply = self.llm.ask(replace(request, messages=list(map(self._pseudonymize_message, request.messages))))
         calls = tuple(
             replace(item, arguments=self._map_strings(item.arguments, self._restore_text)) for item in reply.calls
         )

@@ -76,7 +76,10 @@ def run(
     ] = "mask",
     offline: OfflineOption = False,
     tools: Annotated[
-        str, typer.Option(help="How the model is told of tools: auto, native (its provider's way) or text.")
+        str,
+        typer.Option(
+            help="Which calls of tools count: native (by the provider's protocol alone) or auto (in text too)."
+        ),
     ] = "auto",
     stream: Annotated[
         bool | None,

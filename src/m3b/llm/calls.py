@@ -1,4 +1,4 @@
-"""The arguments of a tool call, as models really write them: a JSON object, or nearly one.
+"""Tool calls as models really write them: arguments that are a JSON object, or nearly one, and ids.
 
 Repairs are made only where one reading is possible. Truncated JSON is never completed: half a file must not be
 written as if it were whole.
@@ -7,9 +7,14 @@ written as if it were whole.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
+
+from m3b.messages import ToolCall
 
 from .python_text import parse_with_retries
 
@@ -21,6 +26,25 @@ _TRAILING_JUNK = re.compile(r"[\s}\]`;,]*|\s*</[A-Za-z_:]+>\s*")
 """What may follow a complete object and mean nothing: closers too many, a fence's end, one closing tag."""
 
 EXCERPT_CHARACTERS = 30
+
+
+def make_call(call_id: Any, name: Any, raw_arguments: Any) -> ToolCall:
+    """Return a call as a provider sent it, its arguments parsed."""
+    arguments, error = parse_arguments(raw_arguments)
+    return ToolCall(str(call_id or ""), str(name or ""), arguments, error)
+
+
+def assign_call_ids(calls: Sequence[ToolCall], used_ids: Iterable[str]) -> tuple[ToolCall, ...]:
+    """Return the calls, with a new id for each that has none, or one that is used already."""
+    used_ids = set(used_ids)
+    unique_calls = []
+    for call in calls:
+        if not call.id or call.id in used_ids:
+            new_ids = (f"call_{number}" for number in itertools.count(len(used_ids) + 1))
+            call = replace(call, id=next(new_id for new_id in new_ids if new_id not in used_ids))
+        used_ids.add(call.id)
+        unique_calls.append(call)
+    return tuple(unique_calls)
 
 
 def parse_arguments(raw: Any) -> ParsedArguments:
@@ -72,7 +96,7 @@ def _parse_object(value: Any) -> ParsedArguments:
 
 
 def _parse_double_encoded(value: str) -> ParsedArguments:
-    """An object that was written as a JSON string of JSON: decoded once more, and strictly."""
+    """Return an object that was written as a JSON string of JSON: decoded once more, and strictly."""
     try:
         inner = json.loads(value)
     except (json.JSONDecodeError, RecursionError):
@@ -83,7 +107,7 @@ def _parse_double_encoded(value: str) -> ParsedArguments:
 
 
 def _validate_object(value: dict[Any, Any]) -> ParsedArguments:
-    """The object as plain JSON with text keys that any wire can carry."""
+    """Return the object as plain JSON with text keys that any wire can carry."""
     try:
         json.dumps(value, allow_nan=False).encode()
         arguments = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
@@ -95,7 +119,7 @@ def _validate_object(value: dict[Any, Any]) -> ParsedArguments:
 
 
 def _parse_python_literal(text: str) -> dict[Any, Any] | list[Any] | None:
-    """A dict or list written as Python does it ('single quotes', True, None), complete to its last bracket."""
+    """Return a dict or list written as Python does it ('single quotes', True, None), complete to its last bracket."""
     if len(text) > 1_000_000 or not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
     try:

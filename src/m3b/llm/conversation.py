@@ -9,7 +9,7 @@ from m3b.messages import Message
 
 
 def validate_conversation(messages: Sequence[Message]) -> None:
-    """Accept a conversation that both wires accept.
+    """Accept a conversation that all wires accept.
 
     System turns come first; the first other turn is the user's; each call is answered exactly once, directly after
     the turn that made it; each answer has its call; no two calls share an id within a turn.

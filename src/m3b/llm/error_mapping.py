@@ -48,7 +48,7 @@ def map_error(
     address: str = "",
     has_answered: bool = True,
 ) -> LLMError | None:
-    """The m3b error for what an SDK or HTTP library raised, or None for an exception of another kind.
+    """Return the m3b error for what an SDK or HTTP library raised, or None for an exception of another kind.
 
     Works by status code and class name, so that it needs no SDK and serves a user's own function too.
 
@@ -89,7 +89,7 @@ def map_error(
 
 
 def _find_connection_failure(error: BaseException | None) -> str:
-    """Why no connection was made, in the system's words; empty where there was one."""
+    """Return why no connection was made, in the system's words; empty if there was one."""
     class_names, reason = set(), ""
     while error is not None:
         class_names.add(type(error).__name__)
@@ -101,7 +101,7 @@ def _find_connection_failure(error: BaseException | None) -> str:
 
 
 def find_error_in_body(body: Any, model_name: str) -> LLMError | None:
-    """The error that a response holds although its status says that all is well, if it holds one."""
+    """Return the error that a response holds although its status says that all is well, if it holds one."""
     if not (status := _find_status_in_body(body)):
         return None
     error = body.get("error", body)
@@ -110,7 +110,7 @@ def find_error_in_body(body: Any, model_name: str) -> LLMError | None:
 
 
 def _find_status_in_body(body: Any) -> int:
-    """The status that a body's error stands for: a number as its code, or a known type. 0 where there is none."""
+    """Return the status that a body's error stands for: a number as its code, or a known type. 0 if there is none."""
     error = body.get("error", body) if isinstance(body, dict) else None
     if not isinstance(error, dict):
         return 0
@@ -123,7 +123,7 @@ def _find_status_in_body(body: Any) -> int:
 
 
 def map_status(status: int, message: str, model_name: str, key_source: str, retry_after_s: float | None) -> LLMError:
-    """The m3b error for a status and the provider's words."""
+    """Return the m3b error for a status and the provider's words."""
     heading = f"{model_name}: HTTP {status}: {message}"
     if status in (400, 403, 422, 451) and _CONTENT_FILTER.search(message):
         return Refused(f"{heading} The provider's content filter declined. Rephrase the request, or use another model.")
@@ -144,7 +144,7 @@ def map_status(status: int, message: str, model_name: str, key_source: str, retr
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without secrets, on one line, and not longer than `MAX_MESSAGE_CHARACTERS`."""
+    """Return the text without secrets, on one line, and not longer than `MAX_MESSAGE_CHARACTERS`."""
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, "[key]")
@@ -153,7 +153,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def parse_retry_after(headers: Any, now: float | None = None) -> float | None:
-    """Seconds that `retry-after-ms` or `Retry-After` (a number, or an HTTP date) asks to wait, if they do."""
+    """Return seconds that `retry-after-ms` or `Retry-After` (a number, or an HTTP date) asks to wait, if they do."""
     get_header = getattr(headers, "get", None)
     if get_header is None:
         return None
@@ -175,7 +175,7 @@ def _get_headers(error: Exception) -> Any:
 
 
 def _extract_message(error: Exception) -> str:
-    """The provider's own words where the body has them (OpenAI's and Anthropic's shapes), else the exception's."""
+    """Return the provider's own words where the body has them (OpenAI's and Anthropic's shapes), else the exception's."""
     body = getattr(error, "body", None)
     error_body = body.get("error", body) if isinstance(body, dict) else None
     if isinstance(error_body, dict) and isinstance(error_body.get("message"), str):

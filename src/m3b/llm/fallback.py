@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from m3b.errors import ContextOverflow, LLMError, Refused, UsageError
-from m3b.messages import Message, Reply, ToolSpec
+from m3b.messages import Reply
 
-from .base import LLM, IsCancelled, ModelFacts, OnText, OnWait, spec_of
-from .streaming import ask_llm
+from .base import LLM, LLMRequest, ModelFacts, spec_of
 
 
 class FallbackLLM:
@@ -26,8 +25,6 @@ class FallbackLLM:
     Raises:
         UsageError: fewer than two models.
     """
-
-    streams = True
 
     def __init__(self, models: Sequence[LLM]) -> None:
         if len(models) < 2:
@@ -51,20 +48,12 @@ class FallbackLLM:
         window = min(facts.window for facts in remaining)
         return replace(remaining[0], window=window, max_output=min(facts.max_output for facts in remaining))
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-        on_text: OnText | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`; the error of the last model is the one that is raised."""
         for index in range(self._current, len(self._models)):
             model, is_last = self._models[index], index == len(self._models) - 1
             try:
-                reply = ask_llm(model, messages, tools, on_wait=on_wait, cancelled=cancelled, on_text=on_text)
+                reply = model.ask(request)
             except ContextOverflow:
                 raise
             except LLMError as failure:
@@ -76,6 +65,6 @@ class FallbackLLM:
                 if reply.stop != "refusal" or is_last:
                     return reply
                 reason = f"{model.name} declined."
-            if on_wait is not None:
-                on_wait(f"{reason} {self._models[index + 1].name} takes over.", 0.0)
+            if request.on_wait is not None:
+                request.on_wait(f"{reason} {self._models[index + 1].name} takes over.", 0.0)
         raise AssertionError("unreachable: the last model answers or raises")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -33,8 +34,13 @@ class Key:
     __str__ = __repr__
 
 
+def strip_credentials(base_url: str) -> str:
+    """Return an address without the name and password that it may hold."""
+    return re.sub(r"//[^/\s]*@", "//", base_url).partition("?")[0]
+
+
 def is_loopback(base_url: str) -> bool:
-    """Whether the address is on this machine."""
+    """Return whether the address is on this machine."""
     host = urlsplit(base_url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -45,7 +51,7 @@ def is_loopback(base_url: str) -> bool:
 
 
 def find_key(variables: tuple[str, ...], base_url: str | None, provider: str) -> Key:
-    """The key for a provider, or for the server that `base_url` names.
+    """Return the key for a provider, or for the server that `base_url` names.
 
     Args:
         variables: the provider's usual variables, the preferred one first; none for a provider without keys.

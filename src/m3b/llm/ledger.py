@@ -14,16 +14,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import RunFailed
 from m3b.jsonlines import iter_objects
-from m3b.messages import Message, Reply, ToolSpec, Usage
+from m3b.messages import Reply, Usage
 
-from .base import LLM, ModelFacts
+from .base import LLM, LLMRequest, LLMWrapper
 from .keys import is_loopback
 
 LEDGER_FILE = "ledger.jsonl"
@@ -32,7 +32,7 @@ _sink: contextvars.ContextVar[Callable[[dict[str, Any]], None] | None] = context
 
 
 def make_request_hook(model: str) -> Callable[[Any], None]:
-    """A request hook for an HTTP client: tells the ledger of whoever asks what is about to leave.
+    """Return a request hook for an HTTP client: tells the ledger of whoever asks what is about to leave.
 
     Args:
         model: the name of the model that the client serves.
@@ -59,7 +59,7 @@ class Ledger:
         self.failure: OSError | None = None
 
     def meter(self, llm: LLM, role: str) -> MeteredLLM:
-        """The model, with everything that it is asked written down under the role's name."""
+        """Return the model, with everything that it is asked written down under the role's name."""
         return MeteredLLM(llm, self, role)
 
     def write(self, kind: str, role: str, line: dict[str, Any]) -> None:
@@ -77,10 +77,10 @@ class Ledger:
             self.failure = error
 
     def raise_on_failure(self) -> None:
-        """To be called after each answer.
+        """Raise what kept a line from being written; to be called after each answer.
 
         Raises:
-            Failed: a line could not be written, so that what leaves the machine would go unrecorded.
+            RunFailed: a line could not be written, so that what leaves the machine would go unrecorded.
         """
         if self.failure is not None:
             raise RunFailed(
@@ -88,30 +88,18 @@ class Ledger:
             )
 
 
-class MeteredLLM:
+class MeteredLLM(LLMWrapper):
     """An LLM whose requests are written to a ledger."""
 
     def __init__(self, llm: LLM, ledger: Ledger, role: str) -> None:
-        self.llm, self.ledger, self.role = llm, ledger, role
+        super().__init__(llm)
+        self.ledger, self.role = ledger, role
 
-    @property
-    def name(self) -> str:
-        return self.llm.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.llm.facts
-
-    @property
-    def streams(self) -> bool:
-        """Whether the model can tell its words as they come."""
-        return bool(getattr(self.llm, "streams", False))
-
-    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`.
 
         Raises:
-            Failed: the ledger cannot be written.
+            RunFailed: the ledger cannot be written.
         """
         request_count = 0
         start = time.monotonic()
@@ -123,14 +111,14 @@ class MeteredLLM:
 
         try:
             with _use_sink(record_request):
-                reply = self.llm.ask(messages, tools, **options)
+                reply = self.llm.ask(request)
         except BaseException as error:  # written down whatever it was, and raised again
             failure = {"model": self.name, "error": type(error).__name__, "requests": request_count}
             self.ledger.write("failed", self.role, {**failure, "seconds": round(time.monotonic() - start, 3)})
             raise
         if not request_count:
-            request = [*map(asdict, messages), *map(asdict, tools)]
-            body = json.dumps(request, default=repr).encode("utf-8", "replace")
+            parts = [*map(asdict, request.messages), *map(asdict, request.tools)]
+            body = json.dumps(parts, default=repr).encode("utf-8", "replace")
             self.ledger.write("sent", self.role, {"model": self.name, "host": "", "path": "", **_digest_body(body)})
         self.ledger.write(
             "answered", self.role, {**_format_answer(self.name, reply, start), "requests": max(request_count, 1)}
@@ -161,12 +149,12 @@ def _use_sink(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 
 def read_ledger(file: Path) -> list[dict[str, Any]]:
-    """The lines of a ledger; a torn one is left out, a missing file is empty."""
+    """Return the lines of a ledger; a torn one is left out, a missing file is empty."""
     return list(iter_objects(file))
 
 
 def summarize_by_model(file: Path) -> dict[str, dict[str, Any]]:
-    """For each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
+    """Return for each model: hosts, requests, bytes, tokens, cost, and the share of the input that a cache served."""
     models: dict[str, dict[str, Any]] = {}
     for line in read_ledger(file):
         entry = models.setdefault(line["model"], {"hosts": [], "requests": 0, "bytes": 0, "usage": Usage()})
@@ -185,7 +173,7 @@ def summarize_by_model(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def summarize_by_host(file: Path) -> list[dict[str, Any]]:
-    """For each host and model: requests and bytes that were sent there, tokens and cost of its answers.
+    """Return for each host and model: requests and bytes that were sent there, tokens and cost of its answers.
 
     An answer is counted for where the role's last request went, which of a fallback chain is the model that answered;
     `local` says whether that is this machine.

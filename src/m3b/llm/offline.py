@@ -24,12 +24,12 @@ LOCAL_ALTERNATIVES = (
 
 
 def is_offline(offline: bool = False) -> bool:
-    """Whether other machines are forbidden, by the caller or by the environment."""
+    """Return whether other machines are forbidden, by the caller or by the environment."""
     return offline or os.environ.get(OFFLINE_VARIABLE, "").strip().lower() not in ("", "0", "false", "no")
 
 
 def forbid_remote_models(models: Iterable[str | LLM | Callable[..., Any] | None]) -> None:
-    """That no model of these is asked over a network, members of fallback chains and recorded models included.
+    """Refuse models that are asked over a network, members of fallback chains and recorded models included.
 
     A vendor's own address counts as another machine whatever `OPENAI_BASE_URL` says, and so does a provider of another
     package without an address. A function, or a model object of one's own, runs in this process: where it sends is for
@@ -53,7 +53,7 @@ def forbid_remote_models(models: Iterable[str | LLM | Callable[..., Any] | None]
 
 
 def _find_remote_host(spec: str, *, is_spec: bool) -> str:
-    """The other machine that a spec without `|` names; empty for none.
+    """Return the other machine that a spec without `|` names; empty for none.
 
     Args:
         is_spec: it was written as a spec; else it is what a model object calls itself, which may be no spec at all.

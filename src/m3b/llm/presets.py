@@ -13,9 +13,9 @@ class Provider:
 
     Args:
         wire: `openai` or `anthropic`, the protocol it speaks.
-        variables: where its key usually is; empty where it needs none.
+        variables: where its key usually is; empty if it needs none.
         base_url: its address where that is not the wire's own.
-        default: the model that is used when the user names none; empty where the server is asked what it serves.
+        default: the model that is used when the user names none; empty if the server is asked what it serves.
         limit: the name of the field that limits a reply; empty lets the wire choose.
         extra: fields that every request to it carries besides the protocol's own. Sent to the provider's own address
             only, since other servers refuse what they do not know.

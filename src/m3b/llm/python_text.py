@@ -15,7 +15,7 @@ MAX_TRIES = 5
 
 
 def parse_with_retries(parse: Callable[[str], ParsedT], source: str) -> ParsedT:
-    """What `parse` (`ast.parse`, `ast.literal_eval`) makes of `source`. Its errors are raised as they are."""
+    """Return what `parse` (`ast.parse`, `ast.literal_eval`) makes of `source`. Its errors are raised as they are."""
     for _ in range(MAX_TRIES - 1):
         try:
             return parse(source)

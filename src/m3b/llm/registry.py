@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from m3b.errors import UsageError
 
 from . import keys, model_catalog, offline
 from .base import LLM, ModelFacts
 from .callable import CallableLLM
+from .fallback import FallbackLLM
 from .presets import PROVIDERS, Provider
+from .provider import ProviderLLM
 from .retry import Retry
 from .specs import RULES, choose_default_spec, parse_spec, quote_spec, resolve_model
-from .text_tools import ToolMode, adapt_tools
+from .text_calls import RepairingLLM
+from .wire import Wire
+from .wire_anthropic import AnthropicWire
+from .wire_chat import ChatWire
+from .wire_responses import ResponsesWire
+
+ToolMode = Literal["auto", "native"]
+"""See `connect`."""
 
 ENTRY_POINT_GROUP = "m3b.llm"
 """The entry point group in which other packages offer a provider: `factory(model, base_url) -> LLM`."""
@@ -34,19 +43,18 @@ def connect(
     tools: ToolMode = "auto",
     local_only: bool = False,
 ) -> LLM:
-    """The model that `spec` names.
+    """Return the model that `spec` names.
 
     Args:
         spec: `provider:model`; `provider` alone for its default model, or for the one that a server on this machine
             serves; `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules` for the
             embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider whose
-            usual key variable is set, and `rules` where none is. `first|second` names a model that takes over when the
+            usual key variable is set, and `rules` if none is. `first|second` names a model that takes over when the
             first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says it again
             (see `m3b.llm.recording`).
         fallback: the same as `first|second`, for what is not written as one text.
-        tools: `native` tells the model of tools by its provider's protocol and takes its calls by it alone; `text` does
-            both in plain words; `auto` chooses by the model's facts, and takes calls that a model other than OpenAI's
-            and Anthropic's own wrote into its text.
+        tools: `auto` also takes calls that a model other than OpenAI's and Anthropic's own wrote into its text;
+            `native` takes calls by the provider's protocol alone.
         local_only: refuse whatever another machine serves, as `M3B_OFFLINE` does; see `m3b.llm.offline.forbid_remote_models`.
 
     Raises:
@@ -67,8 +75,6 @@ def connect(
         fallback_specs = [*fallback_specs, *(fallback.split("|") if isinstance(fallback, str) else (fallback,))]
     if not fallback_specs:
         return _connect(first, None, tools)
-    from .fallback import FallbackLLM
-
     earlier_models = [_connect(candidate, IMPATIENT_RETRY, tools) for candidate in (first, *fallback_specs[:-1])]
     return FallbackLLM([*earlier_models, _connect(fallback_specs[-1], None, tools)])
 
@@ -76,9 +82,9 @@ def connect(
 def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: ToolMode) -> LLM:
     if not isinstance(spec, str):
         if isinstance(spec, LLM) and not isinstance(spec, type):
-            return adapt_tools(spec, tools)
+            return _require_tools(spec)
         if callable(spec) and not isinstance(spec, type):
-            return adapt_tools(CallableLLM(spec), tools)
+            return CallableLLM(spec)
         raise UsageError(f"{spec!r} is no language model. Give 'provider:model', 'rules', an LLM object or a function.")
     if spec.strip() == RULES:
         from m3b.llm.rules import RulesLLM
@@ -87,11 +93,25 @@ def _connect(spec: str | LLM | Callable[..., Any], retry: Retry | None, tools: T
         return rules
     name, model, base_url = parse_spec(spec)
     if name not in PROVIDERS:
-        return adapt_tools(_connect_plugin(spec, name, model, base_url), tools)
+        return _require_tools(_connect_plugin(spec, name, model, base_url))
     if not model:
         model = resolve_model(spec, name, base_url)
-    has_native_tools = base_url is None and name in NATIVE_TOOL_PROVIDERS
-    return adapt_tools(open_provider(name, model, base_url, retry), tools, repairs=not has_native_tools)
+    llm = _require_tools(open_provider(name, model, base_url, retry))
+    return llm if tools == "native" or (base_url is None and name in NATIVE_TOOL_PROVIDERS) else RepairingLLM(llm)
+
+
+def _require_tools(llm: LLM) -> LLM:
+    """Return the model, if it takes tool definitions.
+
+    Raises:
+        UsageError: its facts say that it takes none; m3b's agents work by tools alone.
+    """
+    if not llm.facts.tools:
+        raise UsageError(
+            f'{llm.name} takes no tool definitions (its facts say "tools": false), and agents work by calling tools. Name'
+            " another model, or correct its facts (docs/llm.md)."
+        )
+    return llm
 
 
 def open_provider(
@@ -103,44 +123,47 @@ def open_provider(
     *,
     provider: Provider | None = None,
     key: keys.Key | None = None,
+    facts: ModelFacts | None = None,
 ) -> LLM:
-    """A model of a provider that speaks one of m3b's wires.
+    """Return a model of a provider that speaks one of m3b's wires.
 
     Args:
         base_url: another server that speaks this provider's protocol, but has none of its peculiarities.
         retry: how patient to be.
         timeout_s: seconds without a byte after which a request counts as lost.
-        provider: what to know of it; of `PROVIDERS` where not given.
-        key: looked for in the environment where not given.
+        provider: what to know of it; of `PROVIDERS` if not given.
+        key: looked for in the environment if not given.
+        facts: looked up if not given.
 
     Raises:
         Authentication: the key is missing.
     """
     provider = provider or PROVIDERS[name]
-    is_own_address = base_url is None
-    default_facts = ModelFacts(provider.window, provider.max_output, known=False)
-    common: dict[str, Any] = {
-        "base_url": base_url or provider.base_url,
-        "key": key or keys.find_key(provider.variables, base_url, name),
-        "provider": name,
-        "facts": model_catalog.look_up(name, model, priced=is_own_address, default=default_facts),
-        "retry": retry,
-        "timeout_s": timeout_s,
-        "spec": _format_spec(name, model, base_url),
-    }
+    if facts is None:
+        default_facts = ModelFacts(provider.window, provider.max_output, known=False)
+        facts = model_catalog.look_up(name, model, priced=base_url is None, default=default_facts)
+    full_name, address = f"{name}:{model}", base_url or provider.base_url
+    wire: Wire
     if provider.wire == "anthropic":
-        from .anthropic import Anthropic
-
-        return Anthropic(model, **common)
-    from .openai import OpenAI
-
-    return OpenAI(
-        model, limit=provider.limit if is_own_address else "", extra=provider.extra if is_own_address else {}, **common
+        wire = AnthropicWire(model, full_name)
+    elif facts.wire == "responses":
+        wire = ResponsesWire(model, full_name)
+    else:
+        peculiarities: dict[str, Any] = {"limit": provider.limit, "extra": provider.extra} if base_url is None else {}
+        wire = ChatWire(model, full_name, is_openai=address is None, **peculiarities)
+    return ProviderLLM(
+        wire,
+        key=key or keys.find_key(provider.variables, base_url, name),
+        facts=facts,
+        base_url=address,
+        retry=retry,
+        timeout_s=timeout_s,
+        spec=_format_spec(name, model, base_url),
     )
 
 
 def _format_spec(name: str, model: str, base_url: str | None) -> str:
-    """What `connect` makes the same model again from; without the name and password that an address may hold."""
+    """Return what `connect` makes the same model again from; without the name and password that an address may hold."""
     if base_url is None:
         return f"{name}:{model}"
     scheme, _, host_and_path = base_url.partition("://")
@@ -149,7 +172,7 @@ def _format_spec(name: str, model: str, base_url: str | None) -> str:
 
 
 def find_entry_points(group: str) -> Any:
-    """What installed packages offer; imported here, since reading their metadata is slow to load and rarely needed."""
+    """Return what installed packages offer; imported here, since reading their metadata is slow to load and rarely needed."""
     from importlib import metadata
 
     return metadata.entry_points(group=group)

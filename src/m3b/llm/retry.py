@@ -10,11 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from m3b.errors import RunCancelled, Transient
 
 from .base import IsCancelled, OnWait
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 T = TypeVar("T")
 
@@ -30,7 +33,7 @@ RETRY_LIMITS: dict[str, tuple[float, int]] = {
 """For each kind of trouble: by what the first wait is multiplied, and how many requests may end in it."""
 
 POLL_S = 0.25
-"""How often `cancelled` is asked; the contract is twice a second at least."""
+"""How often `is_cancelled` is polled; the contract is twice a second at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,80 +57,107 @@ class Retry:
     clock: Callable[[], float] = time.monotonic
     random: Callable[[], float] = random.random
 
-    def run(self, request: Callable[[], T], on_wait: OnWait | None = None, cancelled: IsCancelled | None = None) -> T:
-        """The result of `request`, made again after each `Transient` until it passes or patience ends.
+    def run(
+        self, request: Callable[[], T], on_wait: OnWait | None = None, is_cancelled: IsCancelled | None = None
+    ) -> T:
+        """Return the result of `request`, made again after each `Transient` until it passes or patience ends.
 
         Raises:
             Transient: the last one, when waiting longer would pass `total_s` or `attempts` is reached.
-            Cancelled: `cancelled` said so, before, during or between requests.
+            RunCancelled: `is_cancelled` said so, before, during or between requests.
         """
-        started, waited_s = self.clock(), 0.0
-        failures: Counter[str] = Counter()
-        for attempt in range(1, self.attempts + 1):
-            _raise_if_cancelled(cancelled)
-            try:
-                return _run_cancellable(request, cancelled)
-            except Transient as trouble:
-                factor, max_failures = RETRY_LIMITS.get(trouble.kind, (1.0, self.attempts))
-                failures[trouble.kind] += 1
-                seconds = self._compute_wait(failures[trouble.kind], trouble.retry_after, factor)
-                is_exhausted = failures[trouble.kind] >= max_failures or attempt == self.attempts
-                if is_exhausted or waited_s + seconds > self.total_s:
-                    limit = (
-                        ""
-                        if is_exhausted
-                        else f", {waited_s:.0f} s of them waiting (the next wait would have been {seconds:.0f} s; the limit is "
-                        f"{self.total_s:.0f} s)"
-                    )
-                    raise Transient(
-                        f"{trouble} Given up after {_pluralize(attempt, 'request')} in {self.clock() - started:.0f} s{limit}."
-                        " Nothing is lost: resume the run later.",
-                        trouble.retry_after,
-                        trouble.kind,
-                    ) from trouble
-                if on_wait is not None:
-                    on_wait(f"{trouble.kind}: {trouble}" if trouble.kind else str(trouble), seconds)
-                self.pause(seconds, cancelled)
-                waited_s += seconds
-        raise Transient("Retry.attempts is below 1, so no request was made. Set it to at least 1.")
+        import tenacity  # loads asyncio, which an import of m3b does not need
 
-    def pause(self, seconds: float, cancelled: IsCancelled | None = None) -> None:
-        """Sleep in short pieces, asking `cancelled` before each."""
+        if self.attempts < 1:
+            raise Transient("Retry.attempts is below 1, so no request was made. Set it to at least 1.")
+        started = self.clock()
+        failures: Counter[str] = Counter()
+
+        def compute_wait(state: RetryCallState) -> float:
+            trouble = _get_trouble(state)
+            failures[trouble.kind] += 1
+            return self._compute_wait(failures[trouble.kind], trouble)
+
+        def is_exhausted(state: RetryCallState) -> bool:
+            kind = _get_trouble(state).kind
+            _, max_failures = RETRY_LIMITS.get(kind, (1.0, self.attempts))
+            return failures[kind] >= max_failures or state.attempt_number >= self.attempts
+
+        def should_stop(state: RetryCallState) -> bool:
+            return is_exhausted(state) or state.idle_for + state.upcoming_sleep > self.total_s
+
+        def report_wait(state: RetryCallState) -> None:
+            trouble = _get_trouble(state)
+            if on_wait is not None:
+                on_wait(f"{trouble.kind}: {trouble}" if trouble.kind else str(trouble), state.upcoming_sleep)
+
+        def give_up(state: RetryCallState) -> T:
+            trouble, limit = _get_trouble(state), ""
+            if not is_exhausted(state):
+                limit = (
+                    f", {state.idle_for:.0f} s of them waiting (the next wait would have been {state.upcoming_sleep:.0f} s;"
+                    f" the limit is {self.total_s:.0f} s)"
+                )
+            requests = f"{state.attempt_number} request{'s' if state.attempt_number > 1 else ''}"
+            raise Transient(
+                f"{trouble} Given up after {requests} in {self.clock() - started:.0f} s{limit}."
+                " Nothing is lost: resume the run later.",
+                trouble.retry_after,
+                trouble.kind,
+            ) from trouble
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Transient),
+            wait=compute_wait,
+            stop=should_stop,
+            sleep=lambda seconds: self.pause(seconds, is_cancelled),
+            before_sleep=report_wait,
+            retry_error_callback=give_up,
+        )
+        result: T = retrying(_run_cancellable, request, is_cancelled)
+        return result
+
+    def pause(self, seconds: float, is_cancelled: IsCancelled | None = None) -> None:
+        """Sleep in short pieces, polling `is_cancelled` before each."""
         end = self.clock() + seconds
         # Counted by pieces as well as by the clock, so that a clock that stands still cannot hang the run.
         for _ in range(max(1, math.ceil(seconds / POLL_S))):
-            _raise_if_cancelled(cancelled)
+            _raise_if_cancelled(is_cancelled)
             remaining_s = end - self.clock()
             if remaining_s <= 0:
                 break
             self.sleep(min(POLL_S, remaining_s))
-        _raise_if_cancelled(cancelled)
+        _raise_if_cancelled(is_cancelled)
 
-    def _compute_wait(self, attempt: int, requested_s: float | None, factor: float = 1.0) -> float:
-        """Seconds to wait; what the provider asks for is a lower bound, with a little on top."""
-        ceiling = min(self.max_wait_s, factor * self.first_s * 2.0 ** min(attempt - 1, 30))
-        backoff_s = ceiling * (0.5 + 0.5 * self.random())
-        if requested_s is None:
-            return backoff_s
-        return requested_s + min(1.0, 0.1 * requested_s) * self.random() if requested_s > 0 else backoff_s
-
-
-def _pluralize(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    def _compute_wait(self, failure_count: int, trouble: Transient) -> float:
+        """Return the seconds to wait; what the provider asks for is a lower bound, with a little on top."""
+        factor, _ = RETRY_LIMITS.get(trouble.kind, (1.0, self.attempts))
+        requested_s = trouble.retry_after
+        if requested_s is not None and requested_s > 0:
+            return requested_s + min(1.0, 0.1 * requested_s) * self.random()
+        ceiling = min(self.max_wait_s, factor * self.first_s * 2.0 ** min(failure_count - 1, 30))
+        return ceiling * (0.5 + 0.5 * self.random())
 
 
-def _raise_if_cancelled(cancelled: IsCancelled | None) -> None:
-    if cancelled is not None and cancelled():
+def _get_trouble(state: RetryCallState) -> Transient:
+    trouble = state.outcome.exception() if state.outcome else None
+    assert isinstance(trouble, Transient)
+    return trouble
+
+
+def _raise_if_cancelled(is_cancelled: IsCancelled | None) -> None:
+    if is_cancelled is not None and is_cancelled():
         raise RunCancelled("Cancelled by the user while waiting for the language model.")
 
 
-def _run_cancellable(request: Callable[[], T], cancelled: IsCancelled | None) -> T:
-    """`request()`, given up as soon as `cancelled` says so, even while the provider is silent.
+def _run_cancellable(request: Callable[[], T], is_cancelled: IsCancelled | None) -> T:
+    """Return `request()`, given up as soon as `is_cancelled` says so, even while the provider is silent.
 
     A blocking HTTP call cannot be interrupted, so it runs in a daemon thread that is left behind on cancellation.
     """
-    if cancelled is None:
+    if is_cancelled is None:
         return request()
+    _raise_if_cancelled(is_cancelled)
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -144,7 +174,7 @@ def _run_cancellable(request: Callable[[], T], cancelled: IsCancelled | None) ->
         thread.join(POLL_S)
         if not thread.is_alive():
             break
-        _raise_if_cancelled(cancelled)
+        _raise_if_cancelled(is_cancelled)
     if errors:
         raise errors[0]
     return results[0]

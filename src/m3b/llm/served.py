@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from m3b.errors import Authentication, UsageError
 
-from .keys import Key, is_loopback
+from .keys import Key, is_loopback, strip_credentials
 
 TIMEOUT_S = 5.0
 MAX_LIST_BYTES = 4_000_000
@@ -29,7 +29,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def list_models(provider: str, base_url: str, key: Key) -> list[str]:
-    """The names of the models that can be talked to, in the server's order.
+    """Return the names of the models that can be talked to, in the server's order.
 
     Raises:
         UsageError: no server answers there, or it has no list.
@@ -69,14 +69,9 @@ def list_models(provider: str, base_url: str, key: Key) -> list[str]:
 
 
 def _make_authorization(base_url: str, key: Key) -> str:
-    """The header that opens the door: name and password where the address holds them, else the key."""
+    """Return the header that opens the door: name and password where the address holds them, else the key."""
     parts = urlsplit(base_url)
     if parts.username is None:
         return f"Bearer {key.value}"
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
-
-
-def strip_credentials(base_url: str) -> str:
-    """An address without the name and password that it may hold."""
-    return re.sub(r"//[^/\s]*@", "//", base_url).partition("?")[0]

@@ -19,7 +19,7 @@ _VERSION_SUFFIX = re.compile(r"v?\d[\w-]*(?:\.\d+){0,2}|i?q\d\w*|(?:b?f|fp|int)\
 
 
 class ModelSpec(NamedTuple):
-    """The parts of a spec; `model` is empty and `base_url` None where they are not given."""
+    """The parts of a spec; `model` is empty and `base_url` None if they are not given."""
 
     provider: str
     model: str
@@ -27,7 +27,7 @@ class ModelSpec(NamedTuple):
 
 
 def parse_spec(spec: str) -> ModelSpec:
-    """The parts of a spec.
+    """Return the parts of a spec.
 
     Raises:
         UsageError: what follows an @ is no address that a request can be sent to.
@@ -62,19 +62,19 @@ def _validate_address(address: str, spec: str) -> str:
 
 
 def quote_spec(spec: str) -> str:
-    """A spec as an error may show it: without the name and password of an address."""
+    """Return a spec as an error may show it: without the name and password of an address."""
     return repr(re.sub(r"//[^/\s]*@", "//", spec))
 
 
 def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
-    """The model that a spec without one takes: the provider's default, or the one that its server serves.
+    """Return the model that a spec without one takes: the provider's default, or the one that its server serves.
 
     Raises:
         UsageError: there is no such model, or there are several.
     """
     from . import served  # opens connections, which few starts need
 
-    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{served.strip_credentials(base_url)}"
+    preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{keys.strip_credentials(base_url)}"
     if base_url is None and spec.strip().endswith(":"):  # as an empty variable leaves it
         raise UsageError(
             f"{quote_spec(spec)} names no model. Write {provider}:MODEL, or {provider} alone for its usual one."
@@ -89,26 +89,26 @@ def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
         return served_models[0]
     if not served_models:
         raise UsageError(
-            f"{quote_spec(spec)} names no model, and the server at {served.strip_credentials(address)} serves none. Load one there, or"
+            f"{quote_spec(spec)} names no model, and the server at {keys.strip_credentials(address)} serves none. Load one there, or"
             f" name it: {provider}:MODEL{address_suffix}."
         )
     model_list = ", ".join(served_models[:10]) + (
         f" and {len(served_models) - 10} more" if len(served_models) > 10 else ""
     )
     raise UsageError(
-        f"{quote_spec(spec)} names no model, and the server at {served.strip_credentials(address)} has several: "
+        f"{quote_spec(spec)} names no model, and the server at {keys.strip_credentials(address)} has several: "
         f"{model_list}. Name one, e.g."
         f" {provider}:{served_models[0]}{address_suffix}."
     )
 
 
 def get_default_model(provider: str) -> str:
-    """The model that a provider's name alone stands for: of the file `M3B_MODELS`, else m3b's own choice; or none."""
+    """Return the model that a provider's name alone stands for: of the file `M3B_MODELS`, else m3b's own choice; or none."""
     return model_catalog.find_user_default(provider) or PROVIDERS[provider].default
 
 
 def find_provider_keys() -> dict[str, str]:
-    """Each provider whose key is in the environment, and the variable that holds it, in the order they are taken."""
+    """Return each provider whose key is in the environment, and the variable that holds it, in the order they are taken."""
     variable_by_provider = {}
     for name, provider in PROVIDERS.items():
         for variable in provider.variables:
@@ -119,5 +119,5 @@ def find_provider_keys() -> dict[str, str]:
 
 
 def choose_default_spec() -> str:
-    """What `connect(None)` connects to: the first provider whose key is set, else the rules."""
+    """Return what `connect(None)` connects to: the first provider whose key is set, else the rules."""
     return next((f"{name}:{get_default_model(name)}" for name in find_provider_keys()), RULES)

@@ -1,8 +1,8 @@
-"""Calls of tools that a model wrote into its text: in m3b's own text form, and in the forms that models fall back to.
+"""Calls of tools that a model wrote into its text instead of making them by its provider's protocol.
 
 Only what can be nothing else is taken for a call. Marked-up forms count whatever tool they name, so that a wrong name is
-answered; JSON in a fence, JSON that is the whole reply, and lines of `tool(argument=...)` count only where they name a
-tool that was offered. Everything that follows a result which the model made up itself is dropped.
+answered; JSON in a fence, JSON that is the whole reply, and lines of `tool(argument=...)` count only if they name a
+tool that was offered. Everything after a result that the model made up itself is dropped.
 """
 
 from __future__ import annotations
@@ -11,26 +11,34 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from m3b.messages import ToolSpec
+from m3b.messages import Message, Reply, StopReason, ToolCall, ToolSpec
 
-from .calls import parse_arguments
+from .base import LLMRequest, LLMWrapper
+from .calls import assign_call_ids, parse_arguments
 from .python_text import parse_with_retries
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
 
-_CALL_TAG = re.compile(
-    r"<call\s+(?:tool|name)\s*=\s*[\"']?([\w.-]+)[\"']?\s*>(.*?)(?:</call\s*>|(?=<call\s)|\Z)", re.DOTALL
-)
-_TEXT_BLOCK = re.compile(r"<text\s+id\s*=\s*[\"']?([\w-]+)[\"']?\s*>\n?(.*?)\n?</text>", re.DOTALL)
-_TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
+_TOOL_CALL_TAG = re.compile(r"<(tool_call|function_call|tool_use)>(?P<body>.*?)(?:</\1>|(?=<\1>)|\Z)", re.DOTALL)
 _FUNCTION_TAG = re.compile(r"<function\s*=\s*\"?([\w.-]+)\"?\s*>(.*?)(?:</function>|\Z)", re.DOTALL)
-_TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(\[.*)", re.DOTALL)
+_TOOL_CALLS_LIST = re.compile(r"\[TOOL_CALLS\]\s*(?P<body>\[.*)", re.DOTALL)
 _FENCE = re.compile(r"^```[ \t]*([\w-]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _INVENTED_RESULT = re.compile(r"^\s*<(?:result|tool_response|tool_result)\b", re.MULTILINE)
+
+ANNOUNCED_CALL_REMINDER = (
+    "You speak of calling a tool, but your reply holds no call that could be read, so nothing was run. If you want to "
+    "call {tool} now, write the call itself, by your function-calling format. If you are done, repeat your closing reply "
+    "and name no tool."
+)
+_INTENT = re.compile(
+    r"\b(?:I(?:'|’)ll|I will|I am going to|I(?:'|’)m going to|I would|I want to|I need to|let me|let us|let(?:'|’)s"
+    r"|first,|next,|now,? I|then I|we (?:should|will|need to)|should (?:now )?(?:call|use|run)|calling|please (?:call|run))",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +53,22 @@ class TextCall:
 
 
 def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall]]:
-    """The calls in a model's text, in order, and the text without them.
+    """Return the calls in a model's text, in order, and the text without them.
 
     Args:
         text: the reply.
         tools: those that were offered.
     """
     offered = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
-    invented_result = _INVENTED_RESULT.search(_mask_text_blocks(text))
+    invented_result = _INVENTED_RESULT.search(text)
     usable_text = text[: invented_result.start()] if invented_result else text
     calls: list[TextCall] = []
-    for find_form in (
-        _find_call_tags,
-        _find_tool_call_tags,
-        _find_function_tags,
-        _find_tool_calls_lists,
-        _find_fenced_calls,
-    ):
+    for find_form in (_find_marked_json, _find_function_tags, _find_fenced_calls):
         for call in find_form(usable_text, offered):
             if all(call.end <= earlier_call.start or call.start >= earlier_call.end for earlier_call in calls):
                 calls.append(call)
     if not calls:
-        calls = list(_find_whole_reply_calls(usable_text, offered)) or list(_find_python_calls(usable_text, offered, 0))
+        calls = list(_find_whole_reply_calls(usable_text, offered)) or list(_find_python_calls(usable_text, offered))
     if not calls:
         return text, []
     calls.sort(key=lambda call: call.start)
@@ -77,55 +79,70 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[str, list[TextCall
     return re.sub(r"\n{3,}", "\n\n", remaining_text + usable_text[position:]).strip(), calls
 
 
+class RepairingLLM(LLMWrapper):
+    """A model whose calls count in its text as well, and that is asked once more for a call that it only announced.
+
+    Neither the announcement nor the reminder is kept in the conversation.
+    """
+
+    def ask(self, request: LLMRequest) -> Reply:
+        """See `LLM.ask`."""
+        reply = self.llm.ask(request)
+        first_reply = _extract_calls(reply, request)
+        tool = find_announced_tool(first_reply, request.tools)
+        if not tool:
+            return first_reply
+        if request.on_text is not None:
+            request.on_text("")
+        reminder = Message("user", ANNOUNCED_CALL_REMINDER.format(tool=tool))
+        request = replace(request, messages=[*request.messages, Message("assistant", reply.text), reminder])
+        second_reply = _extract_calls(self.llm.ask(request), request)
+        # What was announced twice is a closing reply after all, and the first one is as good.
+        is_usable = second_reply.calls or not find_announced_tool(second_reply, request.tools)
+        return replace(second_reply if is_usable else first_reply, usage=first_reply.usage + second_reply.usage)
+
+
+def _extract_calls(reply: Reply, request: LLMRequest) -> Reply:
+    """Return the reply with the calls that stand in its text."""
+    if reply.calls or not request.tools:
+        return reply
+    text, text_calls = find_calls(reply.text, request.tools)
+    if not text_calls:
+        return reply
+    calls = [ToolCall("", call.name, call.arguments, call.error) for call in text_calls]
+    stop: StopReason = "length" if reply.stop == "length" else "tools"
+    return replace(reply, text=text, calls=assign_call_ids(calls, request.used_call_ids), stop=stop)
+
+
+def find_announced_tool(reply: Reply, tools: Sequence[ToolSpec]) -> str:
+    """Return the tool that a reply without a call says it will call now, or an empty text."""
+    if reply.calls or reply.stop != "end" or len(reply.text) > 4000:
+        return ""
+    # The closing JSON of a stage may name a tool in its plan.
+    if re.match(r"\s*(?:```\w*\s*)?\{", reply.text):
+        return ""
+    for sentence in re.split(r"(?<=[.!?:])\s+|\n+", reply.text):
+        if not _INTENT.search(sentence):
+            continue
+        for tool in tools:
+            if re.search(rf"\b{re.escape(tool.name)}\b", sentence):
+                return tool.name
+    return ""
+
+
 # --- one function a form: every call of that form ----------------------------------------------------------------
 
 OfferedTools = Mapping[str, list[str]]
 """The names of a tool's arguments, in order, by its name."""
 
 
-def _find_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """`<call tool="NAME">{...}</call>`, with long texts in `<text id="1">` blocks of their own."""
-    for match in _CALL_TAG.finditer(_mask_text_blocks(text)):
-        body = text[slice(*match.span(2))]
-        blocks = {name: content for name, content in _TEXT_BLOCK.findall(body)}
-        arguments, error = parse_arguments(_TEXT_BLOCK.sub("", body).strip())
-        if not error:
-            arguments, error = _insert_text_blocks(arguments, blocks)
-        yield TextCall(*match.span(), match[1], {} if error else arguments, error)
-
-
-def _mask_text_blocks(text: str) -> str:
-    """The text with its `<text>` blocks blotted out, so that nothing in them is taken for markup."""
-    return _TEXT_BLOCK.sub(lambda block: "#" * len(block[0]), text)
-
-
-def _insert_text_blocks(arguments: dict[str, Any], blocks: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The arguments with `"@1"` replaced by the block of that id."""
-    used_ids: set[str] = set()
-
-    def insert_into(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: insert_into(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [insert_into(item) for item in value]
-        if isinstance(value, str) and value[:1] == "@" and value[1:] in blocks:
-            used_ids.add(value[1:])
-            return blocks[value[1:]] + "\n"
-        return value
-
-    filled_arguments = insert_into(arguments) if blocks else arguments
-    if unused_ids := sorted(set(blocks) - used_ids):
-        return (
-            {},
-            f'The block <text id="{unused_ids[0]}"> is used nowhere: write "@{unused_ids[0]}" where its text belongs',
-        )
-    return filled_arguments, ""
-
-
-def _find_tool_call_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught."""
-    for match in _TOOL_CALL_TAG.finditer(text):
-        yield from _parse_json_calls(match[2], *match.span(), offered, is_marked=True)
+def _find_marked_json(text: str, offered: OfferedTools) -> Iterator[TextCall]:
+    """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, as Hermes and Qwen were taught, and Mistral's
+    `[TOOL_CALLS] [{...}, ...]`.
+    """
+    for pattern in (_TOOL_CALL_TAG, _TOOL_CALLS_LIST):
+        for match in pattern.finditer(text):
+            yield from _parse_json_calls(match["body"], *match.span(), offered, is_marked=True)
 
 
 def _find_function_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
@@ -135,37 +152,29 @@ def _find_function_tags(text: str, offered: OfferedTools) -> Iterator[TextCall]:
         yield TextCall(*match.span(), match[1], arguments, error)
 
 
-def _find_tool_calls_lists(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """`[TOOL_CALLS] [{...}, ...]`, as Mistral was taught."""
-    for match in _TOOL_CALLS_LIST.finditer(text):
-        yield from _parse_json_calls(match[1], *match.span(), offered, is_marked=True)
-
-
 def _find_fenced_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """A fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
+    """Return a fence with one or several JSON calls, or with lines of `tool(argument=...)`."""
     for match in _FENCE.finditer(text):
-        calls = list(
-            _parse_json_calls(
-                match[2], *match.span(), offered, is_marked=match[1].lower() in ("tool", "tool_call", "call")
-            )
-        )
-        if not calls and match[1].lower() in ("", "python", "py", "tool_code", "tool"):
-            calls = list(_find_python_calls(match[2], offered, match.start(2)))
-            calls = [TextCall(*match.span(), call.name, call.arguments, call.error) for call in calls]
+        language = match[1].lower()
+        is_marked = language in ("tool", "tool_call", "call")
+        calls = list(_parse_json_calls(match[2], *match.span(), offered, is_marked=is_marked))
+        if not calls and language in ("", "python", "py", "tool_code", "tool"):
+            start, end = match.span()
+            calls = [replace(call, start=start, end=end) for call in _find_python_calls(match[2], offered)]
         yield from calls
 
 
 def _find_whole_reply_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
-    """The whole reply is JSON that names a tool, perhaps with a sentence before it."""
+    """Return the whole reply is JSON that names a tool, perhaps with a sentence before it."""
     opening = re.search(r"^\s*[\[{]", text, re.MULTILINE)
     if opening:
         yield from _parse_json_calls(text[opening.start() :], opening.start(), len(text), offered, is_marked=False)
 
 
-def _find_python_calls(text: str, offered: OfferedTools, start: int) -> Iterator[TextCall]:
+def _find_python_calls(text: str, offered: OfferedTools) -> Iterator[TextCall]:
     """Lines of `tool(argument="...", ...)`: each the whole statement, over several lines where its brackets say so."""
     lines = text.split("\n")
-    position, number = start, 0
+    position, number = 0, 0
     while number < len(lines):
         name = re.match(r"\s*(?:\w+\s*=\s*)?([A-Za-z_]\w*)\(", lines[number])
         line_count = 1
@@ -182,7 +191,7 @@ def _find_python_calls(text: str, offered: OfferedTools, start: int) -> Iterator
 
 
 def _parse_python_call(statement: str, name: str, parameters: list[str]) -> dict[str, Any] | None:
-    """The arguments of a call written as Python, of literals only; None where it is none."""
+    """Return the arguments of a call written as Python, of literals only; None if it is none."""
     try:
         body = parse_with_retries(ast.parse, statement.strip().rstrip(";")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -227,7 +236,7 @@ def _parse_json_calls(raw: str, start: int, end: int, offered: OfferedTools, *, 
 
 
 def _parse_json_values(raw: str) -> list[Any] | None:
-    """JSON values one after the other, lists opened; None where there is anything else, or nothing."""
+    """JSON values one after the other, lists opened; None if there is anything else, or nothing."""
     decoder, text, values = json.JSONDecoder(strict=False), raw.strip(), []
     while text:
         try:

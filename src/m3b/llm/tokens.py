@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from m3b.messages import Message, Reply, ToolSpec
+from m3b.messages import Message, Reply, ToolSpec, Usage
+
+from .base import LLMRequest, ModelFacts
 
 BYTES_PER_TOKEN = 3.5
 """English prose holds about 4 bytes a token, code and JSON about 3; the estimate errs to the high side."""
@@ -18,12 +20,12 @@ MAX_TOKENS_PER_IMAGE = 1600
 
 
 def estimate_text_tokens(text: str) -> int:
-    """Tokens of a text; bytes rather than letters, so that other scripts are not undercounted."""
+    """Return tokens of a text; bytes rather than letters, so that other scripts are not undercounted."""
     return int(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN) + 1 if text else 0
 
 
 def estimate_message_tokens(message: Message) -> int:
-    """Tokens of one turn, its calls included."""
+    """Return tokens of one turn, its calls included."""
     calls = sum(
         TOKENS_PER_CALL
         + estimate_text_tokens(call.name)
@@ -34,7 +36,7 @@ def estimate_message_tokens(message: Message) -> int:
 
 
 def estimate_tools_tokens(tools: Sequence[ToolSpec]) -> int:
-    """Tokens of the tool definitions."""
+    """Return tokens of the tool definitions."""
     return sum(
         TOKENS_PER_TOOL
         + estimate_text_tokens(tool.name)
@@ -45,10 +47,16 @@ def estimate_tools_tokens(tools: Sequence[ToolSpec]) -> int:
 
 
 def estimate_request_tokens(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-    """Tokens of a whole request."""
+    """Return tokens of a whole request."""
     return sum(estimate_message_tokens(message) for message in messages) + estimate_tools_tokens(tools)
 
 
 def estimate_reply_tokens(reply: Reply) -> int:
-    """Tokens of a reply, for models that do not count them themselves."""
+    """Return tokens of a reply, for models that do not count them themselves."""
     return estimate_message_tokens(reply.to_message())
+
+
+def estimate_usage(request: LLMRequest, reply: Reply, facts: ModelFacts) -> Usage:
+    """Return the usage of a request to a model that does not count, priced."""
+    input_tokens = estimate_request_tokens(request.messages, request.tools)
+    return facts.compute_usage(input_tokens, 0, estimate_reply_tokens(reply))

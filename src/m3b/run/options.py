@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get
 
 from m3b.errors import OptionError
 
-ToolMode = Literal["auto", "native", "text"]
+ToolMode = Literal["auto", "native"]
 ConfirmMode = bool | Literal["weak"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
@@ -73,8 +73,8 @@ class Options:
         roles: `four` agents one after the other, or a `single` one for all stages.
         reflect, examples, debug: reflection turns, worked examples in prompts, debug iterations.
         sandbox: which backend confines scripts; `off` only on purpose.
-        tools: how the model is told of tools: `native` by its provider's protocol, `text` in plain words for models
-            that know or keep no such protocol, `auto` by what is known of the model.
+        tools: what counts as a call of a tool: `native` calls by the provider's protocol alone, `auto` also calls that
+            the model wrote into its text, unless its provider's protocol can be relied on.
         stream: ask for the model's words as they come; they appear as `delta` events.
         confirm: whether m3b asks (`Pipeline(ask=...)`) before it trains if the data is read rightly: always, never, or where
             the evidence of the manifest is `weak` and there is somebody to ask.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ContextOverflow, RunCancelled
-from m3b.llm.base import IsCancelled, ModelFacts, OnWait
+from m3b.llm.base import LLMRequest, ModelFacts
 from m3b.llm.text_calls import find_calls
 from m3b.messages import ImageContent, Message, Reply, ToolCall, ToolSpec
 from m3b.teaching.chats import messages_to_chat, tool_to_chat
@@ -39,31 +39,24 @@ class LocalLLM:
                            vision=self.student.takes_images)  # fmt: skip
         self.student.model.eval()
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`.
 
         Raises:
             ContextOverflow: the conversation is longer than the window.
-            Cancelled: `cancelled` said so before the reply was begun.
+            RunCancelled: `request.is_cancelled` said so before the reply was begun.
         """
-        if cancelled is not None and cancelled():
+        if request.is_cancelled is not None and request.is_cancelled():
             raise RunCancelled("The request was cancelled.")
-        inputs = self._prepare_inputs(messages, tools)
+        inputs = self._prepare_inputs(request.messages, request.tools)
         length = int(inputs["input_ids"].shape[1])
         if length + self.max_tokens > self.facts.window:
             raise ContextOverflow(f"The conversation has {length:,} tokens; the window is {self.facts.window:,}.")
         ids = self._generate(inputs)[length:]
         text = self.student.tokenizer.decode(ids, skip_special_tokens=True)
-        text_without_calls, text_calls = find_calls(text, tools)
+        text_without_calls, text_calls = find_calls(text, request.tools)
         calls = tuple(
-            ToolCall(f"call_{len(messages)}_{number}", text_call.name, text_call.arguments, text_call.error)
+            ToolCall(f"call_{len(request.messages)}_{number}", text_call.name, text_call.arguments, text_call.error)
             for number, text_call in enumerate(text_calls)
         )
         usage = replace(self.facts.compute_usage(length, 0, len(ids)), requests=1)

@@ -9,15 +9,15 @@ from typing import Any
 
 from m3b.errors import ContextOverflow, LLMError, Transient
 from m3b.llm import tokens
-from m3b.llm.base import IsCancelled, ModelFacts, OnWait
-from m3b.llm.calls import parse_arguments
+from m3b.llm.base import LLMRequest, ModelFacts
+from m3b.llm.callable import as_reply
+from m3b.llm.calls import make_call
 from m3b.llm.conversation import validate_conversation
 from m3b.llm.retry import Retry
-from m3b.llm.shapes import as_reply
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 
 Step = Reply | str | dict[str, Any] | BaseException | Callable[[Sequence[Message], Sequence[ToolSpec]], Any]
-"""One answer: a reply, its text, a dict as `m3b.llm.shapes` reads it, an exception to raise, or a function of
+"""One answer: a reply, its text, a dict as `m3b.llm.callable.as_reply` reads it, an exception to raise, or a function of
 `(messages, tools)` that gives one of these."""
 
 
@@ -66,14 +66,7 @@ class ScriptedModel:
         """How many steps are still to come."""
         return len(self._steps) - self._played_steps
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """The next step, as a reply with estimated usage where the step gives none.
 
         Raises:
@@ -81,23 +74,23 @@ class ScriptedModel:
             LLMError: what the step raises, or what a real provider would raise at this conversation.
         """
 
-        def wait(reason: str, seconds: float) -> None:
+        def record_wait(reason: str, seconds: float) -> None:
             self.waits.append((reason, seconds))
-            if on_wait is not None:
-                on_wait(reason, seconds)
+            if request.on_wait is not None:
+                request.on_wait(reason, seconds)
 
-        self.requests.append((tuple(messages), tuple(tools)))
-        self._check_request(messages, tools)
-        reply = self._retry.run(lambda: self._play_step(messages, tools), wait, cancelled)
-        if reply.usage == Usage():
-            sent = tokens.estimate_request_tokens(messages, tools)
-            reply = replace(reply, usage=self.facts.compute_usage(sent, 0, tokens.estimate_reply_tokens(reply)))
-        return replace(reply, model=reply.model or self.name)
+        self.requests.append((tuple(request.messages), tuple(request.tools)))
+        self._check_request(request)
+        reply = self._retry.run(
+            lambda: self._play_step(request.messages, request.tools), record_wait, request.is_cancelled
+        )
+        usage = tokens.estimate_usage(request, reply, self.facts) if reply.usage == Usage() else reply.usage
+        return replace(reply, usage=usage, model=reply.model or self.name)
 
-    def _check_request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+    def _check_request(self, request: LLMRequest) -> None:
         if self._strict:
-            validate_conversation(messages)
-        sent = tokens.estimate_request_tokens(messages, tools)
+            validate_conversation(request.messages)
+        sent = tokens.estimate_request_tokens(request.messages, request.tools)
         if self._enforce_window and sent + self.facts.max_output > self.facts.window:
             raise ContextOverflow(
                 f"About {sent} tokens of input and {self.facts.max_output} of output do not fit the window of"
@@ -156,8 +149,7 @@ def unknown_tool(name: str = "launch_rocket") -> Reply:
 
 def malformed_call(tool: str, raw: str = '{"path": "train.py", "text": "import to') -> Reply:
     """A call whose arguments were cut in the middle, as the parser of a provider reports it."""
-    arguments, error = parse_arguments(raw)
-    return Reply(calls=(ToolCall("", tool, arguments, error),), stop="tools")
+    return Reply(calls=(make_call("", tool, raw),), stop="tools")
 
 
 def truncated_reply(text: str = "I will now write the file that") -> Reply:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import Authentication, BadRequest, ContextOverflow, LLMError
-from m3b.llm.base import LLM
+from m3b.llm.base import LLM, LLMRequest
 from m3b.llm.calls import parse_arguments
 from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 from m3b.writing import write_text_atomically
@@ -186,7 +186,7 @@ class Relay:
             return 400, _make_error(f"This is no chat completion request: {error}.")
         self.meter.requests += 1
         try:
-            reply = self.llm.ask(messages, tools)
+            reply = self.llm.ask(LLMRequest(messages, tools))
         except LLMError as error:
             return self._record_failure(error)
         self.meter.failure, self.meter.failed_in_a_row = "", 0

@@ -8,15 +8,16 @@ folder is read is proposed from the survey of its files; where no manifest is bo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from m3b.facts import IndexBrief, ModelBrief, ModuleBrief, SelectionBrief
-from m3b.llm.base import IsCancelled, ModelFacts, OnWait
+from m3b.llm.base import LLMRequest, ModelFacts
 from m3b.llm.rules.building import train_model, write_module
 from m3b.llm.rules.indexing import write_index
 from m3b.llm.rules.selection import select_card
 from m3b.llm.rules.view import StageView, format_give_up, read_view
-from m3b.llm.tokens import estimate_reply_tokens, estimate_request_tokens
-from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
+from m3b.llm.tokens import estimate_usage
+from m3b.messages import Reply, ToolCall
 
 UNKNOWN_STAGE = (
     "The rules plan by data that messages carry, and these carry none for a stage that they know. Use a language model."
@@ -42,23 +43,15 @@ class RulesLLM:
     name = "rules"
     facts = ModelFacts(window=1_000_000, max_output=8_192, price_in=0.0, price_out=0.0)
 
-    def ask(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_wait: OnWait | None = None,
-        cancelled: IsCancelled | None = None,
-    ) -> Reply:
+    def ask(self, request: LLMRequest) -> Reply:
         """The next step of the stage that the conversation is in; never waits, never fails."""
-        view = read_view(messages)
+        view = read_view(request.messages)
         answer = plan_next_step(view) if view is not None else format_give_up(UNKNOWN_STAGE)
         text = answer if isinstance(answer, str) else ""
-        call_count = sum(len(message.calls) for message in messages)
+        call_count = sum(len(message.calls) for message in request.messages)
         calls = () if isinstance(answer, str) else tuple(_number_calls(answer, call_count))
         reply = Reply(text, calls, stop="tools" if calls else "end", model="rules")
-        usage = Usage(estimate_request_tokens(messages, tools), 0, estimate_reply_tokens(reply), 1, 0.0)
-        return Reply(text, calls, usage, reply.stop, "rules")
+        return replace(reply, usage=estimate_usage(request, reply, self.facts))
 
 
 def _number_calls(calls: Sequence[ToolCall], call_count: int) -> list[ToolCall]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 
 from m3b.errors import LLMError
-from m3b.llm.streaming import ask_llm
 from m3b.messages import Message, ToolCall
-from m3b.testing.conformance.exercise import START_MESSAGES, TOOL_SPECS, Exercise, register_behaviour
+from m3b.testing.conformance.exercise import START_MESSAGES, Exercise, register_behaviour
 
 from .server import ServerAnswer, join_pieces
 
@@ -116,7 +115,7 @@ def stream(case: Exercise) -> str | None:
     llm = case.make_llm()
     for _ in bodies:
         pieces: list[str] = []
-        complete_reply, streamed = case.ask(llm), ask_llm(llm, START_MESSAGES, TOOL_SPECS, on_text=pieces.append)
+        complete_reply, streamed = case.ask(llm), case.ask(llm, on_text=pieces.append)
         assert streamed == complete_reply, f"{streamed} is not {complete_reply}"
         assert join_pieces(pieces) == complete_reply.text, f"the pieces {pieces} are not {complete_reply.text!r}"
     return None
@@ -130,11 +129,18 @@ def half_a_stream(case: Exercise) -> str | None:
     size = len(b"".join(full_answer.events))
     case.server.queue_answers(ServerAnswer(full_answer.body, events=full_answer.events, cut=size // 2), full_answer)
     pieces: list[str] = []
-    reply = ask_llm(case.make_llm(), START_MESSAGES, TOOL_SPECS, on_text=pieces.append)
+    reply = case.ask(on_text=pieces.append)
     assert reply.text == join_pieces(pieces) == "one two three four", f"{reply.text!r}, heard {pieces}"
     assert len(case.server.requests) == 2
     return None
 
 
 def _has_streams(case: Exercise) -> bool:
-    return bool(getattr(case.make_llm(), "streams", False) and case.text_answer().events)
+    """Whether the protocol has streams, and the provider asks for one if somebody listens."""
+    if not case.text_answer().events:
+        return False
+    case.server.queue_answers(case.text_answer())
+    case.ask(on_text=lambda piece: None)
+    (request,) = case.server.requests
+    case.server.requests.clear()
+    return bool(request.body.get("stream"))

@@ -8,11 +8,11 @@ from typing import Any
 
 from m3b.errors import LLMError
 from m3b.llm import registry
-from m3b.llm.base import LLM
+from m3b.llm.base import LLM, LLMRequest
 from m3b.llm.keys import Key
 from m3b.llm.presets import PROVIDERS
 from m3b.llm.retry import Retry
-from m3b.llm.text_tools import adapt_tools
+from m3b.llm.text_calls import RepairingLLM
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.testing.conformance.dialects import DIALECTS, Dialect
 from m3b.testing.conformance.server import Clock, Server, ServerAnswer
@@ -53,7 +53,7 @@ def _make_subject(name: str, model: str, dialect: Dialect | None = None) -> Subj
         local_provider = replace(provider, base_url=url + path)
         key = Key(CANARY, (*provider.variables, "M3B_API_KEY")[0])
         llm = registry.open_provider(name, model, retry=retry, timeout_s=timeout_s, provider=local_provider, key=key)
-        return adapt_tools(llm, "auto", repairs=name not in registry.NATIVE_TOOL_PROVIDERS)
+        return llm if name in registry.NATIVE_TOOL_PROVIDERS else RepairingLLM(llm)
 
     return Subject(name, make, dialect or DIALECTS[provider.wire])
 
@@ -81,9 +81,8 @@ class Exercise:
     def ask(self, llm: LLM | None = None, **options: Any) -> Reply:
         """Ask the standard question; what is waited for goes to `waits`."""
         messages = options.pop("messages", START_MESSAGES)
-        return (llm or self.make_llm()).ask(
-            messages, TOOL_SPECS, on_wait=lambda *wait: self.waits.append(wait), **options
-        )
+        request = LLMRequest(messages, TOOL_SPECS, on_wait=lambda *wait: self.waits.append(wait), **options)
+        return (llm or self.make_llm()).ask(request)
 
     def text_answer(self, text: str = "hello", **options: Any) -> ServerAnswer:
         """A good answer of text."""

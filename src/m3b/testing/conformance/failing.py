@@ -140,7 +140,7 @@ def impossible(case: Exercise) -> None:
 def cancel_waiting(case: Exercise) -> None:
     case.server.queue_answers(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": "300"}))
     try:
-        case.ask(cancelled=lambda: case.clock.now > 5)
+        case.ask(is_cancelled=lambda: case.clock.now > 5)
     except RunCancelled:
         assert case.clock.now < 7, f"it waited {case.clock.now} s"
         return
@@ -152,7 +152,7 @@ def cancel_silence(case: Exercise) -> None:
     case.server.queue_answers(case.text_answer("late", silence_s=30.0))
     begin = time.monotonic()
     try:
-        case.ask(cancelled=lambda: time.monotonic() - begin > 0.1)
+        case.ask(is_cancelled=lambda: time.monotonic() - begin > 0.1)
     except RunCancelled:
         assert time.monotonic() - begin < 5, "it took more than five seconds"
         return
