@@ -42,10 +42,10 @@ def refusal(backend: str) -> str:
 
 PROBE = """
 import os, sys, tempfile
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 import m3b.tools
 assert os.access(os.path.realpath(sys.executable), os.R_OK)
-choose(sys.argv[1])
+choose_sandbox(sys.argv[1])
 """
 
 

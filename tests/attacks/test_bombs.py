@@ -32,10 +32,10 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from m3b.messages import ToolCall
-from m3b.sandbox import choose
+from m3b.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox
 top = Path(sys.argv[1])
-with Toolbox(Roots(top / "work", {"data/x": top / "data"}), sandbox=choose("off")) as box:
+with Toolbox(Roots(top / "work", {"data/x": top / "data"}), sandbox=choose_sandbox("off")) as box:
     file = {"paths": ["data/x/" + sys.argv[2]]}
     folder = {"path": "data/x"}
     for tool, arguments in (("preview_files", file), ("read_files", file), ("preview_dirs", folder), ("list_files", folder)):

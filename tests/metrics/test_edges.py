@@ -107,7 +107,7 @@ def test_a_mean_below_the_edge_knows_that_its_perfect_labels_may_fail() -> None:
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_intervals_just_below_a_perfect_figure_hold_the_true_one(name: str) -> None:
     """Of 30 sets at 97.5 % three or more miss in 4 %, five or more in 0.1 %."""
-    assert coverage(name, 30, 0.01, 30, 100).held >= 26 / 30
+    assert coverage(name, 30, 0.01, 30, 100).covered_share >= 26 / 30
 
 
 @pytest.mark.slow
@@ -116,4 +116,4 @@ def test_intervals_just_below_a_perfect_figure_hold_the_true_one(name: str) -> N
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_coverage_is_about_93_percent(name: str, n: int, wrong: float) -> None:
     """Two standard errors of 300 sets are 3 points."""
-    assert coverage(name, n, wrong, 300, 300).held >= 0.90
+    assert coverage(name, n, wrong, 300, 300).covered_share >= 0.90

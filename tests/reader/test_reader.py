@@ -50,9 +50,8 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
 def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, reason: str) -> None:
     paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
     reader = make_reader(backend)
-    result = reader.run_job(
-        TRIAL_JOB, EscapeTrial(accident, paths), stall_timeout_s=1.0 if accident == "hang" else 60.0
-    )  # type: ignore[arg-type]
+    trial = EscapeTrial(accident, paths)  # type: ignore[arg-type]
+    result = reader.run_job(TRIAL_JOB, trial, stall_timeout_s=1.0 if accident == "hang" else 60.0)
     assert result.readable_files == paths
     assert [str(path) in refusal for path, refusal in zip((paths[1], paths[3]), result.refusals, strict=True)] == [
         True,
