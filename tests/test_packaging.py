@@ -113,7 +113,7 @@ def test_the_wheel_holds_everything(wheel: zipfile.ZipFile) -> None:
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     for name in wheel.namelist():
         assert not re.search(r"(^|/)(\.|__pycache__|tests?/|runs/)|\.pyc$|\.safetensors$", name), name
-    assert sum(item.file_size for item in wheel.infolist()) < 5 * 2**20
+    assert sum(item.file_size for item in wheel.infolist()) < 6 * 2**20
 
 
 @pytest.mark.slow

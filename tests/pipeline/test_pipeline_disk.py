@@ -18,7 +18,7 @@ def again(messages, tools):
     if 'exported' in messages[-1].text:
         return say('Done.')
     # so many words that they do not fit into what is left of the journal's last page
-    return both(script(TRAIN), text='Let us train. ' * 500)
+    return combine_calls(script(TRAIN), text='Let us train. ' * 500)
 """
 FILL = f"{AGAIN}\nacts = play(model=[script('yes > big.bin'), again])"
 FILL_ALL = (

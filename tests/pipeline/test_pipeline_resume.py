@@ -137,7 +137,7 @@ acts = play(**{{"module": [llm_error(LLMError, "Enough.")], {stage!r}: {steps} }
 @pytest.mark.parametrize(
     ("stage", "steps"),
     [
-        ("index", "[lambda m, t: both(write({'m.py': MAKE_INDEX}), patient('python m.py')), "
+        ("index", "[lambda m, t: combine_calls(write({'m.py': MAKE_INDEX}), patient('python m.py')), "
                   "lambda m, t: patient('python m.py'), say('Indexed.')]"),
         ("model", f"[lambda m, t: patient({TRAIN!r}), lambda m, t: patient({TRAIN!r}), say('Done.')]"),
     ],
@@ -207,7 +207,7 @@ else:
 '''
 def as_told(messages, tools):
     return script(re.search(r"`(python train[.]py --resume[^`]*)`", messages[-1].text)[1])
-acts = play(model=[both(write({"train.py": STEPS + TRAIN_PY}), script(TRAIN)), as_told, say("Done.")])
+acts = play(model=[combine_calls(write({"train.py": STEPS + TRAIN_PY}), script(TRAIN)), as_told, say("Done.")])
 """
 
 

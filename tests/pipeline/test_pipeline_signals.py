@@ -34,7 +34,7 @@ for split, part in (("train", rows[:300]), ("test", rows[300:])):
     Path(f"Datapath/{split}.json").write_text(json.dumps(part))
 Path("Datapath/label_dict.json").write_text('{"plain": 0, "spot": 1}')
 """
-acts = play("big", index=[both(write({"m.py": MANY}), script("python m.py")), say("Indexed.")])
+acts = play("big", index=[combine_calls(write({"m.py": MANY}), script("python m.py")), say("Indexed.")])
 '''
 SLOW_LOADER = "import time\nprint('probing', flush=True)\ntime.sleep(987)\n" + PROJECT["Datapath/dataloader.py"]
 SLOW_PREDICT = "import time\ntime.sleep(987)\n" + PROJECT["deliver/predict.py"]
@@ -64,7 +64,8 @@ PHASES = {
         "model_trainer",
     ),
     "predict": (
-        f"acts = play(model=[both(write({{'deliver/predict.py': {SLOW_PREDICT!r}}}), script(TRAIN)), say('Done.')])",
+        f"acts = play(model=[combine_calls(write({{'deliver/predict.py': {SLOW_PREDICT!r}}}), script(TRAIN)), "
+        "say('Done.')])",
         True, "predict.py --list", "model_trainer",
     ),
 }  # fmt: skip
