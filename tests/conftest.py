@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,3 +47,37 @@ def own_state(session_state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = session_state / str(next(_numbers))
     monkeypatch.setenv(STATE, str(folder))
     return folder
+
+
+# --- warm processes ------------------------------------------------------------------------------------------------
+
+CONFINED_FOLDERS = ("sandbox", "attacks", "reader", "fuzz")
+"""Folders whose tests are about isolation; elsewhere the marker `confined` asks for the real sandbox."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the servers of warm processes once for all workers."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        from warm.sandbox import start_zygotes
+
+        config.add_cleanup(start_zygotes())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose the real sandbox or the warm stand-in before any fixture of the test is made."""
+    import m3b.sandbox
+    from warm import WarmSandbox
+
+    chooser = sys.modules["m3b.sandbox.choose"]
+    real = getattr(chooser, "real_candidates", None) or chooser._try_candidates
+    chooser.real_candidates = real
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+
+    def candidates(mode: str, accept_weak: bool) -> list[tuple[m3b.sandbox.Sandbox | None, m3b.sandbox.Probe]]:
+        if mode == "auto" and not accept_weak:
+            sandbox = WarmSandbox()
+            return [(sandbox, m3b.sandbox.Probe(sandbox.name, True, sandbox.level))]
+        return real(mode, accept_weak=accept_weak)
+
+    confined = folder in CONFINED_FOLDERS or item.get_closest_marker("confined") is not None
+    chooser._try_candidates = real if confined else candidates
