@@ -25,7 +25,7 @@ test: $(STAMP)
 	$(PYTEST) && rm -rf "$$room"
 
 test-slow: $(STAMP)
-	$(PYTEST) -m slow && rm -rf "$$room"
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=thorough && rm -rf "$$room"
 
 # Real data sets in DATA, read, changed in their layout, and trained on; EXPECTED.json there says what a right index of each
 # holds (tests/real/real_kit.py).

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import settings
 
 # how long one example takes says something of the machine's load, and speed is measured in benchmarks/
-settings.register_profile("m3b", deadline=None)
-settings.load_profile("m3b")
+settings.register_profile("fast", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=200)  # `make test-slow`
+settings.load_profile("fast")
 
 # A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests that send it would wait for ever.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
