@@ -82,3 +82,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     confined = folder in CONFINED_FOLDERS or item.get_closest_marker("confined") is not None
     chooser._try_candidates = real if confined else candidates
+
+
+# --- duration ------------------------------------------------------------------------------------------------------
+
+MAX_FAST_S = 5.0
+"""Seconds that a fast test may take on a quiet machine; longer ones are named at the end."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the fast tests that took longer than `MAX_FAST_S`, so that they are made faster or marked `slow`."""
+    if "not slow" not in config.option.markexpr:
+        return
+    seconds: dict[str, float] = {}
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("", []):
+        seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
+    slow_tests = sorted(((s, name) for name, s in seconds.items() if s > MAX_FAST_S), reverse=True)
+    if slow_tests:
+        terminalreporter.section(f"{len(slow_tests)} fast tests took longer than {MAX_FAST_S:g} s")
+        for duration, name in slow_tests:
+            terminalreporter.line(f"{duration:6.1f} s  {name}")
