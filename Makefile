@@ -19,13 +19,13 @@ demo: $(DEMO)
 
 # The tests' folders lie in one of their own: pytest clears what earlier sessions left, and fails where that is a tree
 # deeper than Python's recursion, as an interrupted test of such trees leaves it. After a failure they stay, to be looked at.
-PYTEST = room=$$(mktemp -d) && PYTEST_DEBUG_TEMPROOT=$$room $(BIN)/pytest -n $(JOBS) --dist loadfile
+PYTEST = room=$$(mktemp -d) && PYTEST_DEBUG_TEMPROOT=$$room $(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25
 
 test: $(STAMP)
 	$(PYTEST) && rm -rf "$$room"
 
 test-slow: $(STAMP)
-	$(PYTEST) -m slow && rm -rf "$$room"
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=thorough && rm -rf "$$room"
 
 # Real data sets in DATA, read, changed in their layout, and trained on; EXPECTED.json there says what a right index of each
 # holds (tests/real/real_kit.py).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 from hypothesis import settings
 
 # how long one example takes says something of the machine's load, and speed is measured in benchmarks/
-settings.register_profile("m3b", deadline=None)
-settings.load_profile("m3b")
+settings.register_profile("fast", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=200)  # `make test-slow`
+settings.load_profile("fast")
 
 # A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests that send it would wait for ever.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,3 +48,57 @@ def own_state(session_state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = session_state / str(next(_numbers))
     monkeypatch.setenv(STATE, str(folder))
     return folder
+
+
+# --- warm processes ------------------------------------------------------------------------------------------------
+
+CONFINED_FOLDERS = ("sandbox", "attacks", "reader", "fuzz")
+"""Folders whose tests are about isolation; elsewhere the marker `confined` asks for the real sandbox."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the servers of warm processes once for all workers."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        from warm.sandbox import start_zygotes
+
+        config.add_cleanup(start_zygotes())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose the real sandbox or the warm stand-in before any fixture of the test is made."""
+    import m3b.sandbox
+    from warm import WarmSandbox
+
+    chooser = sys.modules["m3b.sandbox.choose"]
+    real = getattr(chooser, "real_candidates", None) or chooser._try_candidates
+    chooser.real_candidates = real
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+
+    def candidates(mode: str, accept_weak: bool) -> list[tuple[m3b.sandbox.Sandbox | None, m3b.sandbox.Probe]]:
+        if mode == "auto" and not accept_weak:
+            sandbox = WarmSandbox()
+            return [(sandbox, m3b.sandbox.Probe(sandbox.name, True, sandbox.level))]
+        return real(mode, accept_weak=accept_weak)
+
+    confined = folder in CONFINED_FOLDERS or item.get_closest_marker("confined") is not None
+    chooser._try_candidates = real if confined else candidates
+
+
+# --- duration ------------------------------------------------------------------------------------------------------
+
+MAX_FAST_S = 5.0
+"""Seconds that a fast test may take on a quiet machine; longer ones are named at the end."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the fast tests that took longer than `MAX_FAST_S`, so that they are made faster or marked `slow`."""
+    if "not slow" not in config.option.markexpr:
+        return
+    seconds: dict[str, float] = {}
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("", []):
+        seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
+    slow_tests = sorted(((s, name) for name, s in seconds.items() if s > MAX_FAST_S), reverse=True)
+    if slow_tests:
+        terminalreporter.section(f"{len(slow_tests)} fast tests took longer than {MAX_FAST_S:g} s")
+        for duration, name in slow_tests:
+            terminalreporter.line(f"{duration:6.1f} s  {name}")

@@ -138,11 +138,15 @@ def make_bench(tmp_path: Path) -> Callable[[str], Bench]:
     return make
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+LANDLOCK, OFF = (pytest.param(name, marks=pytest.mark.slow) for name in ("landlock", "off"))
+"""The fast tests try one backend; the slow ones all of them."""
+
+
+@pytest.fixture(params=["bubblewrap", LANDLOCK])
 def confined(request: pytest.FixtureRequest, make_bench: Callable[[str], Bench]) -> Bench:
     return make_bench(request.param)
 
 
-@pytest.fixture(params=["bubblewrap", "landlock", "off"])
+@pytest.fixture(params=["bubblewrap", LANDLOCK, OFF])
 def bench(request: pytest.FixtureRequest, make_bench: Callable[[str], Bench]) -> Bench:
     return make_bench(request.param)

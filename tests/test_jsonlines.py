@@ -13,7 +13,7 @@ from m3b.jsonlines import iter_complete_lines, iter_objects, truncate_torn_line
 OBJECTS = st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3), max_size=5)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OBJECTS, st.data())
 def test_what_a_crash_leaves_is_read_and_gone_on_with(
     tmp_path: Path, lines: list[dict[str, int]], data: st.DataObject

@@ -28,6 +28,7 @@ from m3b.models import FrozenCopy
 from m3b.run.folder import RunFolder
 from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.sandbox import choose_sandbox
+from sandbox_kit import LANDLOCK
 
 PREDICT = """
 import argparse, json
@@ -297,7 +298,7 @@ except OSError as error:
 """
 
 
-@pytest.mark.parametrize("make", ["landlock", "bubblewrap"])
+@pytest.mark.parametrize("make", [LANDLOCK, "bubblewrap"])
 def test_predict_has_no_channel_to_anybody(tmp_path: Path, make: str) -> None:
     try:
         desk = Desk(tmp_path / "run", make)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.conversation import DROPPED_RESULT_NOTE, MAX_WINDOW_SHARE, MIN_KEPT_RESULTS, Conversation
@@ -87,7 +87,6 @@ def test_nothing_is_dropped_while_it_fits() -> None:
     assert talk.messages == before
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 30), st.integers(0, 3000), st.integers(500, 20_000), st.integers(0, 2000))
 def test_trimming(turns: int, chars: int, window: int, output: int) -> None:
     talk = long_talk(turns, chars)
@@ -166,7 +165,6 @@ def at_fault(call: ToolCall) -> bool:
     return call.id.endswith("1")
 
 
-@settings(max_examples=150)
 @given(st.lists(STEP, max_size=14))
 def test_a_restored_conversation_is_the_live_one(steps: list[tuple[str, str, int, int]]) -> None:
     live, events = play(steps)

@@ -113,9 +113,15 @@ class Victim:
         self._process.wait(60)
 
 
-@pytest.fixture(
-    scope="session", params=[(b, u) for b in ("bubblewrap", "landlock") for u in ("own", "nobody")], ids="-".join
-)
+BACKEND_USERS = [
+    pytest.param((backend, user), marks=[] if (backend, user) == ("bubblewrap", "own") else [pytest.mark.slow])
+    for backend in ("bubblewrap", "landlock")
+    for user in ("own", "nobody")
+]
+"""The fast tests try one backend as one user; the slow ones all of them."""
+
+
+@pytest.fixture(scope="session", params=BACKEND_USERS, ids="-".join)
 def server(request: pytest.FixtureRequest) -> Iterator[Victim]:
     backend, user = request.param
     if reason := refusal(backend):

@@ -21,7 +21,7 @@ from m3b.errors import ModelError
 from m3b.models.export import export_model
 from m3b.models.worker import PredictWorker
 from m3b.sandbox import Sandbox, choose_sandbox
-from sandbox_kit import ATTEMPT, backend
+from sandbox_kit import ATTEMPT, LANDLOCK, backend
 
 PREDICT = """
 import argparse, json, os, sys
@@ -82,7 +82,7 @@ def open_attempts(output: str) -> list[str]:
     return re.findall(r"OPEN .*", output)
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=["bubblewrap", LANDLOCK])
 def delivered(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliveredModel:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     model = DeliveredModel(tmp_path, backend(request.param))

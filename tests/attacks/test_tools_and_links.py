@@ -25,6 +25,7 @@ from m3b.run.provisioning import lay_out_run_folder
 from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
+from sandbox_kit import LANDLOCK, OFF
 from sandbox_kit import backend as sandbox
 
 ROUNDS = 400
@@ -173,7 +174,7 @@ for _ in range(1500):
 """
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "off"])
+@pytest.mark.parametrize("backend", ["bubblewrap", LANDLOCK, OFF])
 def test_answers_in_a_tree_of_1500_folders_leave_nothing_behind(tmp_path: Path, backend: str) -> None:
     run = RunFolder(tmp_path / "run")
     model = tmp_path / "model"

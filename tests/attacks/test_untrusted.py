@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b import untrusted
@@ -180,7 +180,6 @@ def shared_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "work"
 
 
-@settings(max_examples=300)
 @given(names=NAMES)
 def test_whatever_the_path_nothing_outside_is_read(shared_work: Path, names: list[str]) -> None:
     try:

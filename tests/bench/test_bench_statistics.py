@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.bench import published_results
@@ -51,7 +51,6 @@ def test_single_executions_speak_of_the_benchmarks_tasks() -> None:
         assert {len(runs) for runs in rows.values()} == {2}
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_agrees_with_statsmodels(case: tuple[int, int]) -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion")
@@ -60,7 +59,6 @@ def test_wilson_agrees_with_statsmodels(case: tuple[int, int]) -> None:
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 20), st.integers(20, 40)))
 def test_newcombe_agrees_with_statsmodels(case: tuple[int, int, int, int]) -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion")
@@ -119,7 +117,6 @@ def test_all_alike_is_not_certain() -> None:
         bootstrap_by_task({})
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
 def test_pass_at_k_counts_subsets(case: tuple[int, int, int]) -> None:
     n, c, k = case

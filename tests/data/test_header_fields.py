@@ -95,7 +95,7 @@ LAST = st.tuples(
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".mhd", META), (".mha", META), (".nhdr", NRRD), (".nrrd", NRRD)])
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(odd=st.one_of(st.just(b""), TEXTS, LINES), last=LAST)
 def test_the_guard_sees_the_file_that_simpleitk_opens(
     tmp_path: Path, suffix: str, start: bytes, odd: bytes, last: bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
@@ -93,7 +93,6 @@ def test_what_does_not_open_is_an_error_that_names_the_file(tmp_path: Path) -> N
         assert look.thumbnail is None
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     arrays.arrays(
         st.sampled_from([np.uint8, np.int16, np.uint16, np.float32]),

@@ -87,7 +87,7 @@ RECORD = st.builds(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(RECORD, min_size=1, max_size=6))
 def test_what_is_written_is_read_back(tmp_path: Path, records: list[Record]) -> None:
     file = tmp_path / "deep" / "train.json"
@@ -105,7 +105,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_any_json_is_an_index_or_a_data_error(value: Any) -> None:
     with contextlib.suppress(DataError):
@@ -159,7 +158,6 @@ def test_labels_must_be_numbered_from_0(labels: Any, tmp_path: Path) -> None:
         read_labels(file)
 
 
-@settings(deadline=None)
 @given(st.lists(NAME, min_size=1, max_size=14, unique=True), st.randoms())
 def test_labels_come_in_the_order_of_their_numbers(names: list[str], random: Any) -> None:
     import tempfile

@@ -72,7 +72,7 @@ INDEXES: dict[str, st.SearchStrategy[list[Record]]] = {
     ),
 }
 ANY = st.sampled_from(TASKS).flatmap(lambda task: st.tuples(st.just(task), INDEXES[task]))
-ROUND = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ROUND = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @ROUND

@@ -206,7 +206,7 @@ def test_runs_are_the_items_again(items: set[int]) -> None:
     assert all(second[0] > first[1] for first, second in itertools.pairwise(found))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.integers(0, 5), min_size=1), st.sampled_from([".npy", ".npz", ".h5", ".pkl", ".mat"]))
 def test_any_choice_of_items(tmp_path: Path, items: set[int], suffix: str) -> None:
     place = Path(tempfile.mkdtemp(dir=tmp_path))  # HDF5 files stay open, so each example has its own

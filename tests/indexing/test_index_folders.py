@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 INDEXING = Path(__file__).resolve().parents[2] / "resources" / "templates" / "indexing"
@@ -229,7 +229,6 @@ def cases_of(split: ModuleType, patients: list[tuple[str, int]]) -> list[Any]:
     ]
 
 
-@settings(max_examples=200)
 @given(patients=PATIENTS, share=st.floats(0.05, 0.6), seed=st.integers(0, 5))
 def test_whole_patients_and_every_label_on_both_sides(
     split: ModuleType, patients: list[tuple[str, int]], share: float, seed: int
@@ -247,7 +246,6 @@ def test_whole_patients_and_every_label_on_both_sides(
     assert [case.image for case in again[1]] == [case.image for case in test]
 
 
-@settings(max_examples=60)
 @given(sizes=st.lists(st.integers(1, 4), min_size=60, max_size=200), share=st.floats(0.1, 0.5), seed=st.integers(0, 3))
 def test_the_share_is_near_the_wish(split: ModuleType, sizes: list[int], share: float, seed: int) -> None:
     patients = [("ab"[at % 3 == 0], size) for at, size in enumerate(sizes)]
@@ -258,7 +256,6 @@ def test_the_share_is_near_the_wish(split: ModuleType, sizes: list[int], share: 
         assert abs(found - share * total) <= max(4, 0.15 * share * total)
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.lists(st.lists(st.sampled_from("abc"), unique=True), min_size=1, max_size=4), min_size=8, max_size=40)
 )
@@ -291,7 +288,6 @@ def test_many_patients_are_split_in_a_moment(split: ModuleType) -> None:
     assert len(test) == 12_000
 
 
-@settings(max_examples=100)
 @given(patients=PATIENTS, most=st.integers(0, 30), balanced=st.booleans())
 def test_a_limit_holds(split: ModuleType, patients: list[tuple[str, int]], most: int, balanced: bool) -> None:
     cases = cases_of(split, patients)

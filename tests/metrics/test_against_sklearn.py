@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
@@ -54,7 +54,6 @@ def best_sensitivity(target: NDArray[np.generic], score: NDArray[np.float64], sp
     return float(sensitivity[false <= 1 - specificity + 1e-9].max())
 
 
-@settings(max_examples=60, deadline=None)
 @given(exclusive(2))
 def test_two_classes(sample: Sample) -> None:
     truth, p = sample
@@ -72,7 +71,6 @@ def test_two_classes(sample: Sample) -> None:
     assert got["sensitivity_at_95_specificity"] == pytest.approx(best_sensitivity(target, p[:, 1], 0.95))
 
 
-@settings(max_examples=60, deadline=None)
 @given(exclusive(4))
 def test_four_classes(sample: Sample) -> None:
     truth, p = sample
@@ -87,7 +85,6 @@ def test_four_classes(sample: Sample) -> None:
     assert not {"sensitivity", "sensitivity_at_90_specificity"} & set(got)
 
 
-@settings(max_examples=60, deadline=None)
 @given(findings())
 def test_multi_label(sample: Sample) -> None:
     truth, p = sample
@@ -112,7 +109,6 @@ def test_multi_label(sample: Sample) -> None:
     assert got["brier"] == pytest.approx(np.mean((p - truth) ** 2))
 
 
-@settings(max_examples=40, deadline=None)
 @given(exclusive(3), st.integers(0, 2**32 - 1))
 def test_a_weight_is_a_repetition(sample: Sample, seed: int) -> None:
     truth, p = sample
@@ -126,7 +122,6 @@ def test_a_weight_is_a_repetition(sample: Sample, seed: int) -> None:
         assert weighted[name] == pytest.approx(value, nan_ok=True), name
 
 
-@settings(max_examples=40, deadline=None)
 @given(exclusive(2))
 def test_roc_curve_encloses_the_area(sample: Sample) -> None:
     truth, p = sample
@@ -137,7 +132,6 @@ def test_roc_curve_encloses_the_area(sample: Sample) -> None:
     assert (np.diff(y) >= 0).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(exclusive(2), st.integers(0, 2**32 - 1))
 def test_weighted_draws_are_repeated_cases(sample: Sample, seed: int) -> None:
     truth, p = sample

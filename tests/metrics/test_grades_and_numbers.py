@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -24,7 +24,6 @@ def graded(truth: list[int], decided: list[int]) -> list[ClassificationCase]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=40))
 def test_grades_as_scikit_learn_has_them(pairs: list[tuple[int, int]]) -> None:
     truth, decided = map(list, zip(*pairs, strict=True))
@@ -37,7 +36,6 @@ def test_grades_as_scikit_learn_has_them(pairs: list[tuple[int, int]]) -> None:
     assert got["accuracy"] == pytest.approx(sk.accuracy_score(truth, decided))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(-99, 99), st.integers(-99, 99)), min_size=3, max_size=40))
 def test_numbers_as_scikit_learn_has_them(pairs: list[tuple[int, int]]) -> None:
     true, predicted = map(list, zip(*pairs, strict=True))

@@ -7,7 +7,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -66,7 +66,6 @@ def coco(predicted: Boxes, truth: Boxes) -> NDArray[np.float64] | None:
     return np.asarray(judge.eval["precision"][:, :, 0, 0, 0].mean(axis=1))
 
 
-@settings(max_examples=60, deadline=None)
 @given(sets())
 def test_average_precision_as_coco(box_sets: tuple[Boxes, Boxes]) -> None:
     predicted, truth = box_sets
@@ -78,7 +77,6 @@ def test_average_precision_as_coco(box_sets: tuple[Boxes, Boxes]) -> None:
         assert got == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(sets(distinct=False))
 def test_froc_by_trying_every_threshold(box_sets: tuple[Boxes, Boxes]) -> None:
     predicted, truth = box_sets
@@ -104,7 +102,6 @@ def test_froc_by_trying_every_threshold(box_sets: tuple[Boxes, Boxes]) -> None:
     assert got == pytest.approx(list(best.values()))
 
 
-@settings(max_examples=40, deadline=None)
 @given(sets(distinct=False), st.integers(0, 2**32 - 1))
 def test_a_weight_is_a_repetition(box_sets: tuple[Boxes, Boxes], seed: int) -> None:
     predicted, truth = box_sets
@@ -126,7 +123,6 @@ def test_equal_scores_do_not_depend_on_the_order() -> None:
     assert first == second == pytest.approx(0.25)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
 def test_iou_by_counting_voxels(seed: int, dimensions: int) -> None:
     rng = np.random.default_rng(seed)
@@ -173,7 +169,6 @@ def test_a_centre_inside_the_true_box_is_a_hit_and_the_nearest_box_is_taken() ->
     assert average_precision(ranking, np.ones((1, 1)))[0].tolist() == [0.0, 1.0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(sets())
 def test_no_rule_of_hits_is_stricter_than_iou_a_half(box_sets: tuple[Boxes, Boxes]) -> None:
     predicted, truth = box_sets

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -54,7 +54,6 @@ def masks(draw: st.DrawFn) -> tuple[Mask, Mask]:
     return reference ^ changed, reference
 
 
-@settings(max_examples=100, deadline=None)
 @given(masks(), st.sampled_from([0.05, 0.1, 0.3, 0.5, 1.0]))
 def test_counts(pair: tuple[Mask, Mask], min_iou: float) -> None:
     predicted_lesions, true_lesions = flood(pair[0]), flood(pair[1])
@@ -72,7 +71,6 @@ def test_counts(pair: tuple[Mask, Mask], min_iou: float) -> None:
     assert match_lesions(*pair, rule="overlap").to_list() == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=4, max_size=4))
 def test_rates(counts: list[int]) -> None:
     detected, missed, right, wrong = counts

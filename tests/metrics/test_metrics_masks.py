@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
@@ -56,7 +56,6 @@ def monai_figures(first: Mask, second: Mask, spacing: tuple[float, ...], toleran
         }
 
 
-@settings(max_examples=40, deadline=None)
 @given(pairs(), st.sampled_from([0.6, 1.1, 2.3]))
 def test_as_monai(pair: Pair, tolerance: float) -> None:
     first, second, spacing = pair
@@ -77,7 +76,6 @@ def test_nsd_of_boxes_is_that_of_monai_exactly() -> None:
         assert got.nsd == pytest.approx(monai_figures(first, second, spacing, 0.5)["nsd"], abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
 @given(pairs())
 def test_hd95_by_comparing_all_voxels(pair: Pair) -> None:
     def border(mask: Mask) -> NDArray[np.float64]:
@@ -98,7 +96,6 @@ def test_hd95_by_comparing_all_voxels(pair: Pair) -> None:
     assert measure_mask(*pair).hd95 == pytest.approx(expected)
 
 
-@settings(max_examples=40, deadline=None)
 @given(pairs(), st.floats(0.1, 4))
 def test_properties(pair: Pair, factor: float) -> None:
     first, second, spacing = pair

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
@@ -78,7 +78,6 @@ def test_findings(text: str, expected: set[str]) -> None:
     assert extract_findings(text, FINDINGS) == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=80))
 def test_findings_of_any_text(text: str) -> None:
     assert extract_findings(text, FINDINGS) <= set(FINDINGS)
@@ -168,7 +167,6 @@ def test_random_reports_come_from_training() -> None:
         draw_random_reports([], 3)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=2, max_size=14), st.integers(0, 99))
 def test_nobody_keeps_a_text_of_the_same_patient(patients: list[str], seed: int) -> None:
     cases = [ReportCase(str(k), patient, "x", f"written for {k}") for k, patient in enumerate(patients)]

@@ -136,7 +136,6 @@ def test_wrong_use_is_named() -> None:
         score_segmentation([good], ["a"], baseline_cases=[SegmentationCase("other.nii", "", {"a": figures(0)})])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.integers(1, 5))
 def test_the_best_cut_has_the_largest_expected_dice(counts: list[int], n: int) -> None:
     share = np.minimum(np.array(counts, dtype=np.float32) / 4, 1)
@@ -152,7 +151,7 @@ def test_the_best_cut_has_the_largest_expected_dice(counts: list[int], n: int) -
     assert expected(share >= cut) == pytest.approx(max(map(expected, every)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 2**32 - 1),
     st.tuples(st.integers(1, 12), st.integers(1, 12)),

@@ -9,7 +9,7 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nltk.stem.porter import PorterStemmer
 from nltk.translate.meteor_score import single_meteor_score
@@ -59,7 +59,6 @@ def test_tokens() -> None:
     assert tokenize(" \n,") == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(corpora)
 def test_bleu_as_sacrebleu(corpus: list[tuple[list[str], list[str]]]) -> None:
     got = bleu(
@@ -79,7 +78,6 @@ def test_empty_candidates() -> None:
     assert bleu(both) == pytest.approx(np.exp([-1.0] * 4))  # an empty report costs brevity
 
 
-@settings(max_examples=100, deadline=None)
 @given(text, text)
 def test_rouge_l_as_rouge_score(prediction: list[str], reference: list[str]) -> None:
     score = _score_lcs(reference, prediction)
@@ -97,7 +95,6 @@ ENDINGS = (
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text("abcdefgilmnorstuyz", max_size=6), st.sampled_from(ENDINGS))
 def test_stems_as_nltk(start: str, ending: str) -> None:
     word = start + ending
@@ -123,14 +120,12 @@ def nltk_meteor(prediction: list[str], reference: list[str], gamma: float = 0.5)
     return float(single_meteor_score(reference, prediction, stemmer=NLTK_STEMS, wordnet=NoSynonyms(), gamma=gamma))
 
 
-@settings(max_examples=150, deadline=None)
 @given(text, text)
 def test_meteor_matches_as_many_words_as_nltk(prediction: list[str], reference: list[str]) -> None:
     """Without the penalty for broken order it does not matter which of equal words is matched."""
     assert meteor(prediction, reference, gamma=0.0) == pytest.approx(nltk_meteor(prediction, reference, gamma=0.0))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.permutations(range(8)), st.permutations(range(8)), st.integers(1, 8), st.integers(1, 8))
 def test_meteor_as_nltk_where_words_are_unique(a: list[int], b: list[int], m: int, n: int) -> None:
     words = ["heart", "lung", "effusion", "no", "normal", "large", "left", "seen"]
@@ -151,7 +146,6 @@ def alignments(prediction: list[str], reference: list[str]) -> Iterator[list[tup
             return
 
 
-@settings(max_examples=60, deadline=None)
 @given(*[st.lists(st.sampled_from("abc"), min_size=1, max_size=5)] * 2)
 def test_meteor_has_the_fewest_chunks(prediction: list[str], reference: list[str]) -> None:
     every = list(alignments(prediction, reference))
@@ -175,7 +169,6 @@ def vectors(words: list[str], references: list[list[str]], order: int) -> dict[t
     return weights
 
 
-@settings(max_examples=60, deadline=None)
 @given(corpora)
 def test_cider_by_its_definition(corpus: list[tuple[list[str], list[str]]]) -> None:
     predictions, references = [pair[0] for pair in corpus], [pair[1] for pair in corpus]
@@ -209,7 +202,6 @@ def test_figures_of_the_coco_caption_evaluation() -> None:
     assert rouge == pytest.approx([0.6873239436619719, 0.7587064676616916, 0.5714285714285714])
 
 
-@settings(max_examples=60, deadline=None)
 @given(text)
 def test_the_same_text(words: list[str]) -> None:
     counts = np.array(bleu_counts(words, words), dtype=float)

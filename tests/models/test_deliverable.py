@@ -201,7 +201,7 @@ def test_the_model_card_and_what_lies_beside_it(folder: Path) -> None:
     assert check_deliverable(folder) == []
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["", "(", "c", "]", "}", "V", "S'", "I1\n"]), st.binary(max_size=60))
 def test_any_bytes_are_judged_without_an_error(
     tmp_path_factory: pytest.TempPathFactory, begin: str, content: bytes

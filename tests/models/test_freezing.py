@@ -125,7 +125,7 @@ def test_no_folder_or_a_link_to_one(deliverable: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "locked").exists()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("/".join), st.binary(max_size=40), max_size=6

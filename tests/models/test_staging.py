@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -145,7 +145,6 @@ def test_folder_must_be_empty(tmp_path: Path) -> None:
         stage_cases(["a.png"], tmp_path, False, base=tmp_path)
 
 
-@settings(deadline=None)
 @given(st.permutations(range(9)))
 def test_restore_inverts_any_order(order: list[int]) -> None:
     staged = StagedCases(Path("x"), tuple(map(str, order)), tuple(order))

@@ -23,7 +23,7 @@ from m3b.models import load_model, shown_inputs
 from m3b.models.shown_inputs import ShownInputs, can_be_mounted, folders_to_mount
 from m3b.models.worker import PredictWorker
 from m3b.sandbox import Sandbox
-from sandbox_kit import backend
+from sandbox_kit import LANDLOCK, backend
 
 TEMPLATE = """
 import argparse, json, os, sys
@@ -71,7 +71,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=["bubblewrap", LANDLOCK])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return backend(request.param)
 

@@ -15,8 +15,9 @@ from m3b.reader.remote_errors import ReaderError, error_from_json, error_to_json
 from m3b.reader.self_test import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
 from m3b.sandbox import choose_sandbox
 from m3b.untrusted import UnsafePathError
+from sandbox_kit import LANDLOCK, OFF
 
-BACKENDS = ("bubblewrap", "landlock", "off")
+BACKENDS = ("bubblewrap", LANDLOCK, OFF)
 
 
 def files(folder: Path, *contents: bytes) -> tuple[Path, ...]:

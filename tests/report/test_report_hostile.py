@@ -99,7 +99,7 @@ LOG = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(RUN, st.lists(EVENT, max_size=4), AUDIT, SCORES, LOG)
 def test_any_json_makes_a_page(
     check: Check,

@@ -117,7 +117,7 @@ def _json(one: Summary) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", BRIEFS)
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], data: st.DataObject) -> None:
     brief = data.draw(facts(kind))
@@ -159,7 +159,7 @@ CODES = st.sampled_from(
 TAKEN = facts(ManifestProposal, sufficient=st.just(True), unclear=st.just(""))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(facts(IndexBrief, readings=st.lists(TAKEN, min_size=1, max_size=2).map(tuple)), facts(Rejection, codes=CODES))
 def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, said: Rejection) -> None:
     """Whatever stands in a reading that a later version, or a person, wrote."""

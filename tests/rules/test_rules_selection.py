@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.briefing import build_selection_briefing
@@ -251,7 +251,6 @@ TURN = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
 @given(STAGES, TEXT, st.lists(TURN, max_size=4))
 def test_no_text_makes_them_raise(stage: str, text: str, turns: list[Message]) -> None:
     messages = [Message("system", "m3b"), Message("user", f"Stage: {stage}\n\n{text}"), *turns]

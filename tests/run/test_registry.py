@@ -269,7 +269,6 @@ entries = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(st.lists(st.one_of(entries, st.binary(max_size=200)), max_size=8), st.binary(max_size=50))
 def test_whole_lines_survive_whatever_lies_between_them(parts: list[RegisteredRun | bytes], torn: bytes) -> None:
     valid_runs = [part for part in parts if isinstance(part, RegisteredRun)]
@@ -281,13 +280,11 @@ def test_whole_lines_survive_whatever_lies_between_them(parts: list[RegisteredRu
         assert run.sandbox == last.sandbox
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=2000), st.booleans())
 def test_any_bytes_are_read_without_an_error(content: bytes, is_tail: bool) -> None:
     assert parse(content, is_tail=is_tail).runs == ()
 
 
-@settings(max_examples=100)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) |
        st.dictionaries(st.sampled_from(["format", "folder", "token", "started", "sandbox", "data"]), inner)))  # fmt: skip
 def test_any_json_is_read_without_an_error(value: object) -> None:

@@ -13,6 +13,7 @@ import pytest
 from m3b.errors import SandboxError, UsageError
 from m3b.sandbox import choose_sandbox, diagnose_sandboxes
 from m3b.sandbox.guard import rules
+from sandbox_kit import LANDLOCK
 
 
 def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, executables: list[Path]) -> None:
@@ -65,7 +66,7 @@ for command in ([sys.executable, "-c", "print('ran')"], ["sh", "-c", "command -v
 """
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("backend", ["bubblewrap", LANDLOCK])
 def test_an_interpreter_that_was_called_by_way_of_another_folder(tmp_path: Path, backend: str) -> None:
     """`../.venv/bin/python`: the folder on the way does not exist inside of the sandbox."""
     bin_folder = Path(sys.executable).parent

@@ -247,7 +247,7 @@ def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, object], said: st
         IndexSpec.model_validate(spec)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.randoms(use_true_random=False))
 def test_the_order_of_the_file_system_does_not_matter(graded: Path, tmp_path: Path, order: st.Random) -> None:  # type: ignore[name-defined]
     from m3b.data.spec.execute import execute

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(seed=st.integers(1, 10_000), spec=st.sampled_from([DIAGNOSIS, MASKS]))
 def test_the_order_of_the_file_system_does_not_matter(
     seed: int, spec: dict[str, Any], folder: Path, tmp_path_factory: pytest.TempPathFactory

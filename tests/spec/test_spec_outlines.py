@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pycocotools import mask as runs
@@ -28,7 +28,6 @@ BOX = [[2, 3], [9, 3], [9, 8], [2, 8]]
 """As (x, y) edges: rows 3 to 7, columns 2 to 8."""
 
 
-@settings(max_examples=60, deadline=None)
 @given(arrays.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_run_lengths_are_those_of_cocos_own_library(mask: np.ndarray) -> None:
     coded = runs.encode(np.asfortranarray(mask.astype(np.uint8)))

@@ -198,7 +198,7 @@ def test_the_order_of_the_file_system_does_not_matter(tmp_path: Path, monkeypatc
     assert survey(top, limits=LIMITS) == first
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     names=st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=9), min_size=2, max_size=2, unique=True)
 )
@@ -259,7 +259,6 @@ def test_a_key_does_not_mind_case(name: str, rule: str) -> None:
         assert key(rule, name.upper()) == key(rule, name.lower())  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     names=st.lists(
         st.from_regex(r"[a-z]{1,4}[_-]?[0-9]{1,4}[LR]?(_x)?", fullmatch=True), min_size=2, max_size=9, unique=True
@@ -279,7 +278,6 @@ def test_every_path_matches_its_template(names: list[str], tmp_path_factory: pyt
         assert all(value is not None for slot in whole for value in values[slot.name])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([np.uint8, np.uint16, np.int16, np.float32, np.float64]))
 def test_what_values_are_does_not_depend_on_their_type(seed: int, dtype: type) -> None:
     rng = np.random.default_rng(seed)

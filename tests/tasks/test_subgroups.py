@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.agents.checks.index_lock import serialize_training_index
@@ -74,7 +74,6 @@ def test_no_attributes_and_one_group_say_nothing() -> None:
         assert score_by_subgroup(get_family("diagnosis"), rows, index, primary="auroc") == {}
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(st.integers(0, 99).map(str), st.integers(0, 99).map("{:03d}Y".format)), max_size=60))
 def test_ages_are_divided_without_loss_into_at_most_three_ranges(values: list[str]) -> None:
     groups = split_into_groups(values)

@@ -41,7 +41,7 @@ def part(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 # --- lesions and boxes against m3b's own metrics ------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(2, 3))
 def test_lesions_are_matched_as_m3b_matches_them(seed: int, dims: int) -> None:
     rng = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ def _random_boxes(rng: np.random.Generator, count: int, dims: int) -> np.ndarray
     return np.concatenate([low, low + rng.uniform(5, 30, (count, dims))], axis=1)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(2, 3))
 def test_precision_and_froc_are_those_of_m3b(seed: int, dims: int) -> None:
     forget()
@@ -174,7 +174,6 @@ def test_one_kind_of_truth_only(part: Part) -> None:
             target_of(records)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 8), min_size=2, max_size=40), st.integers(0, 100))
 def test_validation_shares_no_patient_and_neither_part_is_empty(owners: list[int], seed: int) -> None:
     hold_out = _hold_out()

@@ -29,7 +29,7 @@ def unet() -> nn.Module:
     return made
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(rows=st.integers(4, 40), columns=st.integers(4, 60), scale=st.floats(1e-6, 1e6), seed=st.integers(0, 9))
 def test_an_orthogonal_matrix_keeps_the_directions_and_levels_their_sizes(
     rows: int, columns: int, scale: float, seed: int

@@ -34,7 +34,6 @@ get = pytest.fixture(scope="module")(modules_of_a_project)
 # --- words --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=TEXT)
 def test_any_text_survives_the_tokenizer(get: Get, text: str) -> None:
     words = get("Model.words")
@@ -94,7 +93,6 @@ WORD = st.sampled_from(["effusion", "no", "left", "heart", "2.5", "mm", "."])
 LINE = st.lists(WORD, min_size=4, max_size=12).map(" ".join)
 
 
-@settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=6))
 def test_bleu_is_that_of_the_trusted_metrics(get: Get, pairs: list[tuple[str, str]]) -> None:
     truth, own = [a for a, _ in pairs], [b for _, b in pairs]
@@ -104,7 +102,6 @@ def test_bleu_is_that_of_the_trusted_metrics(get: Get, pairs: list[tuple[str, st
     assert get("Utils.wording").bleu(truth, own, 1) == pytest.approx(want["bleu_1"], abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(patients=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20), seed=st.integers(0, 5))
 def test_shuffled_cases_are_another_patients(get: Get, patients: list[str], seed: int) -> None:
     order = get("Utils.wording").shuffle_order(patients, seed)
@@ -157,7 +154,7 @@ class Chain:
         return self.table[tokens], state
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), penalty=st.sampled_from([0.0, 0.7, 1.0]))
 def test_a_wide_beam_finds_the_best_text_of_all(get: Get, seed: int, penalty: float) -> None:
     """Tokens: 0 pad, 1 unknown, 2 findings, 3 impression, 4 end, 5 and 6 words; one to two words a section."""

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from template_kit import TEMPLATES, Run
 
@@ -114,7 +114,6 @@ def test_a_handful_of_cases_is_not_fitted() -> None:
     assert figures["log_loss_after"] <= figures["log_loss_before"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
 def test_calibration_error_against_its_definition(cases: list[tuple[float, bool]]) -> None:
     score, right = np.array([c[0] for c in cases]), np.array([c[1] for c in cases])

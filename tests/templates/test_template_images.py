@@ -41,7 +41,7 @@ def test_loading_imports_no_heavy_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(SHAPES, st.sampled_from([".png", ".tif", ".bmp"]))
 def test_grey_pictures(tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, ...], suffix: str) -> None:
     array = rng.integers(0, 255, shape[:2]).astype(np.uint8)
@@ -74,7 +74,7 @@ def test_picture_modes(tmp_path: Path) -> None:
     assert np.array_equal(read("pages.tif", tmp_path).array[0], colour[..., :3])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     SHAPES, st.sampled_from([".nii", ".nii.gz"]), st.permutations([0, 1, 2]), st.tuples(*[st.sampled_from([1, -1])] * 3)
 )
@@ -98,7 +98,7 @@ def test_nifti_of_any_orientation_gives_one_volume(
     assert probe(str(file)) == image.array.shape[1:]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(SHAPES, st.sampled_from([".nrrd", ".mha", ".nii.gz"]))
 def test_simpleitk_and_nibabel_agree(
     tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, ...], suffix: str
@@ -200,7 +200,7 @@ def test_monochrome1_equals_its_monochrome2_twin(
     assert np.array_equal(first, second)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(SHAPES, st.integers(0, 4))
 def test_array_references(tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, ...], index: int) -> None:
     import h5py
@@ -269,7 +269,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
         read(name, tmp_path)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=40))
 def test_any_path_reads_or_raises_image_error(path: str) -> None:
     with contextlib.suppress(images.ImageError):

@@ -41,7 +41,6 @@ def nifti(file: Path, array: np.ndarray, codes: str, zooms=(1.0, 2.0, 3.0), tilt
     return affine
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ORIENTATIONS), st.tuples(*[st.integers(2, 7)] * 3), st.sampled_from([0.0, 0.2]))
 def test_a_mask_written_like_a_nifti_lies_where_its_voxels_lie(tmp_path_factory, codes, shape, tilt) -> None:
     place = tmp_path_factory.mktemp("nifti")
@@ -59,7 +58,7 @@ def test_a_mask_written_like_a_nifti_lies_where_its_voxels_lie(tmp_path_factory,
     assert np.allclose(grid.spacing, images.read_image(str(place / "image.nii.gz")).spacing)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(ORIENTATIONS), st.tuples(*[st.integers(2, 6)] * 3), st.sampled_from([".nrrd", ".mha"]))
 def test_a_mask_written_like_an_itk_image_lies_where_its_voxels_lie(tmp_path_factory, codes, shape, ending) -> None:
     place = tmp_path_factory.mktemp("itk")
@@ -77,7 +76,6 @@ def test_a_mask_written_like_an_itk_image_lies_where_its_voxels_lie(tmp_path_fac
     assert np.array_equal(masks.read_mask(str(written)).array, array > 100)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(ORIENTATIONS), st.lists(st.integers(0, 5), min_size=3, max_size=3), st.integers(1, 3))
 def test_a_box_over_voxels_marks_the_same_voxels_in_the_array(tmp_path_factory, codes, low, side) -> None:
     place = tmp_path_factory.mktemp("boxes")
@@ -208,7 +206,6 @@ def test_a_mask_on_another_grid_is_brought_onto_the_images(tmp_path) -> None:
         masks.align(masks.Mask(fine, None, None), grid)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.tuples(*[st.integers(1, 6)] * 3))
 def test_masks_of_arrays_and_stacks_read_back_whatever_their_shape(tmp_path_factory, shape) -> None:
     place = tmp_path_factory.mktemp("arrays")

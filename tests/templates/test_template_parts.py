@@ -64,7 +64,7 @@ def test_unreadable_cases_are_left_out_or_refused(tmp_path: Path) -> None:
         cache.build_cache(paths[:4], PLAN, tmp_path / "cache", str(tmp_path))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 3), st.data())
 def test_prepared_arrays_have_the_planned_form(dims: int, data: st.DataObject) -> None:
     side = st.integers(5, 24)
@@ -83,7 +83,6 @@ def test_prepared_arrays_have_the_planned_form(dims: int, data: st.DataObject) -
     assert np.isfinite(array).all()
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=2, max_size=40))
 def test_auroc_agrees_with_scikit_learn(cases: list[tuple[bool, int]]) -> None:
     from sklearn.metrics import roc_auc_score

@@ -13,6 +13,7 @@ from template_kit import TEMPLATES, load
 
 from m3b.errors import SandboxError
 from m3b.sandbox import Mounts, choose_sandbox
+from sandbox_kit import LANDLOCK
 
 threads = load("threads")
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9
@@ -79,7 +80,7 @@ def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatc
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("backend", ["bubblewrap", LANDLOCK])
 def test_a_confined_training_sees_how_busy_the_machine_is(backend: str, tmp_path: Path) -> None:
     try:
         sandbox = choose_sandbox(backend)

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import ToolError
@@ -115,7 +115,6 @@ PARTS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(parts=PARTS, absolute=st.booleans(), write=st.booleans())
 def test_nothing_resolves_outside(roots: Roots, tree: Path, parts: list[str], absolute: bool, write: bool) -> None:
     path = ("/" if absolute else "") + "/".join(parts)

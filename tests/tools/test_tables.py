@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from m3b.tools.previews import blocks, columns, tables
@@ -67,7 +67,6 @@ def test_identity_is_masked() -> None:
     assert "Jane Doe" in preview(content, phi="allow")
 
 
-@settings(max_examples=150, deadline=None)
 @given(rows=ROWS, delimiter=st.sampled_from([",", ";", "\t"]))
 def test_counts_as_the_csv_module_does(rows: list[list[str]], delimiter: str) -> None:
     out = io.StringIO()
@@ -84,7 +83,6 @@ def test_a_header_may_hold_slashes_and_a_path_is_no_header() -> None:
     assert not tables.sniff(b"scans/a.dat,sick\nscans/b.dat,well\n").header
 
 
-@settings(max_examples=200, deadline=None)
 @given(rows=ROWS, block=st.integers(1, 40), final=st.booleans())
 def test_streamed_count_agrees_with_the_csv_module(rows: list[list[str]], block: int, final: bool) -> None:
     out = io.StringIO()
