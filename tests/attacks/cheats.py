@@ -1,4 +1,4 @@
-"""Twelve ways to a test figure that the model does not deserve, what becomes of each, and the tests that try it.
+"""Twelve cheats for a test figure that the model does not deserve, the outcome of each, and the tests that try it.
 
 `python -m tests.attacks cheats` runs these tests and prints the table with their outcomes; docs/security.md shows it.
 """
@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-PREVENTED, LABELLED, PARTLY = "prevented", "labelled", "prevented; labelled where hidden in made images"
+PREVENTED, LABELLED, PARTLY = "prevented", "labelled", "prevented; labelled if hidden in derived images"
 ROOT = Path(__file__).resolve().parents[2]
 TEST_NODE_PREFIX = "tests/attacks/test_cheats.py::"
 FROZEN, TAMPERED = "tests/pipeline/test_pipeline_frozen.py::", "tests/pipeline/test_pipeline_tampering.py::"
@@ -22,11 +22,11 @@ TABLES = "tests/attacks/test_lookup_tables.py::test_answers_in_the_weights_show_
 
 @dataclass(frozen=True)
 class Cheat:
-    """One of the twelve.
+    """One cheat.
 
     Args:
         end: prevented (the figure is an honest model's), or labelled (the result says what was found).
-        how: by what.
+        how: the mechanism that prevents or labels it.
         tests: ids of the tests that try it.
     """
 
@@ -37,37 +37,37 @@ class Cheat:
 
 
 CHEATS = (
-    Cheat("training on the raw test labels", PREVENTED, "training sees the files of training cases alone",
+    Cheat("training on the raw test labels", PREVENTED, "training sees only the files of training cases",
           (f"{TEST_NODE_PREFIX}test_training_on_the_raw_test_labels",)),
-    Cheat("a table of labels by hash or by look", PARTLY, "what the Data Engineer leaves is gone; altered copies of test "
-          "images", (f"{TEST_NODE_PREFIX}test_a_table_of_labels_by_perceptual_hash", TABLES)),
-    Cheat("one-pixel copies of test images", PREVENTED, "the audit sends them back; copies behind the index are gone",
+    Cheat("a table of labels by hash or by appearance", PARTLY, "the Data Engineer's other files are gone; altered copies of "
+          "test images", (f"{TEST_NODE_PREFIX}test_a_table_of_labels_by_perceptual_hash", TABLES)),
+    Cheat("one-pixel copies of test images", PREVENTED, "the audit rejects them; copies that the index does not name are gone",
           (f"{TEST_NODE_PREFIX}test_altered_copies_of_test_images_in_the_training_index[one pixel]",
            f"{TEST_NODE_PREFIX}test_copies_behind_the_index")),
-    Cheat("edits of the index after the lock", LABELLED, "hashes; the locked copy is what is measured with",
+    Cheat("edits of the index after the lock", LABELLED, "hashes; m3b measures with the locked copy",
           (f"{TAMPERED}test_the_index_is_changed_after_the_lock",)),
     Cheat("another split between audit and lock", PREVENTED, "the audited copy is the locked one",
           (f"{TEST_NODE_PREFIX}test_an_index_that_is_swapped_while_it_is_audited",)),
     Cheat("another model between measuring and delivery", PREVENTED, "the measured copy is the delivered one; a change of it "
           "ends the run", (f"{FROZEN}test_what_is_measured_is_what_is_delivered",
                            f"{FROZEN}test_a_measured_model_that_changes_is_not_delivered")),
-    Cheat("a metrics file of one's own", PREVENTED, "m3b computes its figures and writes over it",
+    Cheat("an own metrics file", PREVENTED, "m3b computes its figures and overwrites the file",
           (f"{TEST_NODE_PREFIX}test_own_metrics_and_a_patched_m3b_gain_nothing",)),
     Cheat("a patched m3b, or patched templates", PREVENTED, "both are out of reach; planted modules are not imported",
           (f"{TEST_NODE_PREFIX}test_own_metrics_and_a_patched_m3b_gain_nothing",
            "tests/attacks/test_attack_escapes.py::test_modules_that_a_script_plants_are_not_imported",
            "tests/attacks/test_attack_escapes.py::test_writes_outside")),
-    Cheat("memory of m3b's process", PREVENTED, "a filter of system calls; /proc of the sandbox alone",
+    Cheat("memory of m3b's process", PREVENTED, "a filter of system calls; only the sandbox's own /proc",
           ("tests/attacks/test_attack_escapes.py::test_calls_that_reach_the_kernel_or_others",)),
-    Cheat("times, numbers and order of files", PREVENTED, "fresh copies in random order with one time; files from 64 MiB are "
-          "links, which keep both, where all of them are over 8 GiB and blocks cannot be shared",
+    Cheat("times, inode numbers and order of files", PREVENTED, "fresh copies in random order with one time; files from 64 MiB "
+          "are links, which keep both, if together they exceed 8 GiB and blocks cannot be shared",
           ("tests/models/test_staging.py::test_files_tell_neither_by_time_nor_by_number",)),
-    Cheat("near-copies on both sides of the split", PARTLY.replace("hidden in made images", "the archive has them"),
-          "the audit: made ones go back, those of the archive are a warning in audit and model card",
+    Cheat("near-copies on both sides of the split", PARTLY.replace("hidden in derived images", "the archive has them"),
+          "the audit rejects derived ones; those of the archive are a warning in audit and model card",
           (f"{TEST_NODE_PREFIX}test_altered_copies_of_test_images_in_the_training_index[noise]",
            "tests/data/test_audit.py::test_nearly_the_same_image_on_both_sides",
            "tests/data/test_audit.py::test_an_altered_copy_that_a_script_made_goes_back")),
-    Cheat("answers in the weights", LABELLED, "altered copies of test images are answered otherwise", (TABLES,)),
+    Cheat("answers in the weights", LABELLED, "altered copies of test images get other answers", (TABLES,)),
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 import m3b
 import m3b.data.synthetic
+import m3b.tools
 from m3b import Options, Pipeline
 from m3b.cli.app import app
 from m3b.data.cards import Card, parse_card
