@@ -30,7 +30,7 @@ def croissant(
     import json as js
 
     from m3b.reader import inprocess
-    from m3b.run.accepted_reading import load_accepted_manifest
+    from m3b.run.accepted_manifest import load_accepted_manifest
     from m3b.run.folder import RunFolder
     from m3b.run.overrides import parse_overrides
     from m3b.tools.dataset_jobs import CROISSANT_JOB, CroissantRequest
