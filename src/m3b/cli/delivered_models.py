@@ -22,13 +22,14 @@ def score(
     model: ModelArgument,
     index: Annotated[Path, typer.Argument(help="An index file with images, truth and patients, such as test.json.")],
     base: Annotated[
-        Path | None, typer.Option(help="What the index's paths count from. Default: beside or above the index.")
+        Path | None,
+        typer.Option(help="The folder that paths in the index are relative to. Default: found from the index."),
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="The metric to lead with. Default: the task's own.")] = None,
+    metric: Annotated[str | None, typer.Option(help="The primary metric. Default: that of the task.")] = None,
     unconfined: Unconfined = False,
     json: JsonOption = False,
 ) -> None:
-    """Measure a delivered model on cases whose truth is known, with intervals."""
+    """Measure a delivered model on cases with known truth, with confidence intervals."""
     from m3b.data.index import Index, read_records
     from m3b.tasks import get_default_metric, get_family, score_all
 
@@ -55,7 +56,7 @@ def score(
 
 
 def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[str, Any]]:
-    """One row a case. Masks are thrown away once they are measured."""
+    """Return one row for each case. Predicted masks are deleted after they are measured."""
 
     from m3b.data.records import relocated
     from m3b.reader.inprocess import open_reader
@@ -79,7 +80,7 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
 
 
 def _read_class_values(model: Model, index: Path) -> dict[str, int]:
-    """Class to number: of label_dict.json beside the index where there is one, else as the model has them."""
+    """Return class -> number from label_dict.json next to the index if it exists, else from the model."""
     from m3b.data.index import read_values
     from m3b.models import read_model_info
     from m3b.models.answers import answer_format_of
@@ -101,7 +102,7 @@ def _read_class_values(model: Model, index: Path) -> dict[str, int]:
 
 
 def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path) -> Any:
-    """What an answer that never looks at an image gets, where train.json lies beside the index."""
+    """Return the image-blind baseline if train.json is next to the index; else None."""
     from m3b.data.index import read_records
     from m3b.reader.inprocess import open_reader
     from m3b.tasks.worker_jobs import compute_baseline_in_reader
@@ -117,7 +118,7 @@ def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path
 
 
 def _list_reader_folders(base_folder: Path) -> list[Path]:
-    """What a reader of the index's files has to see."""
+    """Return the folders that a reader of the index's files has to see."""
     from m3b.data.links import roots_of
 
     return [folder for folder in roots_of(base_folder) if folder.is_dir()]
@@ -127,7 +128,9 @@ def _find_base_folder(index: Path, first_image: str) -> Path:
     for folder in (index.parent, *index.absolute().parents):
         if (folder / first_image).exists():
             return folder
-    raise UsageError(f"{first_image}, the first image of {index}, is found neither beside nor above it. Give --base.")
+    raise UsageError(
+        f"{first_image}, the first image of {index}, is neither next to the index nor in a folder above it. Give --base."
+    )
 
 
 def _resolve_image_path(base_folder: Path, path: str) -> str:

@@ -1,4 +1,4 @@
-"""`Pipeline`: one request in, one tested model out."""
+"""`Pipeline`: one request in, one verified model out."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _check_index(run: RunFolder, state: RunState) -> Iterator[Comparison]:
 
 def _check_measured_model(run: RunFolder, state: RunState, events: list[Event]) -> Iterator[Comparison]:
     """Compare the measured model, its predictions, and the scores recomputed from them."""
-    model, selection = state.get_artifact(TrainedModel), state.selection
+    model, selection = state.find_artifact(TrainedModel), state.selection
     if model is None or selection is None or state.index is None:
         return
     if not model.hashes:
