@@ -446,5 +446,5 @@ def _drop_training_images(
     if not comparison.is_complete:
         notes.append("Not all images could be compared with those of training.")
     if not remaining:
-        raise DataError("Training had every image of it, pixel for pixel; it is no external set.")
+        raise DataError("Training used every one of its images, pixel for pixel, so it is not an external set.")
     return remaining, notes

@@ -126,7 +126,7 @@ class MaskLabelling:
         if segmentation.mask_file is None or not segmentation.mask.any():
             return f"no mask ({segmentation.status}{': ' + segmentation.reason if segmentation.reason else ''})"
         if segmentation.score < MIN_EXPECTED_IOU:
-            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}, and {MIN_EXPECTED_IOU:g} is the least"
+            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}; at least {MIN_EXPECTED_IOU:g} is required"
         name = f"{PROMPTED}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
         content = segmentation.mask_file.read_bytes()
         write_atomic(self.work, name, content)

@@ -175,7 +175,8 @@ def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, 
             raise UsageError(f"{name} needs a {needed_class.__name__}, which is not there at its turn: {hint}.")
         if stage.required and not maker.required:
             raise UsageError(
-                f"{name} needs a {needed_class.__name__}, which a run may do without: set required of {maker.role.name}."
+                f"{name} needs a {needed_class.__name__}, but {maker.role.name}, which makes it, is not required: set its "
+                "required = True."
             )
     if stage.uses_agent and "run_script" in stage.role.tools and kind_of(Selection) not in stage_by_kind:
         raise UsageError(f"{name} may run scripts before a data set is chosen; put it behind {ROLE_NAMES[0]}.")

@@ -241,7 +241,7 @@ def _compare_figures(subject: str, scores: Scores, recorded: Mapping[str, Any]) 
     user_metrics = [name for name in sorted(recorded) if name not in recomputed]
     if user_metrics and not differing:
         return Comparison(
-            subject, "unknown", f"{', '.join(user_metrics)}: metrics of the user's own; the others are the same"
+            subject, "unknown", f"{', '.join(user_metrics)}: metrics defined by the user; all others are the same"
         )
     return _make_comparison(subject, [f"{name} differs" for name in differing])
 
@@ -262,7 +262,7 @@ def _check_delivered_model(run: RunFolder, events: list[Event]) -> Iterator[Comp
     if delivered_hashes:
         yield _make_comparison("the model that was delivered", _find_changes(run.model, delivered_hashes[-1]))
     elif run.model.is_dir():
-        yield Comparison("the model that was delivered", "unknown", "the journal does not speak of it")
+        yield Comparison("the model that was delivered", "unknown", "the journal does not mention it")
 
 
 def _find_changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
@@ -312,7 +312,7 @@ def _check_run_journal(folder: Path, content: bytes) -> Iterator[Comparison]:
     subject, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
     if not journal.is_file():
         yield Comparison(
-            subject, "unknown", "no run lies around this folder: whoever wrote both files and list is not caught"
+            subject, "unknown", "this folder is in no run: a change of both files and list would not be detected"
         )
         return
     journal_comparison, events = _check_journal(journal)

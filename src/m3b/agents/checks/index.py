@@ -65,11 +65,11 @@ def check_index(
     except DataError as error:
         return _reject_unreadable(error, closing_text, was_written=any((work / name).is_file() for name in INDEX_FILES))
     if problem := _find_escaping_path(index, work):
-        return reject(Issue(problem, f"The index that was written reaches beyond the data: {problem}"))
+        return reject(Issue(problem, f"The index that was written names files outside the data: {problem}"))
     if links := leading_out(index.records, work):
         return _reject_links(links, len(index.records))
     if problem := _find_class_mismatch(index, selection):
-        return reject(Issue(problem, f"The index that was written has other classes than were asked for: {problem}"))
+        return reject(Issue(problem, f"The index that was written has other classes than those requested: {problem}"))
     index_request = IndexRequest(request, selection.metric)
     if reader is not None and is_installed(kinds.of(index.task)):
         audit = reader.run_job(

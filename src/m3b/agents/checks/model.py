@@ -213,12 +213,15 @@ def check_model(
         )
     if training_mismatch := _find_training_mismatch(folder, work):
         return reject(
-            Issue(training_mismatch, "The trained model and the cases that were held out for it are of two trainings.")
+            Issue(training_mismatch, "The trained model and its held-out cases come from two different trainings.")
         )
     valid, folds = read_validation_records(work, index), read_folds(work)
     if refit_problem := find_refit_problem(folder, folds, valid, work):
         return reject(
-            Issue(refit_problem, "The trained model has learnt from every case, and nothing is left to measure it on.")
+            Issue(
+                refit_problem,
+                "The trained model was trained on every case, so no validation case is left to measure it on.",
+            )
         )
     try:
         held_out_rows = predict_held_out(folder, folds, valid, index, predict, work)
@@ -228,10 +231,8 @@ def check_model(
             else predict(folder, [*valid, *index.test], index)
         )
     except ModelError as error:
-        agent_message = f"{DELIVERABLE_FOLDER}/predict.py does not do its work in a clean process: {error}"
-        user_message = (
-            f"The trained model's predict.py does not do its work in a clean process: {extract_last_line(str(error))}"
-        )
+        agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
+        user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
         return reject(Issue(agent_message, user_message))
     store_test_result(LockedTestResult(tuple(rows[len(valid) :])))
     scores = _score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)
@@ -262,7 +263,7 @@ def _find_promise_mismatch(folder: Path, index: Index) -> str:
     """Return the problem if config.json is for another task or other classes; else ''."""
     promise = read_model_info(folder)
     if promise.task != index.task:
-        return f"{DELIVERABLE_FOLDER}/config.json is of a {promise.task} model; the task is {index.task}."
+        return f"{DELIVERABLE_FOLDER}/config.json belongs to a {promise.task} model; the task is {index.task}."
     if get_family(index.task).answers.requires_classes and set(promise.classes) != set(index.classes):
         return (
             f"{DELIVERABLE_FOLDER}/config.json names the classes {sorted(promise.classes)}; the index has "

@@ -53,7 +53,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)
-        user_message = f"The training project that was set up is not whole: it lacks {names}."
+        user_message = f"The training project that was set up is incomplete: it lacks {names}."
         return reject(Issue(f"The project lacks {', '.join(missing)}. {hint}", user_message))
     probe_result = run_probe(PROBE_SCRIPT, str(get_family(task).probe_batch_size))
     report = _parse_report(probe_result.output)
@@ -82,7 +82,8 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     if plan.get("task", task) != task:
         return reject(
             Issue(
-                f"plan.json is of a {plan['task']} project; the task is {task}. Copy the template that the briefing names.",
+                f"plan.json belongs to a {plan['task']} project; the task is {task}. Copy the template that the "
+                "briefing names.",
                 f"The training project that was set up is for {plan['task']}, and {task} was asked for.",
             )
         )

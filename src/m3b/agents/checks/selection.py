@@ -142,7 +142,7 @@ def _find_issues(raw: Mapping[str, Any]) -> list[Issue]:
     task = raw.get("task")
     if not isinstance(task, str) or task not in tasks_with_metrics():
         user_message = (
-            f"The agent named no kind of model that m3b builds ({', '.join(tasks_with_metrics())}) but {task!r}."
+            f"The agent chose {task!r}, which is no kind of model that m3b builds ({', '.join(tasks_with_metrics())})."
         )
         issues.append(Issue(f"`task` is {task!r}; m3b builds {', '.join(tasks_with_metrics())} models.", user_message))
         task = None
@@ -154,7 +154,7 @@ def _find_issues(raw: Mapping[str, Any]) -> list[Issue]:
     has_single_class = isinstance(classes, list) and len(classes) == 1 and kinds.of(task or DEFAULT).fewest_classes > 1
     if not isinstance(classes, list) or has_single_class or len(set(map(str, classes))) != len(classes):
         agent_message = f"`classes` is {classes!r}; give at least two different names, or an empty list."
-        issues.append(Issue(agent_message, f"The agent named no classes that differ: {classes!r}."))
+        issues.append(Issue(agent_message, f"The agent named fewer than two different classes: {classes!r}."))
     return issues
 
 
@@ -164,6 +164,6 @@ def _find_metric_issues(metric: object, task: str | None) -> list[Issue]:
         canonical_metric(metric if isinstance(metric, str) else "", task)
     except ValueError:
         metric_names = metric_table(task or DEFAULT).names
-        user_message = f"The agent named no metric of such models ({', '.join(metric_names)}) but {metric!r}."
+        user_message = f"The agent chose {metric!r}, which is no metric of such models ({', '.join(metric_names)})."
         return [Issue(f"`metric` is {metric!r}; choose one of {', '.join(metric_names)}.", user_message)]
     return []
