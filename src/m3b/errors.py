@@ -45,9 +45,7 @@ class IntegrityError(ModelError):
 
 
 class ToolError(Exception):
-    """A mistake of the agent in a tool call: sent to the model as the tool's result, with the mistake and the
-    remedy.
-    """
+    """A mistake of the agent in a tool call; the model gets the message, with the remedy, as the tool's result."""
 
 
 # --- language models ---------------------------------------------------------------------------------------------

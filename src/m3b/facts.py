@@ -23,9 +23,7 @@ class Summary(BaseModel):
 
 
 class NamePattern(Summary):
-    """Files whose names differ only in numbers, such as `imgs/case_{001..020}.png`, relative to the described
-    folder.
-    """
+    """Files whose names differ only in numbers, such as `imgs/case_{001..020}.png`, relative to their folder."""
 
     text: str
     count: int = 1

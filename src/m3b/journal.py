@@ -145,9 +145,7 @@ class SalvagedJournal:
 
 
 def salvage_journal(file: Path) -> SalvagedJournal:
-    """Return everything that can be read of a journal, for display; an incomplete last line does not count as
-    damage.
-    """
+    """Return everything that can be read of a journal, for display; an incomplete last line is no damage."""
     lines = list(_iter_events(file))
     return SalvagedJournal(
         tuple(event_or_error for _, event_or_error in lines if isinstance(event_or_error, Event)),

@@ -57,9 +57,7 @@ class Registry(Generic[T]):
 
 
 def load_plugins() -> None:
-    """Register the installed entry points of `ENTRY_POINT_GROUPS`, once per process; warn of those that cannot be
-    loaded.
-    """
+    """Register the installed entry points of `ENTRY_POINT_GROUPS`, once per process; warn of broken ones."""
     with _lock:
         for point, item_kind in _find_entry_points(tuple(sys.path)):
             if point.value not in _loaded:
@@ -69,9 +67,7 @@ def load_plugins() -> None:
 
 @cache
 def _find_entry_points(path: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
-    """Return the entry points below the folders of a Python path. This takes 10 ms or more if many packages are
-    installed.
-    """
+    """Return the entry points below the folders of a Python path; takes 10 ms or more with many packages."""
     return tuple(
         (point, item_kind) for group, item_kind in ENTRY_POINT_GROUPS.items() for point in entry_points(group=group)
     )

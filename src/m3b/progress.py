@@ -35,9 +35,7 @@ def make_progress_watcher() -> Callable[[Event], None]:
 
 
 def is_in_notebook() -> bool:
-    """Return whether this runs in the kernel of a notebook. IPython on a terminal is none: it cannot overwrite
-    output.
-    """
+    """Return whether this runs in a notebook's kernel. IPython on a terminal does not, since output stays there."""
     ipython = sys.modules.get("IPython")
     shell = getattr(ipython, "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"

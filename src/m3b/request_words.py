@@ -42,8 +42,7 @@ IMAGING_WORDS = (
     "aufnahme aufnahmen clichés cliché imagerie imagen imágenes 影像 图像 图片 扫描"
 )
 COMPOUND_STEMS = frozenset(["hirn", "knie", "herz", "lung"])
-"""Short words that begin compound words, for instance in German; words of five letters or more are all taken for
-stems."""
+"""Short words that begin compound words, for instance in German; all words of five letters or more are stems."""
 _MASK_WORD_LIST = (
     "mask masks seg segs segm segmentation segmentations label labels lbl msk gt groundtruth truth gold standard annotation "
     "annotations roi rois manual consensus lesions"

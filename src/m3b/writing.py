@@ -1,6 +1,4 @@
-"""Writing of files, such that a crash or a power cut leaves either the old or the new content; safe text for
-terminals.
-"""
+"""Writing of files that survives a crash or a power cut, and safe text for terminals and spreadsheets."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ _LINE_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u
 
 
 def to_one_line(text: str) -> str:
-    """Return the text of `escape_control_codes` with line breaks and tabs escaped too, so that a name stays on its
-    line.
-    """
+    """Return the text with control codes, line breaks and tabs escaped, so that a name stays on its line."""
     return escape_control_codes(text).translate(_LINE_BREAKS)
 
 
@@ -101,8 +97,7 @@ _NUMBER = re.compile(rf"{_ONE_NUMBER}(?: to {_ONE_NUMBER})?|[+-]")
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a value for a cell of a CSV file, such that no spreadsheet reads it as a formula; control codes are
-    escaped.
+    """Return a value for a CSV cell, such that no spreadsheet reads it as a formula; control codes are escaped.
 
     Numbers and intervals (`-0.5 to -0.1`) are unchanged, whether they are numbers or text.
     """

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 
 def find_json_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
-    """Return the first JSON object with `key` in a text that may also hold prose or a code fence; None if there is
-    none.
-    """
+    """Return the first JSON object with `key` in a text that may also hold prose or a code fence, if there is one."""
     decoder = json.JSONDecoder()
     position = text.find("{")
     while position >= 0:
@@ -30,9 +28,7 @@ def find_json_object(text: str, key: str = "data_card") -> dict[str, Any] | None
 
 
 def parse_give_up(text: str) -> str:
-    """Return the message for the user in `{"given_up": "<what was found, and what would help>"}`; '' if there is
-    none.
-    """
+    """Return the message for the user in `{"given_up": "<what was found, and what would help>"}`, else ''."""
     reply_object = find_json_object(text, "given_up")
     return str(reply_object["given_up"] or "").strip() if reply_object else ""
 

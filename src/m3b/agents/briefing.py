@@ -1,13 +1,11 @@
-"""Briefings: what each role is told at the start of its stage, as a text whose first line names the stage, and as
-data.
-"""
+"""Briefings: what each role is told at the start of its stage, as text (its first line names the stage) and data."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -295,9 +293,7 @@ def _preview_examples(card: Card, task: str, preview_tool: PreviewTool) -> list[
 
 
 def _preview_files(paths: list[str], preview_tool: PreviewTool) -> ToolResult:
-    """Return a joint preview of files; if that is too long to be complete, single previews that are cut at their
-    ends.
-    """
+    """Return a joint preview of files; if that would be too long, single previews that are cut at their ends."""
     combined = preview_tool("preview_files", {"paths": paths})
     if "full" not in combined.data:
         return combined
@@ -482,8 +478,5 @@ def _find_tables(card: Card) -> list[str]:
         names = [name for name in sorted(files) if name.lower().endswith(TABLE_SUFFIXES) and not name.startswith(".")]
         if len(names) <= 6:  # a larger number means that they are cases, not tables
             paths += [Path(folder, name).relative_to(card.path).as_posix() for name in names]
-    return [f"data/{card.root}/{name}" for name in _take_shallowest(paths, 4)]
-
-
-def _take_shallowest(names: Iterable[str], count: int) -> list[str]:
-    return sorted(names, key=lambda name: (name.count("/"), name))[:count]
+    paths.sort(key=lambda path: (path.count("/"), path))
+    return [f"data/{card.root}/{path}" for path in paths[:4]]

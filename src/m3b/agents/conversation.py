@@ -1,6 +1,4 @@
-"""The conversation of one agent: append-only, so that providers can cache its prefix, until the window is nearly
-full.
-"""
+"""The conversation of one agent: append-only, so that providers can cache it, until the window is nearly full."""
 
 from __future__ import annotations
 
@@ -117,9 +115,7 @@ class Conversation:
         return []
 
     def find_unchecked_reply(self) -> str | None:
-        """Return the closing text at the end of the conversation that was never checked, because m3b was
-        interrupted.
-        """
+        """Return the closing text at the end of the conversation if it was not checked before an interruption."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "assistant" or last.calls:
             return None

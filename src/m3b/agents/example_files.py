@@ -91,9 +91,7 @@ def _most_similar_name(candidates: Iterable[str], mask: str) -> str:
 
 
 def _masks_of_one_case(masks: Iterable[str]) -> list[str]:
-    """Return the masks of sibling folders with equal names; otherwise the first mask only, since others show nothing
-    new.
-    """
+    """Return the masks of sibling folders with equal names; otherwise only the first, since others add nothing."""
     paths = list(masks)
     grandparents = {os.path.dirname(os.path.dirname(name)) for name in paths}
     return paths if len(grandparents) == 1 and len({os.path.basename(name) for name in paths}) == 1 else paths[:1]

@@ -211,12 +211,16 @@ class Agent:
         return reply
 
     def _send_request(self, specs: Sequence[ToolSpec]) -> Reply:
-        messages, on_text = self.conversation.messages, self._emit_delta if self.stream else None
         self.budget.check_limits(
             self.llm.facts.compute_usage(self.conversation.estimate_tokens(specs), 0, self.budget.mean_output_tokens)
         )
         reply = ask_llm(
-            self.llm, messages, specs, on_wait=self._emit_waiting, cancelled=self._check_interruption, on_text=on_text
+            self.llm,
+            self.conversation.messages,
+            specs,
+            on_wait=lambda reason, seconds: self.emit(WaitingForModel(reason, seconds)),
+            cancelled=self._check_interruption,
+            on_text=(lambda text: self.emit(ReplyDelta(text))) if self.stream else None,
         )
         self.budget.record_usage(reply.usage)
         self.usage.input_tokens += reply.usage.input_tokens
@@ -227,12 +231,6 @@ class Agent:
         """Return whether the run is cancelled, and check its time; polled while waiting for the model."""
         self.budget.check_time()
         return self.is_cancelled()
-
-    def _emit_waiting(self, reason: str, seconds: float) -> None:
-        self.emit(WaitingForModel(reason, seconds))
-
-    def _emit_delta(self, text: str) -> None:
-        self.emit(ReplyDelta(text))
 
     def _handle_unusable_reply(self, reply: Reply) -> bool:
         """Answer a reply that is neither a call nor a closing text; three in a row end the role."""
@@ -319,9 +317,7 @@ class Agent:
         return replace(result, text=f"{result.text}\n\n[{note}]")
 
     def _is_free_wait(self, call: ToolCall) -> bool:
-        """Return whether a call waits for a running job; that costs no action unless the wait is so short that it is
-        polling.
-        """
+        """Return whether a call waits for a running job, which costs no action unless the wait is short (polling)."""
         arguments: dict[str, Any] = call.arguments
         if call.name != "run_script" or arguments.get("command"):
             return False

@@ -73,9 +73,7 @@ def describe_survey(card: Card, survey: SurveySummary) -> list[str]:
 
 
 def _drop_repetition(proposal: ManifestProposal, best_proposal: ManifestProposal | None) -> ManifestProposal:
-    """Return a proposal without repetition: the doubt that is already its `unclear`, and what it shares with the
-    best one.
-    """
+    """Return a proposal without the doubt that is already its `unclear`, and without what it shares with the best."""
     evidence = dict.fromkeys(proposal.evidence)
     doubts = [sentence for sentence in proposal.doubts if sentence != proposal.unclear]
     if best_proposal is not None:

@@ -108,8 +108,7 @@ class Pseudonyms:
         self._name_pattern: re.Pattern[str] | None = None
 
     def learn_names(self, folder: Path) -> None:
-        """Learn the names of persons in the file and folder names below a folder, so that they are recognised on their
-        own.
+        """Learn the names of persons in file and folder names, so that they are recognised on their own.
 
         At most `MAX_LEARNED_NAMES` file and folder names are searched.
         """

@@ -259,9 +259,9 @@ def _interrupt_on_signals() -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    previous_handlers = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -32,9 +32,9 @@ def open_model(name: str | Path, *, unconfined: bool) -> Model:
     from m3b.run.folder import find_model_folder
 
     folder = find_model_folder(name)
-    loaded = load_model(folder, unconfined=unconfined)
+    opened_model = load_model(folder, unconfined=unconfined)
     announce_origin(folder, unconfined=unconfined)
-    return loaded
+    return opened_model
 
 
 def announce_origin(folder: Path, *, unconfined: bool) -> None:

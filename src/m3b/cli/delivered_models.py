@@ -35,16 +35,16 @@ def score(
 
     if not index.is_file():
         raise UsageError(f"There is no {index}.")
-    loaded = open_model(model, unconfined=unconfined)
-    records = read_records(index, loaded.task)
+    opened_model = open_model(model, unconfined=unconfined)
+    records = read_records(index, opened_model.task)
     base_folder = base or _find_base_folder(index, records[0].files[0])
-    class_values = _read_class_values(loaded, index)
-    cases = Index((), records, tuple(class_values), loaded.task, class_values)
-    with loaded:
-        rows = _measure_cases(loaded, cases, base_folder)
-    task_family = get_family(loaded.task)
+    class_values = _read_class_values(opened_model, index)
+    cases = Index((), records, tuple(class_values), opened_model.task, class_values)
+    with opened_model:
+        rows = _measure_cases(opened_model, cases, base_folder)
+    task_family = get_family(opened_model.task)
     try:
-        baseline = _predict_baseline(loaded, cases, index, base_folder)
+        baseline = _predict_baseline(opened_model, cases, index, base_folder)
         scores = score_all(task_family, rows, cases, primary=metric or get_default_metric(cases), baseline=baseline)
     except ValueError as error:
         raise UsageError(f"These cases cannot be scored: {error}") from error
@@ -64,7 +64,7 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
     from m3b.untrusted import TemporaryFolder
 
     records = index.test
-    images = [relocated(r.image, lambda path: _resolve_image_path(base_folder, path)) for r in records]
+    images = [relocated(r.image, lambda path: str((base_folder / path).absolute())) for r in records]
     has_covariates = bool(model.covariates)
     inputs: list[Any] = [
         {"image": i, **r.covariates} if has_covariates else i for i, r in zip(images, records, strict=True)
@@ -131,10 +131,6 @@ def _find_base_folder(index: Path, first_image: str) -> Path:
     raise UsageError(
         f"{first_image}, the first image of {index}, is neither next to the index nor in a folder above it. Give --base."
     )
-
-
-def _resolve_image_path(base_folder: Path, path: str) -> str:
-    return str((base_folder / path).absolute())
 
 
 def export(

@@ -42,9 +42,7 @@ def segment(
     unconfined: Unconfined = False,
     json: JsonOption = False,
 ) -> None:
-    """Segment what a phrase names: a language model with vision prompts a segmenter, looks at the mask and corrects
-    it.
-    """
+    """Segment what a phrase names: a model with vision prompts a segmenter, looks at the mask and corrects it."""
     from m3b.interactive import segment as run_segment
 
     if not image.exists():
@@ -67,8 +65,10 @@ def segment(
             typer.echo(f"{target}: mask {result.kept_turn} of {len(result.turns)}, expected IoU {result.score:.2f}")
             typer.echo(f"written to {result.mask_file}")
         else:
-            why = "the model says that the target is not in the image" if result.status == "absent" else result.status
-            typer.echo(f"{target}: no mask ({why})")
+            status_text = (
+                "the model says that the target is not in the image" if result.status == "absent" else result.status
+            )
+            typer.echo(f"{target}: no mask ({status_text})")
         if result.reason:
             typer.echo(result.reason, err=True)
     raise typer.Exit(1 if result.status == "failed" else 0)

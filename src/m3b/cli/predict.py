@@ -60,21 +60,23 @@ def predict(
     from m3b.data.records import paths_of
 
     _require_paths(str(path) for path in images if "=" not in str(path))
-    loaded = open_model(model, unconfined=unconfined)
-    cases = parse_cases(images, loaded.channels)
+    opened_model = open_model(model, unconfined=unconfined)
+    cases = parse_cases(images, opened_model.channels)
     _require_paths(path for case in cases for path in paths_of(case))
-    folder = _resolve_output_folder(out, loaded.task, overlay, dicom)
+    folder = _resolve_output_folder(out, opened_model.task, overlay, dicom)
     if folder is not None:
         refuse_overwriting([folder / name for name in (PREDICTIONS_FILE, "masks", "overlays", "dicom")], force=force)
     elif out is not None:
         refuse_overwriting([out], force=force)
-    paths = cases if loaded.channels else _find_images(images, loaded)
+    paths = cases if opened_model.channels else _find_images(images, opened_model)
     if dicom:
-        _require_dicom_support(paths, loaded)
-    with loaded:
-        predictions = loaded.predict(add_covariates(paths, covariates or [], loaded), strict=False, out=folder)
-    dicom_files = _write_dicom_files(predictions, loaded, folder) if dicom and folder is not None else {}
-    overlay_files = _draw_overlays(predictions, loaded, folder) if overlay and folder is not None else {}
+        _require_dicom_support(paths, opened_model)
+    with opened_model:
+        predictions = opened_model.predict(
+            add_covariates(paths, covariates or [], opened_model), strict=False, out=folder
+        )
+    dicom_files = _write_dicom_files(predictions, opened_model, folder) if dicom and folder is not None else {}
+    overlay_files = _draw_overlays(predictions, opened_model, folder) if overlay and folder is not None else {}
     entries = [
         _to_entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
         for index, entry in enumerate(predictions)
@@ -84,7 +86,7 @@ def predict(
     elif out is not None:
         _write_entries(entries, out)
     if json:
-        print_json({"model": str(loaded.folder), "predictions": entries})
+        print_json({"model": str(opened_model.folder), "predictions": entries})
     else:
         for entry in entries:
             echo(_format_entry(entry))

@@ -87,9 +87,11 @@ def _format_no_runs(root: Path | None) -> str:
     from m3b.run.folder import get_runs_root
 
     if root is None:
-        older = any(get_runs_root().glob("*/run.json"))
+        has_unlisted_runs = any(get_runs_root().glob("*/run.json"))
         hint = (
-            f" {get_runs_root()}/ holds runs that are not in the list: `m3b runs {get_runs_root()}`." if older else ""
+            f" {get_runs_root()}/ holds runs that are not in the list: `m3b runs {get_runs_root()}`."
+            if has_unlisted_runs
+            else ""
         )
         return f"You have no runs yet. `m3b run REQUEST --data DIR` makes one.{hint}"
     return f"{root} holds no run: neither it nor a folder in it has a run.json outside of data folders. `m3b runs` lists yours."

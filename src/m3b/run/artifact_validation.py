@@ -290,9 +290,7 @@ class ArtifactValidator:
         return check_result
 
     def get_last_model_result(self, selection: Selection, card: Card) -> CheckResult | None:
-        """Return the check result of the last accepted model, else check the deliverable as it is; None if there is
-        none.
-        """
+        """Return the check result of the last accepted model, else check the current deliverable; None without one."""
         if self._last_accepted:
             return self._last_accepted[1]
         return self.check_model(selection, card) if (self.run.work / DELIVERABLE_FOLDER).is_dir() else None

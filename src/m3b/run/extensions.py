@@ -51,8 +51,7 @@ V = TypeVar("V", bound="CheckResult | None")
 UserTool = Callable[..., Any]
 """A typed function with a docstring that returns a text or a `ToolResult`."""
 UserCheck = Callable[[Any, Path], Sequence[str]]
-"""Takes an artifact (see `m3b.agents.artifacts`) and the working directory; returns the problems that have to be
-fixed."""
+"""Takes an artifact (see `m3b.agents.artifacts`) and the working directory; returns the problems to be fixed."""
 
 __all__ = ["NO_EXTENSIONS", "UserExtensions", "UserCheck", "UserTool", "register_metrics", "validate_extensions"]
 

@@ -219,10 +219,10 @@ def list_runs(root: Path | None = None) -> list[RunFolder]:
 def data_folders(record: Mapping[str, Any]) -> list[Path]:
     """Return the data folders of a run, external sets included, as run.json names them."""
     cards, sets = record.get("data"), record.get("external")
-    places = [card.get("path") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
+    paths = [card.get("path") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
     values = list(sets.values()) if isinstance(sets, dict) else []
-    places += [value[0] for value in values if isinstance(value, list) and value]
-    return [Path(place) for place in places if isinstance(place, str) and os.path.isabs(place) and "\0" not in place]
+    paths += [value[0] for value in values if isinstance(value, list) and value]
+    return [Path(path) for path in paths if isinstance(path, str) and os.path.isabs(path) and "\0" not in path]
 
 
 def data_folder_above(folder: Path) -> Path | None:
@@ -263,19 +263,19 @@ def _find_by_id(run_id: str) -> Path:
     Raises:
         UsageError: there is none, or there are several elsewhere.
     """
-    usual = get_runs_root().absolute() / run_id
+    default_path = get_runs_root().absolute() / run_id
     folders = [entry.folder for entry in read_registry().find_by_id(run_id) if (entry.folder / "run.json").is_file()]
     if len(folders) == 1:
         return folders[0]
-    if usual in folders:
-        return usual
+    if default_path in folders:
+        return default_path
     if folders:
         raise UsageError(
             f"{len(folders)} runs are called {run_id}; name one by its path: {', '.join(map(str, folders[:5]))}."
         )
-    if run_id not in ("", ".", "..") and "/" not in run_id and (usual / "run.json").is_file():
+    if run_id not in ("", ".", "..") and "/" not in run_id and (default_path / "run.json").is_file():
         raise UsageError(
-            f"{usual} is not in the list of your runs ({_describe_registry()}), so its id does not name it. "
+            f"{default_path} is not in the list of your runs ({_describe_registry()}), so its id does not name it. "
             f"Name it by its path: {get_runs_root() / run_id}."
         )
     raise UsageError(f"There is no run {run_id}. `m3b runs` lists your runs; a run's path works too.")
@@ -284,10 +284,10 @@ def _find_by_id(run_id: str) -> Path:
 def _describe_registry() -> str:
     """Return the path of the user's list of runs, and why it is not used if that is so."""
     try:
-        place = str(state_file())
+        location = str(state_file())
     except OSError as error:
-        place = str(error.strerror)
-    return " ".join([place, *(f"({warning})" for warning in read_registry().warnings)])
+        location = str(error.strerror)
+    return " ".join([location, *(f"({warning})" for warning in read_registry().warnings)])
 
 
 def find_model_folder(name: str | Path) -> Path:
@@ -316,8 +316,8 @@ def find_model_folder(name: str | Path) -> Path:
 
 def is_own_model(folder: Path) -> bool:
     """Return whether a folder is the delivered model of one of this user's registered runs."""
-    place = Path(os.path.realpath(folder))
-    return place.name == "model" and is_registered(place.parent)
+    resolved_folder = Path(os.path.realpath(folder))
+    return resolved_folder.name == "model" and is_registered(resolved_folder.parent)
 
 
 def _relocate_paths(record: dict[str, Any], folder: Path) -> dict[str, Any]:

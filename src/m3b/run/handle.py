@@ -13,8 +13,7 @@ from m3b.run.folder import RunFolder
 from m3b.run.result import Result
 
 RunWork = Callable[[Callable[[Event], None], threading.Event], Result]
-"""Works on a run until its end; takes a callback that receives each event, and an event that is set to cancel the
-run."""
+"""Works on a run until its end; takes a callback for each event, and a flag that is set to cancel the run."""
 
 
 class EventFeed:

@@ -1,5 +1,4 @@
-"""Manifests of a data folder in a run: proposed before the Data Engineer begins, executed by m3b when one is handed
-over.
+"""Manifests of a data folder in a run: proposed before the Data Engineer begins, executed when one is handed over.
 
 Both are done in the confined reader (`m3b.data.spec.inside`), without a network, with the data folder read-only.
 """

@@ -73,7 +73,10 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         return manifest
     source = "The manifest that was given" if isinstance(manifest, Mapping) else f"--manifest {manifest}"
     try:
-        return spec_of(manifest if isinstance(manifest, Mapping) else _read_json_file(Path(manifest).expanduser()))
+        if isinstance(manifest, Mapping):
+            return spec_of(manifest)
+        file = Path(manifest).expanduser()
+        return spec_of(untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES))
     except OSError as error:
         raise UsageError(f"{source} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
@@ -82,10 +85,6 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         raise UsageError(
             f'{source} is no manifest of a folder: {error}. `m3b look DIR "..." -o manifest.json` writes one.'
         ) from error
-
-
-def _read_json_file(file: Path) -> object:
-    return untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES)
 
 
 def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:

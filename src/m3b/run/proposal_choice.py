@@ -116,9 +116,7 @@ def guess_task(request: str) -> str:
 
 
 def other_tasks(request: str) -> tuple[str, ...]:
-    """Return other tasks that a request without a named task may mean, hinted ones first; none if it asks for
-    classes.
-    """
+    """Return other tasks that a request without a named task may mean, hinted first; none if it asks for classes."""
     from m3b.agents.briefing import build_task_options
 
     if _CLASSES_WANTED.search(request):

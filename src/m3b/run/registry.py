@@ -97,8 +97,8 @@ class RunRegistry:
     def at(self, folder: Path) -> RegisteredRun | None:
         """Return the entry of a run folder, also if the path is spelled differently."""
         token = _read_token(folder)
-        place = os.path.realpath(folder)
-        matches = [run for run in self.runs if run.token == token and os.path.realpath(run.folder) == place]
+        resolved_folder = os.path.realpath(folder)
+        matches = [run for run in self.runs if run.token == token and os.path.realpath(run.folder) == resolved_folder]
         return matches[-1] if matches else None
 
     def data_above(self, folder: Path) -> Path | None:
@@ -113,8 +113,8 @@ def is_registered(folder: Path) -> bool:
 
 def enclosing(folder: Path, roots: Iterable[Path]) -> Path | None:
     """Return the first of the roots that is `folder` or contains it, links resolved."""
-    place = Path(os.path.realpath(folder))
-    return next((root for root in roots if place.is_relative_to(os.path.realpath(root))), None)
+    resolved_folder = Path(os.path.realpath(folder))
+    return next((root for root in roots if resolved_folder.is_relative_to(os.path.realpath(root))), None)
 
 
 def state_file() -> Path:
@@ -278,9 +278,9 @@ def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
 
 def _write_token(folder: Path, token: str) -> None:
     """Write the token without a temporary file, so that a kill leaves none; an incomplete token counts as none."""
-    place = folder / TOKEN_NAME
-    place.unlink(missing_ok=True)
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    token_file = folder / TOKEN_NAME
+    token_file.unlink(missing_ok=True)
+    handle = os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, f"{token}\n".encode())
         os.fsync(handle)
@@ -361,11 +361,11 @@ def _check_folder(folder: Path) -> None:
     _check_owner(folder, status)
 
 
-def _check_owner(place: Path, status: os.stat_result) -> None:
+def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
-        raise untrusted.UnsafePathError(place, f"it belongs to another user (number {status.st_uid})")
+        raise untrusted.UnsafePathError(path, f"it belongs to another user (number {status.st_uid})")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise untrusted.UnsafePathError(place, f"others may write to it; `chmod go-w {place}` fixes that")
+        raise untrusted.UnsafePathError(path, f"others may write to it; `chmod go-w {path}` fixes that")
 
 
 def _describe_os_error(error: OSError) -> str:

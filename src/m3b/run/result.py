@@ -12,8 +12,7 @@ from m3b.measure import Measure, describe_unknown_patients, format_measure
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 FINAL_STATUSES: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")
-"""Statuses that `resume` returns unchanged, since continuing would not change them. Runs with other statuses
-continue."""
+"""Statuses that `resume` returns unchanged, since continuing would not change them; other runs continue."""
 
 
 @dataclass(frozen=True)

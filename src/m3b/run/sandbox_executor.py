@@ -120,9 +120,7 @@ class SandboxExecutor:
         return self.reader_pool.get_reader([path.resolve() for path in folders if path.is_dir()])
 
     def _make_frozen_folder(self) -> Path:
-        """Return the folder of frozen artifacts; it is always the same one, so that a kept reader continues to see
-        it.
-        """
+        """Return the folder of frozen artifacts; always the same one, so that a kept reader continues to see it."""
         folder = self.run.path / FROZEN_FOLDER
         folder.mkdir(exist_ok=True)
         return folder

@@ -201,9 +201,7 @@ class RunServices:
         return self.llms.get(role) or self.llms["default"]
 
     def get_metered_llm(self, role: str) -> LLM:
-        """Return the model of a role with the ledger and, unless `phi` allows names, with pseudonymization of
-        persons.
-        """
+        """Return the model of a role with the ledger and, unless `phi` allows names, with pseudonymization."""
         llm = self.get_llm(role)
         metered_llm = self.ledger.meter(llm, role)
         if self.options.phi == "allow" or spec_of(llm) == RULES:

@@ -142,8 +142,9 @@ class StageRunner:
         return artifact
 
     def _emit_role_ended(self, status: str) -> None:
-        """Emit the end of the role; if the journal cannot be written, only update the state, so that the first error
-        is reported.
+        """Emit the end of the role; if the journal cannot be written, only update the state.
+
+        The error that ended the role is then the one that is reported.
         """
         try:
             self.services.emit(RoleEnded(status))

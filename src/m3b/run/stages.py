@@ -238,9 +238,7 @@ class Stage(ABC, Generic[A]):
         """Prepare before the agent is briefed or resumed; not called once the artifact is accepted."""
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing | str:
-        """Return the briefing of the agent; called once per run, also if the run is resumed. The default has no
-        agent.
-        """
+        """Return the briefing of the agent; called once per run, also if it is resumed. The default has no agent."""
         return ""
 
     @abstractmethod
@@ -252,9 +250,7 @@ class Stage(ABC, Generic[A]):
         """
 
     def salvage(self, state: RunState, services: RunServices) -> CheckResult | None:
-        """Return the check result on what exists when the budget ends before the agent does; None if it cannot be
-        used.
-        """
+        """Return the check result on what exists when the budget ends before the agent does; None if it is unusable."""
         return None
 
     def accept(self, state: RunState, services: RunServices) -> None:

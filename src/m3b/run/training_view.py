@@ -30,8 +30,7 @@ from m3b.untrusted import read_bytes, remove_tree, write_atomic
 from m3b.writing import rename_durably
 
 MakeReader = Callable[[Path, Sequence[Path]], Reader]
-"""Makes a reader of a folder and of the raw data that it links to, which may write to the folders of the second
-argument."""
+"""Makes a reader of a folder and of the raw data that it links to; the second argument lists writable folders."""
 VIEW_FOLDER = "view"
 IMAGE_FACTS_FILE = "Datapath/about.json"
 """File with facts on the images for training projects, in addition to the index."""
@@ -117,9 +116,7 @@ def _make_training_view(
 def _open_archive_cutter(
     needed_files: Wanted, root: Path, partial: Path, make_reader: MakeReader | None
 ) -> Iterator[Cut]:
-    """Yield the function that extracts archive items: in a reader that may write below `partial`, if there is an
-    archive.
-    """
+    """Yield the function that extracts archive items; if there are any, in a reader that may write below `partial`."""
     if not needed_files.archives or make_reader is None:
         yield subset
         return
@@ -142,9 +139,7 @@ def _restart_work_folder(
     make_reader: MakeReader | None,
     image_facts: Mapping[str, str],
 ) -> None:
-    """Replace the working directory; the new one is complete before the old one is moved, so that a crash is
-    harmless.
-    """
+    """Replace the working directory; the new one is complete before the old one is moved, in case of a crash."""
     partial, scratch = run.path / PARTIAL_WORK_FOLDER, run.path / SCRATCH_FOLDER
     if not scratch.is_dir():
         remove_tree(partial)

@@ -306,9 +306,7 @@ def _check_files(folder: Path, content: bytes) -> Iterator[Comparison]:
 
 
 def _check_run_journal(folder: Path, content: bytes) -> Iterator[Comparison]:
-    """Compare provenance.json with the journal of the run that made it, if the run folder is around the model
-    folder.
-    """
+    """Compare provenance.json with the journal of the run that made it, if the model folder is still in that run."""
     subject, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
     if not journal.is_file():
         yield Comparison(

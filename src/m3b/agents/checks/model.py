@@ -28,8 +28,7 @@ ENSEMBLE_FILE = "Logout/members.json"
 MAX_WEIGHT_BYTES = 2**33
 """Maximum size of a weight file that is copied."""
 PredictCases = Callable[[Path, Sequence[Record], Index], list[Row]]
-"""Runs a deliverable's predict.py on cases, without the raw data, and measures each prediction: one row for each
-case."""
+"""Runs a deliverable's predict.py on cases, without the raw data, and measures it: one row for each case."""
 
 
 def read_folds(work: Path) -> dict[str, int]:
@@ -200,7 +199,7 @@ def check_model(
     folder = frozen.folder
     problems = frozen.refusals or [
         *check_deliverable(folder),
-        *find_patient_identifiers(folder, _patient_ids_of(index)),
+        *find_patient_identifiers(folder, [record.patient for record in index.records if record.patient_known]),
     ]
     if problems:
         return reject(*(Issue(text, f"The trained model cannot be delivered: {text}.") for text in problems))
@@ -253,10 +252,6 @@ def freeze_deliverable(work: Path, target: Path) -> FrozenCopy | None:
         return freeze(work / DELIVERABLE_FOLDER, target)
     except NotADirectoryError:
         return None
-
-
-def _patient_ids_of(index: Index) -> list[str]:
-    return [record.patient for record in index.records if record.patient_known]
 
 
 def _find_promise_mismatch(folder: Path, index: Index) -> str:
