@@ -1,7 +1,7 @@
 """m3b: one request in, one verified medical-imaging model out.
 
-`Pipeline(llm=..., data=...).run(request)` gives a `Result`; `load_model(folder)` loads what it delivered. Nothing
-heavy is imported until it is used.
+`Pipeline(llm=..., data=...).run(request)` returns a `Result`; `load_model(folder)` loads the delivered model. Heavy
+packages are imported only when they are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Taking back what a piece of work began, where it does not come to its end."""
+"""Undoing an unfinished piece of work after an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ P = ParamSpec("P")
 
 @contextmanager
 def undo_on_error(undo: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Iterator[None]:
-    """Call `undo` where the body raises anything, Ctrl-C included; the exception goes on."""
+    """Call `undo` if the body raises anything, Ctrl-C included; the exception propagates."""
     with ExitStack() as stack:
         stack.callback(undo, *args, **kwargs)
         yield

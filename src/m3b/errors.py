@@ -1,11 +1,11 @@
-"""The error family. Each message says what was found, where, and what to do next."""
+"""The errors of m3b. Each message says what was found, where, and what to do next."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Status = Literal["completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled"]
-"""How a run can end."""
+"""The possible ends of a run."""
 
 
 class M3bError(Exception):
@@ -13,14 +13,14 @@ class M3bError(Exception):
 
 
 class UsageError(M3bError):
-    """The caller asked for something that cannot be done as asked; the command line exits with 2."""
+    """The caller asked for something that is not possible in this way; the command line exits with 2."""
 
 
 class OptionError(UsageError):
-    """An option out of range, or no choice of it. The message names it as Python does.
+    """An option with an invalid value. The message names the option as Python does.
 
     Args:
-        on_command_line: the same with the command line's options and units.
+        on_command_line: the message with the options and units of the command line.
     """
 
     def __init__(self, message: str, on_command_line: str) -> None:
@@ -33,38 +33,39 @@ class DataError(M3bError):
 
 
 class SandboxError(M3bError):
-    """No sandbox that this machine allows, or one that would not start."""
+    """This machine has no usable sandbox, or the sandbox could not be started."""
 
 
 class ModelError(M3bError):
-    """A delivered model that cannot be loaded or that predicts nonsense."""
+    """A delivered model that cannot be loaded or whose predictions are invalid."""
 
 
 class IntegrityError(ModelError):
-    """A model folder that is not the one which was measured; the message names the files that differ."""
+    """A model folder differs from the one that was measured; the message names the changed files."""
 
 
 class ToolError(Exception):
-    """The agent's fault: goes back to the model as the tool's result, naming the fault and the remedy."""
+    """A mistake of the agent in a tool call; the model gets the message, with the remedy, as the tool's result."""
 
 
 # --- language models ---------------------------------------------------------------------------------------------
 
 
 class LLMError(M3bError):
-    """A language model could not answer. The subclass says whether trying again makes sense."""
+    """A language model could not answer. The subclass says whether another try makes sense."""
 
 
 class Authentication(LLMError):
-    """No key, or one that the provider refuses."""
+    """There is no key, or the provider refuses it."""
 
 
 class Transient(LLMError):
-    """Trouble that passes: the same request may succeed later.
+    """A temporary problem: the same request may succeed later.
 
-    `retry_after` is the wait in seconds that the provider asked for, if it did. `kind` says what the trouble is: `rate
-    limit`, `overload`, `time-out`, `lost connection`, `unreachable` (never yet connected), `garbled answer` or `server
-    error`; empty where nobody knows.
+    Args:
+        retry_after: wait in seconds that the provider asked for, if it did.
+        kind: `rate limit`, `overload`, `time-out`, `lost connection`, `unreachable` (never connected yet), `garbled
+            answer` or `server error`; empty if unknown.
     """
 
     def __init__(self, message: str, retry_after: float | None = None, kind: str = "") -> None:
@@ -89,7 +90,7 @@ class Refused(BadRequest):
 
 
 class RunEnd(Exception):
-    """A run that is over before its model is delivered; `status` is the `Result.status` that it ends with."""
+    """A run ends before its model is delivered; `status` becomes its `Result.status`."""
 
     status: Status = "failed"
 
@@ -99,7 +100,7 @@ class RunFailed(RunEnd):
 
 
 class BudgetExceeded(RunEnd):
-    """The actions, tokens, money or time of the run are spent."""
+    """The actions, tokens, cost or time of the run are spent."""
 
     status = "out_of_budget"
 
@@ -123,4 +124,4 @@ class RunCancelled(RunEnd):
 
 
 class TrainingDeclined(RunCancelled):
-    """The user was asked before training, and did not agree; the message says how to go on."""
+    """The user was asked before training and did not agree; the message says how to continue."""

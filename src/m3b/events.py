@@ -1,12 +1,12 @@
 """The events of a run: what the journal keeps, the live view shows and `RunHandle.events` yields.
 
-Each kind is a class of its own, so that whoever takes events can tell them apart with `match`:
+Each kind is a class of its own, so that `match` can distinguish them:
 
     match event:
-        case Called(name="run_script", arguments=arguments): ...
+        case ToolCalled(name="run_script", arguments=arguments): ...
         case RunEnded(result=result): ...
 
-`event.kind` and `event.data` say the same as a name and plain JSON values.
+`event.kind` and `event.data` are the same as a name and plain JSON values.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, ClassVar, Literal, Self
 from m3b.messages import ToolCall, Usage
 
 MessageReason = Literal["", "answer", "circle", "reflection", "rejected", "unusable", "wrap_up"]
-"""Why m3b speaks to an agent: the user's answer, a circle that the agent goes in, a reflection turn, a hand-over that is
-not accepted, a reply that cannot be used, the end of the budget. Empty where a journal does not say it."""
+"""Why m3b sends a message to an agent: the user's answer, repeated calls, a reflection turn, a rejected artifact, an
+unusable reply, the end of the budget. Empty if a journal does not say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened.
+    """One event of a run.
 
     Args:
         role: the agent at work, empty between roles.
-        at: seconds since the epoch.
+        at: seconds since 1970.
     """
 
     kind: ClassVar[str] = ""
@@ -41,17 +41,16 @@ class Event:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What happened, as plain JSON values."""
+        """The event's content as plain JSON values."""
         values = {name: getattr(self, name) for name in FIELDS_BY_KIND[self.kind]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def with_role(self, role: str) -> Self:
-        """The same event, of a role."""
+        """Return the same event for a role."""
         if not role:
             return self
-        labelled_event = object.__new__(
-            type(self)
-        )  # `replace` takes twice as long, and every event of a run comes by here
+        # `replace` takes twice as long, and this is called for every event of a run
+        labelled_event = object.__new__(type(self))
         for name in FIELDS_BY_KIND[self.kind]:
             object.__setattr__(labelled_event, name, getattr(self, name))
         object.__setattr__(labelled_event, "at", self.at)
@@ -61,11 +60,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """A process begins to work on the run, for the first time or again.
+    """A process starts or resumes the work on the run.
 
     Args:
-        sandbox: `name` and `level` of what confines scripts from here on.
-        notes: what the user is told before the work begins, e.g. that another sandbox confined the scripts before.
+        sandbox: `name` and `level` of the sandbox that confines scripts from here on.
+        notes: messages for the user before the work begins, e.g. that another sandbox confined the scripts before.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -77,7 +76,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RoleStarted(Event):
-    """An agent begins, or is taken up again."""
+    """An agent starts or is resumed."""
 
     kind: ClassVar[str] = "role_started"
     title: str
@@ -86,8 +85,12 @@ class RoleStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class PromptSent(Event):
-    """What an agent is told when its stage begins; `system` is empty where the conversation has its system prompt. `facts`
-    is the same as data (`m3b.facts`)."""
+    """The briefing of an agent at the start of its stage.
+
+    Args:
+        system: the system prompt; empty if the conversation has one already.
+        facts: the briefing as data (`m3b.facts`).
+    """
 
     kind: ClassVar[str] = "prompt"
     system: str
@@ -97,7 +100,7 @@ class PromptSent(Event):
 
 @dataclass(frozen=True, slots=True)
 class WaitingForModel(Event):
-    """The provider is waited for."""
+    """m3b waits for the provider."""
 
     kind: ClassVar[str] = "waiting"
     is_journaled: ClassVar[bool] = False
@@ -107,7 +110,7 @@ class WaitingForModel(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReplyDelta(Event):
-    """A piece of a reply that is being written; an empty one voids those before it."""
+    """A piece of a reply that is being streamed; an empty text discards all pieces before it."""
 
     kind: ClassVar[str] = "delta"
     is_journaled: ClassVar[bool] = False
@@ -116,7 +119,7 @@ class ReplyDelta(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReplyReceived(Event):
-    """A model's whole reply; `stop` is why it ended there."""
+    """A complete reply of a model; `stop` says why it ended."""
 
     kind: ClassVar[str] = "reply"
     text: str
@@ -132,11 +135,11 @@ class ReplyReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled(Event):
-    """A tool begins to run.
+    """A tool starts to run.
 
     Args:
-        cost: actions that it takes off the budget.
-        iteration: the debug iteration that begins with it, counted from 1; 0 where none does.
+        cost: actions that it takes from the budget.
+        iteration: number of the debug iteration that begins with it, from 1; 0 if none does.
     """
 
     kind: ClassVar[str] = "call"
@@ -159,7 +162,7 @@ class ScriptOutput(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned(Event):
-    """What a tool answered: `text` for the model, `facts` for programs (`data["data"]` in JSON)."""
+    """The result of a tool: `text` for the model, `facts` for programs (`data["data"]` in JSON)."""
 
     kind: ClassVar[str] = "result"
     id: str
@@ -175,8 +178,12 @@ class ToolReturned(Event):
 
 @dataclass(frozen=True, slots=True)
 class MessageSent(Event):
-    """m3b speaks to the agent; `iteration` is the debug iteration that begins with it, 0 where none does. `facts` is the
-    same as data (`m3b.facts`)."""
+    """A message of m3b to the agent.
+
+    Args:
+        iteration: number of the debug iteration that begins with it; 0 if none does.
+        facts: the message as data (`m3b.facts`).
+    """
 
     kind: ClassVar[str] = "message"
     text: str
@@ -187,7 +194,12 @@ class MessageSent(Event):
 
 @dataclass(frozen=True, slots=True)
 class ArtifactChecked(Event):
-    """The verdict on a hand-over: `faults` as the agent hears them, `reasons` the same in the user's words."""
+    """The result of the check of an artifact.
+
+    Args:
+        faults: the issues in the words for the agent.
+        reasons: the issues in the words for the user.
+    """
 
     kind: ClassVar[str] = "check"
     accepted: bool
@@ -198,12 +210,12 @@ class ArtifactChecked(Event):
 
 @dataclass(frozen=True, slots=True)
 class ArtifactAccepted(Event):
-    """What a role handed over and a check accepted.
+    """An artifact that a check accepted.
 
     Args:
         artifact: its kind; `m3b.agents.artifacts` has the classes.
-        hashes: of its files, where it has any.
-        remark: what the end of the run has to say of it.
+        hashes: of its files, if it has any.
+        remark: addition to the result at the end of the run.
     """
 
     kind: ClassVar[str] = "artifact"
@@ -215,7 +227,7 @@ class ArtifactAccepted(Event):
 
 @dataclass(frozen=True, slots=True)
 class IndexAudited(Event):
-    """What the audit of an index counted and found; `facts` is the same as data (`m3b.facts.AuditSummary`)."""
+    """Counts and findings of the audit of an index; `facts` is the same as data (`m3b.facts.AuditSummary`)."""
 
     kind: ClassVar[str] = "audit"
     summary: str
@@ -225,7 +237,7 @@ class IndexAudited(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepStarted(Event):
-    """m3b itself begins something that takes a while."""
+    """m3b itself starts something that takes a while."""
 
     kind: ClassVar[str] = "stage"
     text: str
@@ -233,7 +245,7 @@ class StepStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class NoteAdded(Event):
-    """Something worth knowing afterwards; `iteration` counts debug iterations in journals of format 1."""
+    """A note for later reading; `iteration` counts debug iterations in journals of format 1."""
 
     kind: ClassVar[str] = "note"
     text: str
@@ -242,7 +254,7 @@ class NoteAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelDelivered(Event):
-    """The model folder is written; `hashes` are the SHA-256 of all its files, provenance.json among them."""
+    """The model folder is written; `hashes` are the SHA-256 of all its files, including provenance.json."""
 
     kind: ClassVar[str] = "delivered"
     hashes: dict[str, str]
@@ -250,7 +262,7 @@ class ModelDelivered(Event):
 
 @dataclass(frozen=True, slots=True)
 class RoleEnded(Event):
-    """An agent is done, or how it failed."""
+    """An agent has ended; `status` is `done`, or how it failed."""
 
     kind: ClassVar[str] = "role_ended"
     status: str
@@ -273,15 +285,18 @@ EVENT_CLASSES: tuple[type[Event], ...] = (
     ToolReturned, MessageSent, ArtifactChecked, ArtifactAccepted,
     IndexAudited, StepStarted, NoteAdded, ModelDelivered, RoleEnded, RunEnded,
 )  # fmt: skip
-"""Every kind that occurs, in about the order in which a run meets them."""
+"""All classes of events, roughly in the order of a run."""
 
-EVENT_CLASS_BY_KIND = {one.kind: one for one in EVENT_CLASSES}
+EVENT_CLASS_BY_KIND = {event_class.kind: event_class for event_class in EVENT_CLASSES}
 EVENT_KINDS = tuple(EVENT_CLASS_BY_KIND)
-UNJOURNALED_KINDS = tuple(one.kind for one in EVENT_CLASSES if not one.is_journaled)
-"""Kinds that are shown but not kept."""
-FIELDS_BY_KIND = {one.kind: tuple(f.name for f in fields(one) if f.name not in ("role", "at")) for one in EVENT_CLASSES}
+UNJOURNALED_KINDS = tuple(event_class.kind for event_class in EVENT_CLASSES if not event_class.is_journaled)
+"""Kinds of events that are shown but not journaled."""
+FIELDS_BY_KIND = {
+    event_class.kind: tuple(item.name for item in fields(event_class) if item.name not in ("role", "at"))
+    for event_class in EVENT_CLASSES
+}
 
 
 def _field_values(instance: ToolCall | Usage) -> dict[str, Any]:
-    """By name; `asdict` would copy every argument of a call deeply."""
+    """Return name -> value of the fields; `asdict` would copy every argument of a call deeply."""
     return {name: getattr(instance, name) for name in instance.__slots__}

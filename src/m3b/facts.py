@@ -1,7 +1,7 @@
-"""What tools tell in text, as data: the same facts for programs, in plain JSON values.
+"""Facts: what tools and briefings say in text, as data for programs, in plain JSON values.
 
-A tool's result carries one of these beside its text (`ToolResult.data`), briefings carry those of m3b's own looks at the
-data. Values that are masked in the text are missing here too.
+A tool's result carries one of these in `ToolResult.data`; briefings carry those of m3b's own previews of the data.
+Values that are masked in the text are missing here too.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 
 class Summary(BaseModel):
-    """Frozen; keys that a later version added are passed over."""
+    """Base class: frozen; keys that a later version added are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return self.model_dump(mode="json")
 
 
 class NamePattern(Summary):
-    """Files whose names differ in numbers alone, such as `imgs/case_{001..020}.png`, below the folder that is told of."""
+    """Files whose names differ only in numbers, such as `imgs/case_{001..020}.png`, relative to their folder."""
 
     text: str
     count: int = 1
 
 
 class FolderSummary(Summary):
-    """What a folder holds.
+    """The contents of a folder.
 
     Args:
         path: as agents spell it.
-        files: all below it, hidden ones left out.
-        patterns: of their names, those with most files.
+        files: number of all files below it, without hidden ones.
+        patterns: name patterns with the most files.
     """
 
     kind: Literal["folder"] = "folder"
@@ -49,10 +49,10 @@ class ColumnSummary(Summary):
 
     Args:
         type: integer, number, boolean, date, text, list, object, null or empty.
-        distinct: different values, estimated where there are very many; 0 where they were not counted.
-        values: of a small vocabulary each with how often it occurs, as in the text.
+        distinct: number of different values, estimated if it is very large; 0 if not counted.
+        values: for a small vocabulary, each value with its frequency, as in the text.
         prose: whether its values are sentences rather than names.
-        personal: whether it looks like personal data, so that no value is told.
+        personal: whether it looks like personal data, so that no value is shown.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ColumnSummary(Summary):
 
 
 class TableSummary(Summary):
-    """Delimited text. `rows` are those that statistics are of."""
+    """A table as delimited text; `rows` is the number of rows that the statistics are computed from."""
 
     kind: Literal["table"] = "table"
     path: str = ""
@@ -76,9 +76,9 @@ class DocumentSummary(Summary):
     """JSON or JSON lines.
 
     Args:
-        records: items of its list, or lines.
-        fields: of all its objects, however deep.
-        marked: of a COCO file what its annotations hold: `bbox`, `segmentation`, `keypoints`, `caption`.
+        records: number of items in its list, or of lines.
+        fields: fields of all its objects at any depth.
+        marked: for a COCO file, what its annotations hold: `bbox`, `segmentation`, `keypoints`, `caption`.
     """
 
     kind: Literal["document"] = "document"
@@ -89,7 +89,7 @@ class DocumentSummary(Summary):
 
 
 class VolumeSummary(Summary):
-    """A volume: voxels and their spacing in mm (or the file's unit), in the axes of the file."""
+    """A volume: voxels and spacing in mm (or the file's unit), in the order of the file's axes."""
 
     kind: Literal["volume"] = "volume"
     path: str = ""
@@ -99,7 +99,7 @@ class VolumeSummary(Summary):
 
 
 class PictureSummary(Summary):
-    """A picture: pixels, and Pillow's name of what a pixel is."""
+    """A picture: its size in pixels, and Pillow's mode of a pixel."""
 
     kind: Literal["picture"] = "picture"
     path: str = ""
@@ -113,22 +113,22 @@ FileSummary = Annotated[TableSummary | DocumentSummary | VolumeSummary | Picture
 
 
 class Previews(Summary):
-    """What several files hold, as far as there is data on them."""
+    """The contents of several files, as far as there is data on them."""
 
     kind: Literal["previews"] = "previews"
     files: tuple[FileSummary, ...] = ()
 
 
 class ScriptOutcome(Summary):
-    """What became of a command.
+    """The outcome of a command.
 
     Args:
         job: its number.
         exit_code: None while it runs.
         reason: why it ended: `exit`, or what ended it.
-        output: where its output lies, as agents spell it.
+        output: path of its output, as agents spell it.
         error: the last traceback.
-        wall_s: seconds since it was started.
+        wall_s: seconds since its start.
     """
 
     kind: Literal["script"] = "script"
@@ -142,13 +142,18 @@ class ScriptOutcome(Summary):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended otherwise than with exit code 0."""
+        """Whether it ended with another exit code than 0."""
         return self.exit_code not in (None, 0)
 
 
 class FindingSummary(Summary):
-    """What the audit of an index found: a stable `code`, its `weight` (`reject`, `fix` or `warn`), in words for whoever writes
-    the index, and some of the cases concerned."""
+    """A finding of the audit of an index.
+
+    Args:
+        code: its stable code.
+        message: text for the author of the index.
+        cases: some of the cases concerned.
+    """
 
     code: str
     weight: Literal["reject", "fix", "warn"]
@@ -157,14 +162,14 @@ class FindingSummary(Summary):
 
 
 class AuditSummary(Summary):
-    """What the audit of an index counted and found.
+    """Counts and findings of the audit of an index.
 
     Args:
-        counts: cases a class, by split; of masks those in which the class occurs.
-        split: cases by split.
-        patients: different ones by split; of unknown patients, groups of images that are kept together.
-        cases, opened: of all, and of them those whose images were opened.
-        shapes: of opened images, with how often each occurs.
+        counts: split -> class -> cases; for masks, cases in which the class occurs.
+        split: split -> cases.
+        patients: split -> patients; if they are unknown, groups of images that are kept together.
+        cases, opened: number of all cases, and of those whose images were opened.
+        shapes: shape of opened images -> frequency.
     """
 
     kind: Literal["audit"] = "audit"
@@ -180,11 +185,11 @@ class AuditSummary(Summary):
 
 
 class ProjectSummary(Summary):
-    """What the check of a training project measured.
+    """Measurements of the check of a training project.
 
     Args:
-        batch_shape: of the batch that was tried.
-        loss_before, loss_after: of one batch, before and after a few steps on it.
+        batch_shape: shape of the batch that was tried.
+        loss_before, loss_after: loss of one batch, before and after a few steps on it.
         plan: plan.json of the project.
     """
 
@@ -200,14 +205,14 @@ class TaskOption(Summary):
     """A task family as the Task Manager may choose it for a request.
 
     Args:
-        asked: whether the request's words name it.
-        hinted: whether they may mean it, where the data shows nothing else.
-        needs: what the data must show, any of `masks`, `boxes`, `texts`, `times`; empty where labels of images will do.
-        kin: tasks whose data sets serve it too.
-        metrics: by what its models can be measured, the usual one first.
-        box_metrics: of these, those that boxes alone can be measured by.
-        state_metrics: those for which it is enough to know of an image whether it is abnormal.
-        plan: one that fits most data of it.
+        asked: whether the request names it.
+        hinted: whether the request may mean it, if the data shows nothing else.
+        needs: what the data must contain, any of `masks`, `boxes`, `texts`, `times`; empty if labels of images suffice.
+        kin: tasks whose data sets can serve it too.
+        metrics: metrics of its models, the usual one first.
+        box_metrics: those of the metrics that can be measured with boxes alone.
+        state_metrics: those for which it suffices to know whether an image is abnormal.
+        plan: a plan that fits most of its data.
     """
 
     name: str
@@ -222,12 +227,12 @@ class TaskOption(Summary):
 
 
 class TaskProposal(Summary):
-    """The best that a folder could be read as for one task.
+    """The best manifest proposal of a folder for one task.
 
     Args:
-        boxes: whether boxes were asked for; None leaves that open.
-        score: 0 to 1; `insufficient` says why it may not be taken without more.
-        target: what is to be learnt: `labels`, `masks`, `boxes`, `states`, `report`, `value` or `survival`.
+        boxes: whether boxes were requested; None leaves that open.
+        score: 0 to 1; `insufficient` says why it may not be taken without asking.
+        target: what is learnt: `labels`, `masks`, `boxes`, `states`, `report`, `value` or `survival`.
     """
 
     task: str
@@ -239,12 +244,12 @@ class TaskProposal(Summary):
 
 
 class SurveySummary(Summary):
-    """What m3b read in a folder before anybody was asked.
+    """The survey of a folder before the selection.
 
     Args:
-        lines: images and masks with their values, tables, annotations, split, patients, faults: ten at most.
-        readings: the best a task, for the tasks that have any.
-        chosen: the one that `m3b look` shows for the request; its title is empty if nothing can be read for it.
+        lines: images and masks with their values, tables, annotations, split, patients, faults: at most ten.
+        readings: the best proposal of each task that has any.
+        chosen: the one that `m3b look` shows for the request; its title is empty if there is no manifest for it.
     """
 
     lines: tuple[str, ...] = ()
@@ -256,11 +261,11 @@ class DatasetOption(Summary):
     """A data set on this machine.
 
     Args:
-        task, metric, modality, anatomy, dimension, classes, patient_key: of its card; empty where that names none.
+        task, metric, modality, anatomy, dimension, classes, patient_key: from its card; empty if the card has none.
         description: the card's free text.
-        notes: what a note in the folder says, in the words of whoever made it.
-        folder, files: m3b's own look at its data.
-        read: what a survey of all its files found.
+        notes: text of a note in the folder, as its author wrote it.
+        folder, files: m3b's own previews of its data.
+        read: survey of all its files.
         named: whether the user named it for this request, as with `--data`.
     """
 
@@ -281,7 +286,7 @@ class DatasetOption(Summary):
 
 
 class SelectionBrief(Summary):
-    """What the selection is made from."""
+    """The facts for the selection."""
 
     kind: Literal["selection"] = "selection"
     request: str
@@ -293,13 +298,13 @@ class ManifestProposal(Summary):
     """A proposed manifest of the data.
 
     Args:
-        file: where its spec lies, as agents spell it.
-        score: 0 to 1, how well what was measured and the request bear it out.
-        sufficient: whether it may be taken as it is.
+        file: path of its manifest, as agents spell it.
+        score: 0 to 1, how well measurements and request support it.
+        sufficient: whether it may be taken without asking.
         unclear: what a person should decide first.
-        expected: cases, classes and patients of both parts, before any image is opened; empty where they were not counted.
-        spec: the reading itself, as it lies in the file (`m3b.data.spec.model`).
-        given: whether the user gave it, so that it stands.
+        expected: cases, classes and patients of both splits, before any image is opened; empty if not counted.
+        spec: the manifest itself, as in the file (`m3b.data.spec.model`).
+        given: whether the user gave it, so that it must be used.
     """
 
     file: str
@@ -315,15 +320,15 @@ class ManifestProposal(Summary):
 
 
 class IndexBrief(Summary):
-    """What the index is made from.
+    """The facts for making the index.
 
     Args:
-        metric, classes, plan: what the selection says; the plan in the words of the agent that made it.
+        metric, classes, plan: from the selection; the plan in the words of the agent that made it.
         data: the data folder, as agents spell it.
-        place: where a manifest that is handed over must lie.
-        readings: best first.
-        insufficient: why the best may not be taken as it is, or why there is none; empty where it may.
-        unusable: what is wrong with the data itself, where that is plain.
+        place: path to which a manifest must be written to hand it over.
+        readings: manifest proposals, best first.
+        insufficient: why the best may not be taken without asking, or why there is none; empty if it may.
+        unusable: what is wrong with the data itself, if that is certain.
     """
 
     kind: Literal["index"] = "index"
@@ -340,15 +345,15 @@ class IndexBrief(Summary):
 
 
 class ModuleBrief(Summary):
-    """What the training project is made from.
+    """The facts for setting up the training project.
 
     Args:
-        metric, plan: what the selection says; the plan in the words of the agent that made it.
-        classes: each with the number that stands for it.
-        audit: what the audit counted and found in the index.
+        metric, plan: from the selection; the plan in the words of the agent that made it.
+        classes: class -> number.
+        audit: counts and findings of the audit of the index.
         template: its folder, as agents spell it.
-        minutes: that one training may take.
-        said: what earlier roles said when they handed over, by title.
+        minutes: maximum duration of one training.
+        said: role title -> closing remark of the earlier roles.
     """
 
     kind: Literal["module"] = "module"
@@ -363,7 +368,9 @@ class ModuleBrief(Summary):
 
 
 class ModelBrief(Summary):
-    """What is trained. `minutes` as the project plans them, `cases` for training; the rest as in `ModuleBrief`."""
+    """The facts for training. `minutes` is from the project's plan, `cases` for training; others as in
+    `ModuleBrief`.
+    """
 
     kind: Literal["model"] = "model"
     task: str
@@ -376,8 +383,14 @@ class ModelBrief(Summary):
 
 
 class Rejection(Summary):
-    """A check does not accept what was handed over. `reasons`: the faults in the user's words; `codes`: of the audit's
-    findings among them; `absent`: classes that may be dropped, since no data object shows them."""
+    """A check rejects an artifact.
+
+    Args:
+        faults: the issues in the words for the agent.
+        reasons: the issues in the words for the user.
+        codes: codes of audit findings among them.
+        absent: classes that may be dropped, since no data shows them.
+    """
 
     kind: Literal["rejection"] = "rejection"
     faults: tuple[str, ...]
@@ -388,14 +401,14 @@ class Rejection(Summary):
 
 
 class Reflection(Summary):
-    """A check accepts, with warnings, and the role may look again."""
+    """A check accepts with warnings, and the role may reconsider its work."""
 
     kind: Literal["reflection"] = "reflection"
     warnings: tuple[str, ...] = ()
 
 
 class Answer(Summary):
-    """What the user answered. `card`: the data set that he named, as it is called; empty where that is open."""
+    """The user's answer. `card`: name of the data set that the user named; empty if it names none."""
 
     kind: Literal["answer"] = "answer"
     text: str
@@ -409,7 +422,7 @@ _FACTS_ADAPTER: TypeAdapter[Brief | FollowUp | ScriptOutcome] = TypeAdapter(Type
 
 
 def parse_facts(facts: Iterable[Mapping[str, Any]]) -> list[Brief | FollowUp | ScriptOutcome]:
-    """The typed facts of a message; what is of no known kind is passed over."""
+    """Return the typed facts of a message; facts of an unknown kind are ignored."""
     parsed = []
     for raw in facts:
         try:

@@ -1,9 +1,9 @@
-"""The journal of a run: one JSON object a line, appended, on the disk before anything else happens.
+"""The journal of a run: one JSON object per line, appended and on the disk before anything else happens.
 
-A line of format 2 is `{"n": 17, "prev": ..., "kind": ..., "role": ..., "at": ..., "data": {...}}`: `n` counts the lines of the
-file from 1, so that a line that is missing is noticed, and `prev` is the SHA-256 of the line before, so that one that was
-changed is (the first line has an empty one). Lines of format 1 have neither; a run that was begun then and went on later holds
-both.
+A line of format 2 is `{"n": 17, "prev": ..., "kind": ..., "role": ..., "at": ..., "data": {...}}`. `n` counts the lines
+of the file from 1, so that a missing line is detected. `prev` is the SHA-256 of the line before (empty in the first
+line), so that a changed line is detected. Lines of format 1 have neither; a run that was started with it and resumed
+later has both.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from m3b.jsonlines import iter_complete_lines, truncate_torn_line
 from m3b.writing import sync_folder
 
 JOURNAL_FORMAT = 2
-"""Of run.json and the journal; raised when an older m3b could not go on with a run."""
+"""Format of run.json and the journal; increased if an older m3b could not resume a run."""
 
 MAX_NAMED_LINES = 8
-"""Damaged lines that a warning names."""
+"""Maximum number of damaged lines that a warning names."""
 
 _encode_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 class JournalError(UsageError):
-    """A journal with a line that cannot be read; the message says which, and what to do."""
+    """A line of a journal cannot be read; the message says which, and what to do."""
 
 
 class Journal:
     """The append-only record of a run.
 
-    A reply that asks for calls waits for the first of them, which follows at once: one wait for the disk serves both,
-    and nothing is done in the world before what led to it is safe. Opening the journal again after a crash cuts off a
-    torn last line, so that what follows is whole.
+    A reply with tool calls is flushed together with the first of them, which follows at once: one flush serves both,
+    and no tool runs before the reply that led to it is safe. Opening the journal after a crash cuts off an incomplete
+    last line.
     """
 
     def __init__(self, file: Path, *, fsync: bool = True) -> None:
@@ -50,7 +50,7 @@ class Journal:
         if not new:
             truncate_torn_line(file)
         self.line_count, self.last_digest = 0, ""
-        """How many lines there are, and the SHA-256 of the last."""
+        """Number of lines, and SHA-256 of the last one."""
         for line in iter_complete_lines(file):
             self.line_count, self.last_digest = self.line_count + 1, digest_line(line)
         self._stream = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -62,7 +62,7 @@ class Journal:
         """Append one event.
 
         Raises:
-            OSError: the disk is full, for instance; nothing of the event is kept then.
+            OSError: for instance, the disk is full; the journal is then as before.
         """
         line = encode_event(event, self.line_count + 1, self.last_digest)
         previous_size = self._size
@@ -89,12 +89,16 @@ class Journal:
 
 
 def digest_line(line: bytes) -> str:
-    """What the next line keeps of a line, its line break included."""
+    """Return the digest of a line, including its line break, that the next line stores."""
     return hashlib.sha256(line).hexdigest()
 
 
 def encode_event(event: Event, number: int, previous_digest: str = "") -> bytes:
-    """The line of an event, its line break included; `previous_digest` is the digest of the line before it."""
+    """Return the line of an event, including its line break.
+
+    Args:
+        previous_digest: the digest of the line before it.
+    """
     line: dict[str, Any] = {
         "n": number,
         "prev": previous_digest,
@@ -107,7 +111,7 @@ def encode_event(event: Event, number: int, previous_digest: str = "") -> bytes:
 
 
 def read_journal(file: Path) -> Iterator[Event]:
-    """The events of a journal, in order; the last line is left out while it is being written, or torn.
+    """Yield the events of a journal in order; an incomplete last line is ignored.
 
     Raises:
         JournalError: another line is damaged, missing or unknown.
@@ -120,14 +124,14 @@ def read_journal(file: Path) -> Iterator[Event]:
 
 @dataclass(frozen=True)
 class SalvagedJournal:
-    """What can be read of a journal, and the numbers of the lines, from 1, that cannot."""
+    """The readable events of a journal, and the numbers (from 1) of the other lines."""
 
     events: tuple[Event, ...]
     damaged_lines: tuple[int, ...]
 
     @property
     def warning(self) -> str:
-        """Which lines are missing, in a sentence; empty where all could be read."""
+        """A sentence on the damaged lines; '' if there are none."""
         if not self.damaged_lines:
             return ""
         count = len(self.damaged_lines)
@@ -141,7 +145,7 @@ class SalvagedJournal:
 
 
 def salvage_journal(file: Path) -> SalvagedJournal:
-    """All that can be read of a journal, for showing it; a last line that is torn or being written is no damage."""
+    """Return everything that can be read of a journal, for display; an incomplete last line is no damage."""
     lines = list(_iter_events(file))
     return SalvagedJournal(
         tuple(event_or_error for _, event_or_error in lines if isinstance(event_or_error, Event)),
@@ -179,10 +183,10 @@ def _parse_line(line: bytes, number: int, previous_digest: str, upgrader: Format
 
 
 def make_event(kind: str, data: dict[str, Any], *, role: str = "", at: float = 0.0) -> Event:
-    """An event from its name and its plain values, as `Event.data` gives them.
+    """Return an event from its kind and the plain values of `Event.data`.
 
     Raises:
-        ValueError: there is no such kind, or the values are not those of its class.
+        ValueError: there is no such kind, or the values do not fit its class.
     """
     if kind not in EVENT_CLASS_BY_KIND:
         raise ValueError(f"{kind!r} is no kind of event that this m3b knows")
@@ -196,7 +200,7 @@ def make_event(kind: str, data: dict[str, Any], *, role: str = "", at: float = 0
 
 @cache
 def _get_validator(kind: str) -> Any:
-    from pydantic import TypeAdapter  # what only reading needs
+    from pydantic import TypeAdapter  # only reading needs it
 
     return TypeAdapter(EVENT_CLASS_BY_KIND[kind])
 
@@ -204,27 +208,27 @@ def _get_validator(kind: str) -> Any:
 def _describe_damage(file: Path, number: int, error: Exception) -> str:
     cause = " ".join(str(error).split())[:300] if not isinstance(error, KeyError) else f"it has no {error}"
     return (
-        f"{file}, line {number}, is no event that this m3b can read: {cause}. The run cannot be told from here on. If another "
-        "version wrote it (`versions` in run.json), go on with that one; else put the file back from a copy, or keep "
+        f"{file}, line {number}, is no event that this m3b can read: {cause}. What happened after it is unknown. If another "
+        "version wrote it (`versions` in run.json), go on with that one; else restore the file from a copy, or keep "
         f"the {number - 1} lines before it (head -n {number - 1}) and resume: what came after is then done again."
     )
 
 
 class FormatOneUpgrader:
-    """Reads lines of format 1, which say less: what else is known follows from the lines around them."""
+    """Adds to lines of format 1 what they lack, derived from the lines around them."""
 
     def __init__(self) -> None:
         self._last_line_by_role: dict[str, tuple[str, dict[str, Any]]] = {}
         self.is_chained = False
-        """Whether a line held the digest of the one before; then all after it do."""
+        """Whether a line had the digest of the line before; then all later ones must have it."""
 
     def upgrade(self, kind: str, role: str, data: dict[str, Any]) -> dict[str, Any]:
-        """The data of a line as format 2 has it."""
+        """Return the data of a line in format 2."""
         previous = self._last_line_by_role.get(role, ("", {}))
         if kind != "note":
             self._last_line_by_role[role] = (kind, data)
         if kind == "check":
-            return {"reasons": data.get("faults", []), **data}  # early versions wrote one voice
+            return {"reasons": data.get("faults", []), **data}  # early versions wrote one message for agent and user
         if kind == "message" and previous[0] == "check":
             return {**data, "reason": "reflection" if previous[1].get("accepted") else "rejected"}
         return data

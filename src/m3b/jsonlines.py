@@ -1,4 +1,4 @@
-"""Files of one JSON object a line that grow while something runs: a crash tears their last line, and that one alone."""
+"""Files with one JSON object per line that grow during a run; a crash can leave only the last line incomplete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3b import untrusted
 
 
 def iter_complete_lines(file: Path) -> Iterator[bytes]:
-    """The lines with their breaks, without a last one that is torn or being written; none where there is no file."""
+    """Yield the lines with their line breaks, without an incomplete last one; nothing if there is no file."""
     if not file.is_file():
         return
     with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
@@ -24,7 +24,7 @@ def iter_complete_lines(file: Path) -> Iterator[bytes]:
 
 
 def iter_objects(file: Path) -> Iterator[dict[str, Any]]:
-    """The object of each whole line; what is none is left out."""
+    """Yield the object of each complete line; lines without a JSON object are ignored."""
     for line in iter_complete_lines(file):
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
@@ -33,7 +33,7 @@ def iter_objects(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def truncate_torn_line(file: Path) -> None:
-    """Cut off what a crash left of a last line, so that the next one begins on a line of its own."""
+    """Cut off an incomplete last line after a crash, so that the next line begins on its own."""
     complete_size = sum(map(len, iter_complete_lines(file)))
     if file.stat().st_size > complete_size:
         os.truncate(file, complete_size)

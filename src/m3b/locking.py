@@ -1,4 +1,4 @@
-"""Who is at work in a folder: a lock that ends with its process, and a look at it that never takes it."""
+"""File locks that end with their process, and a test for a lock that never takes it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FLOCK = "hhqqi4x"
 
 
 def acquire_lock(file: Path) -> int | None:
-    """The handle that holds the lock until it is closed or the process ends; None where another one holds it.
+    """Return the handle that holds the lock until it is closed or the process ends; None if another process holds it.
 
-    The file then names the owner: process and host.
+    The owner (process and host) is written to the file.
 
     Raises:
-        OSError: the file cannot be written, or its file system knows no locks.
+        OSError: the file cannot be written, or its file system has no locks.
     """
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -30,17 +30,17 @@ def acquire_lock(file: Path) -> int | None:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return None
         raise
-    with contextlib.suppress(OSError):  # a full disk must not keep a run from being taken up
+    with contextlib.suppress(OSError):  # a full disk must not prevent a run from being resumed
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()} {platform.node()}\n".encode())
     return handle
 
 
 def is_locked(file: Path) -> bool:
-    """Whether a process holds the lock now. Only looks: whoever wants the lock at this moment gets it."""
+    """Return whether a process holds the lock now, without ever taking it."""
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:  # never locked, or another user's: nothing can be known
+    except OSError:  # never locked, or another user's file: unknown
         return False
     try:
         request = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
@@ -53,7 +53,7 @@ def is_locked(file: Path) -> bool:
 
 
 def read_lock_owner(file: Path) -> str:
-    """The number of the process that took the lock last, and its host if that is another one; empty if unknown."""
+    """Return the process id of the last lock owner, with its host if that is another one; '' if unknown."""
     try:
         with file.open(encoding="utf-8", errors="replace") as stream:
             pid, _, host = stream.read(300).strip().partition(" ")

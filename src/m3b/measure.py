@@ -1,4 +1,4 @@
-"""One figure with its interval and what it is compared with. Light, so that a result can hold it."""
+"""A measured metric with its interval and baseline. This module is light, so that a result can use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """A number as JSON can hold it: NaN and infinity become None."""
+    """Return a number for JSON: NaN and infinity become None."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -17,24 +17,24 @@ UNKNOWN_PATIENTS_NOTE = "patients unknown, so images of one person may be on bot
 
 
 def describe_unknown_patients(grouped_by: str = "") -> str:
-    """What is said in place of a number of patients where nobody knows them.
+    """Return the text in place of a number of patients if they are unknown.
 
     Args:
-        grouped_by: what keeps images together all the same.
+        grouped_by: what keeps images together instead.
     """
     return f"{UNKNOWN_PATIENTS_NOTE} (kept together by {grouped_by})" if grouped_by else UNKNOWN_PATIENTS_NOTE
 
 
 def to_number(value: object) -> float | None:
-    """The value where it is a number."""
+    """Return the value as a float; None if it is no number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def format_measure(measure: Mapping[str, Any] | None, *, with_baseline: bool = False) -> str:
-    """`auroc 0.962 (95 % CI 0.946-0.976, n = 62)` of a measure as JSON has it; empty where there is none.
+    """Return text such as `auroc 0.962 (95 % CI 0.946-0.976, n = 62)` for a measure from JSON; '' if there is none.
 
     Args:
-        with_baseline: say what the image-blind baseline gets, too: `(..., n = 62; image-blind baseline 0.500)`.
+        with_baseline: add the image-blind baseline: `(..., n = 62; image-blind baseline 0.500)`.
     """
     value = to_number((measure or {}).get("value"))
     if measure is None or value is None:
@@ -49,18 +49,18 @@ def format_measure(measure: Mapping[str, Any] | None, *, with_baseline: bool = F
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric.
+    """One measured metric.
 
     Args:
-        name: canonical name.
-        value: the figure on all test cases; NaN where it is undefined.
-        low: lower end of the 95 % interval, None where there is no honest one.
+        name: canonical name of the metric.
+        value: the metric on all test cases; NaN if undefined.
+        low: lower end of the 95 % interval; None if there is no valid one.
         high: upper end, likewise.
         n: number of test cases.
-        baseline: what the best answer gets that never looks at an image; None where that says nothing.
-        gain: 95 % interval of how much better than that the model is on the same cases, positive for better; None
-            where the baseline is the same number for any cases (0.5 for AUROC), so that low and high say it all.
-        patients: independent observations behind the figure: patients, of the rarest class where classes count alike.
+        baseline: the metric of the image-blind baseline; None if it is not informative.
+        gain: 95 % interval of the model's advantage over the baseline on the same cases, positive if the model is
+            better. None if the baseline is a constant (0.5 for AUROC), since low and high then suffice.
+        patients: number of independent observations: patients, of the rarest class if classes are weighted equally.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Measure:
         return format_measure(self.to_dict()) or f"{self.name} undefined"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; an undefined figure is null."""
+        """Return JSON values; an undefined metric is null."""
         return {
             "name": self.name,
             "value": finite_or_none(self.value),
@@ -90,7 +90,7 @@ class Measure:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Measure:
-        """Undoes `to_dict`; keys of other versions are left out."""
+        """Return the result of `to_dict`; keys of other versions are ignored."""
         values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
         values["value"] = math.nan if values.get("value") is None else float(values["value"])
         gain = values.get("gain")

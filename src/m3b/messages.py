@@ -1,4 +1,4 @@
-"""What passes between an agent and a language model, in no provider's dialect."""
+"""The messages between an agent and a language model, independent of any provider."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ StopReason = Literal["end", "tools", "length", "refusal"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that the model asks for.
+    """One tool call of the model.
 
-    `parse_error` is set, and `arguments` is empty, when the arguments were not a JSON object: the call is then
-    answered with that error instead of being run.
+    If the arguments were no JSON object, `parse_error` is set and `arguments` is empty; the call is then answered with
+    that error instead of being run.
     """
 
     id: str
@@ -28,14 +28,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """An image that a model is shown.
+    """An image that is shown to a model.
 
     Args:
         data: the bytes of the file.
-        media_type: what they are; told by their first bytes where not given.
+        media_type: detected from the first bytes if empty.
 
     Raises:
-        ValueError: no type was given, and the bytes are none of PNG, JPEG, GIF and WebP.
+        ValueError: no type was given, and the bytes are no PNG, JPEG, GIF or WebP.
     """
 
     data: bytes
@@ -47,10 +47,10 @@ class ImageContent:
 
     @classmethod
     def from_file(cls, file: str | os.PathLike[str]) -> ImageContent:
-        """The picture in a file, as it is now.
+        """Return the current picture of a file.
 
         Raises:
-            OSError, ValueError: it cannot be read, or is of no kind that models take.
+            OSError, ValueError: it cannot be read, or has a format that models do not take.
         """
         return cls(Path(file).read_bytes())
 
@@ -66,10 +66,13 @@ def _detect_media_type(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. `calls` belongs to the assistant; `call_id` and `is_error` to a tool's answer; `images` to the user's
-    turns and to tools' answers, and only models whose facts say `vision` get to see them.
+    """One turn of a conversation.
 
-    `facts` is what the text says as data (`m3b.facts.parse_facts` reads it): for models in this process, never sent to others.
+    Args:
+        calls: tool calls of the assistant.
+        call_id, is_error: for a tool's result.
+        images: in user turns and tool results; only models whose facts say `vision` see them.
+        facts: the text as data (read by `m3b.facts.parse_facts`), for models in this process; never sent to others.
     """
 
     role: MessageRole
@@ -83,10 +86,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and money of one or several requests.
+    """Tokens and cost of one or several requests.
 
-    `input_tokens` is everything that was sent, cached or not; `cached_tokens` is the part of it served from a cache,
-    `written_tokens` the part written to one. `reasoning_tokens` is the part of `output_tokens` that nobody gets to see.
+    Args:
+        input_tokens: everything that was sent, cached or not.
+        cached_tokens: part of the input that was served from a cache.
+        written_tokens: part of the input that was written to a cache.
+        reasoning_tokens: part of `output_tokens` that is not shown.
     """
 
     input_tokens: int = 0
@@ -99,12 +105,12 @@ class Usage:
 
     @property
     def cached_share(self) -> float:
-        """Part of the input that a cache served, 0 to 1."""
+        """Share of the input that was served from a cache, 0 to 1."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else 0.0
 
     @property
     def total_tokens(self) -> int:
-        """Input summed over every request, plus output: the way the M3Builder paper counts."""
+        """Input tokens of every request plus output tokens, counted as in the M3Builder paper."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other_usage: Usage) -> Usage:
@@ -121,7 +127,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model answered: text, calls or both, why it stopped, and what that cost."""
+    """A reply of the model: text, calls or both, why it stopped, and its usage."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -130,13 +136,13 @@ class Reply:
     model: str = ""
 
     def to_message(self) -> Message:
-        """The reply as a turn of the conversation."""
+        """Return the reply as a turn of the conversation."""
         return Message("assistant", self.text, self.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model is told of it; `parameters` is a JSON Schema object."""
+    """The description of a tool for a model; `parameters` is a JSON Schema object."""
 
     name: str
     description: str

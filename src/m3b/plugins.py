@@ -1,4 +1,4 @@
-"""What can be added to m3b from outside, by name: registries that fill themselves from entry points when asked."""
+"""Registries for what can be added to m3b from outside, filled from entry points on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 ENTRY_POINT_GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric"}
-"""Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily` and `m3b.Metric` has."""
+"""Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily` and `m3b.Metric`
+has."""
 
 T = TypeVar("T")
 _lock = threading.RLock()
@@ -20,7 +21,7 @@ _loaded: set[str] = set()
 class Registry(Generic[T]):
     """Items by name, in the order in which they were added.
 
-    Installed plug-ins are loaded when all names are asked for, or one that is not known yet.
+    Installed plug-ins are loaded when all names or an unknown one are requested.
 
     Args:
         item_kind: what the items are, for messages.
@@ -31,33 +32,32 @@ class Registry(Generic[T]):
         self._items: dict[str, T] = {}
 
     def add(self, name: str, item: T) -> None:
-        """Add an item; the same one may be added again.
+        """Add an item; the same item may be added again.
 
         Raises:
-            ValueError: another one has this name.
+            ValueError: another item has this name.
         """
         if self._items.setdefault(name, item) is not item:
             raise ValueError(f"There is a {self.item_kind} {name!r} already; choose another name.")
 
     def get(self, name: str) -> T | None:
-        """The item, or None where there is none of this name."""
+        """Return the item of a name; None if there is none."""
         if name not in self._items:
             load_plugins()
         return self._items.get(name)
 
     def added_names(self) -> tuple[str, ...]:
-        """The names of what was added so far; nothing is loaded."""
+        """Return the names added so far, without loading plug-ins."""
         return tuple(self._items)
 
     def names(self) -> tuple[str, ...]:
-        """All names, those of m3b itself first."""
+        """Return all names, those of m3b itself first."""
         load_plugins()
         return tuple(self._items)
 
 
 def load_plugins() -> None:
-    """Register what is installed under the entry points of `ENTRY_POINT_GROUPS`, once a process. What cannot be
-    loaded is warned of."""
+    """Register the installed entry points of `ENTRY_POINT_GROUPS`, once per process; warn of broken ones."""
     with _lock:
         for point, item_kind in _find_entry_points(tuple(sys.path)):
             if point.value not in _loaded:
@@ -67,14 +67,14 @@ def load_plugins() -> None:
 
 @cache
 def _find_entry_points(path: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
-    """What is installed below the folders of a Python path. Looking takes 10 ms and more where much is installed."""
+    """Return the entry points below the folders of a Python path; takes 10 ms or more with many packages."""
     return tuple(
         (point, item_kind) for group, item_kind in ENTRY_POINT_GROUPS.items() for point in entry_points(group=group)
     )
 
 
 def is_installed(item: object) -> bool:
-    """Whether another process of this installation has the item too: m3b's own, or of an installed plug-in."""
+    """Return whether other processes of this installation have the item too: from m3b or from an installed plug-in."""
     load_plugins()
     package = type(item).__module__.partition(".")[0]
     return package in {"m3b", *(value.partition(":")[0].partition(".")[0] for value in _loaded)}

@@ -1,4 +1,4 @@
-"""How far a run is, in one line; a notebook has it in a place of the page, a terminal at the bottom (`m3b.cli.live`)."""
+"""The progress of a run in one line, for a notebook and for a terminal (`m3b.cli.live`)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from m3b.events import (
 )
 
 MAX_LINE_CHARS = 110
-"""Characters of the line."""
+"""Maximum length of the line."""
 MIN_REDRAW_S = 0.5
-"""Output of scripts moves the line this often at most: a page that changes all the time is slow to draw."""
+"""Minimum interval between updates for script output, since a page that changes all the time is slow to draw."""
 
 
 def make_progress_watcher() -> Callable[[Event], None]:
-    """Takes the events of a run: a line in a notebook, or nothing where there is none."""
+    """Return a callback for events that shows a line in a notebook, and does nothing elsewhere."""
     return NotebookProgress() if is_in_notebook() else lambda event: None
 
 
 def is_in_notebook() -> bool:
-    """Whether a notebook's kernel runs this. IPython on a terminal is none: what is drawn there stays."""
+    """Return whether this runs in a notebook's kernel. IPython on a terminal does not, since output stays there."""
     ipython = sys.modules.get("IPython")
     shell = getattr(ipython, "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 class RunProgress:
-    """How far a run is, from its events: the same words on a terminal and in a notebook."""
+    """The progress of a run, from its events; the same text is used on a terminal and in a notebook."""
 
     def __init__(self) -> None:
         self.stage, self.activity = "", ""
@@ -50,7 +50,7 @@ class RunProgress:
         self._draft = ""
 
     def update(self, event: Event) -> bool:
-        """Take an event in; whether it changes the line."""
+        """Apply an event; return whether it changes the line."""
         match event:
             case RoleStarted():
                 self.stage, self.activity = event.title, ""
@@ -80,24 +80,24 @@ class RunProgress:
         return True
 
     def format_line(self) -> str:
-        """Stage, actions, tokens and what is being done."""
+        """Return stage, actions, tokens and current activity."""
         actions = f"{self.actions} action{'' if self.actions == 1 else 's'}"
         parts = [self.stage or "m3b", actions, f"{self.tokens:,} tokens", self.activity]
         return " · ".join(part for part in parts if part)
 
 
 def format_clock(seconds: float) -> str:
-    """`0:07`, `75:30`: minutes and seconds."""
+    """Return minutes and seconds, such as `0:07` or `75:30`."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def describe_wait(event: WaitingForModel) -> str:
-    """What is waited for, and how long."""
+    """Return the reason and duration of a wait."""
     return f"waiting {event.seconds:.0f} s: {event.reason}"
 
 
 def summarize_arguments(arguments: dict[str, Any]) -> str:
-    """What a call is about, in one line."""
+    """Return the main argument of a tool call in one line."""
     for key in ("command", "job", "path", "paths", "source"):
         if arguments.get(key):
             return get_first_line(str(arguments[key]))
@@ -107,18 +107,18 @@ def summarize_arguments(arguments: dict[str, Any]) -> str:
 
 
 def get_first_line(text: str) -> str:
-    """The first line with something in it, cut to the width of a log line."""
+    """Return the first non-empty line, cut to the width of a log line."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= MAX_LINE_CHARS else f"{line[: MAX_LINE_CHARS - 3]}..."
 
 
 def get_last_line(text: str) -> str:
-    """The last line with something in it, whole."""
+    """Return the last non-empty line in full."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 class NotebookProgress:
-    """The run's time and progress in a place of the page that is overwritten."""
+    """Shows time and progress of a run in one place of a notebook, which is overwritten."""
 
     def __init__(self) -> None:
         self.started_at = time.monotonic()
@@ -135,13 +135,13 @@ class NotebookProgress:
             self._draw()
 
     def format_text(self) -> str:
-        """The line as it stands."""
+        """Return the current line."""
         return shorten(
             f"{format_clock(time.monotonic() - self.started_at)} {self.progress.format_line()}", MAX_LINE_CHARS
         )
 
     def _draw(self) -> None:
-        display = importlib.import_module("IPython.display").display  # there in every notebook, and no need of ours
+        display = importlib.import_module("IPython.display").display  # every notebook has it; m3b does not depend on it
 
         mime_bundle = {"text/plain": self.format_text()}
         if self._display_handle is None:

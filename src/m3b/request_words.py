@@ -1,4 +1,4 @@
-"""The words that the rules know: organs, tasks, findings, and how columns are called."""
+"""The vocabulary of the rules: organs, modalities, findings, and names of mask folders."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ IMAGING_WORDS = (
     "aufnahme aufnahmen clichés cliché imagerie imagen imágenes 影像 图像 图片 扫描"
 )
 COMPOUND_STEMS = frozenset(["hirn", "knie", "herz", "lung"])
-"""Short words that German and others build longer ones with; those of five letters and more may all begin one."""
+"""Short words that begin compound words, for instance in German; all words of five letters or more are stems."""
 _MASK_WORD_LIST = (
     "mask masks seg segs segm segmentation segmentations label labels lbl msk gt groundtruth truth gold standard annotation "
     "annotations roi rois manual consensus lesions"
 )
 _IMAGE_PATH_WORDS = ("cases", "images", "scans", "dataset", "data", "ct", "mr", "mri", "img", "imgs", "image")
-"""A part of a path that ends with one of these speaks of images, whatever stands before: `Lung-Seg_40cases`."""
+"""A part of a path that ends with one of these words means images, whatever precedes it: `Lung-Seg_40cases`."""
 MASK_WORDS = frozenset(_MASK_WORD_LIST.split())
 BEYOND_IMAGE_PATTERNS = (
     r"\bvideos?\b|\bfilm(?:s|ed|ing)?\b|\bgait\b",
@@ -58,7 +58,7 @@ BEYOND_IMAGE_PATTERNS = (
     r"\bsurviv|\bprogno|life expectancy|will (?:live|die|survive)|months? to live|\bmortality\b|uberleb|sobreviv|survie",
     r"within \w+ (?:days|weeks|months|years)|in the next \w+ (?:days|weeks|months|years)|\brecurren|\breadmi",
 )
-"""What a request may ask that images with labels do not answer: other signals, and what will happen to a patient."""
+"""Requests that images with labels cannot answer: other signals, and the future of a patient."""
 
 _STOP_WORD_LIST = """
 a all an and any are as at be between build by can classification classifier classify could create ct detect detection
@@ -75,17 +75,17 @@ le la les un une du de est sont que qui quel quelle comment pourquoi ou et dans 
 el los las una del es son cual como por en con para yo modelo
 """
 STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
-"""Words of a request that say nothing of its subject."""
+"""Words of a request that do not describe its subject."""
 
 
 def fold_accents(text: str) -> str:
-    """Lower case, without accents on Latin letters, so that `Pneumonie` and `pneumonié` are one word."""
+    """Return lower case without accents on Latin letters, so that `Pneumonie` and `pneumonié` are equal."""
     parts = unicodedata.normalize("NFKD", text.lower())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
 def extract_words(text: str) -> set[str]:
-    """The words of a text; Chinese and the like count letter by letter as well as in runs."""
+    """Return the words of a text; Chinese and similar scripts give single characters as well as runs."""
     text = fold_accents(text)
     tokens = set(re.findall(r"[a-z0-9][a-z0-9-]*|[^\W\d_a-z]+", text))
     tokens |= {part for word in tokens for part in word.split("-") if len(part) > 2}
@@ -93,29 +93,29 @@ def extract_words(text: str) -> set[str]:
 
 
 def find_anatomy(text: str) -> set[str]:
-    """The parts of the body that a text speaks of most."""
+    """Return the body parts that a text mentions most."""
     return _find_main_terms(text, ANATOMY_WORDS)
 
 
 def find_modality(text: str) -> set[str]:
-    """The kinds of image that a text speaks of most."""
+    """Return the modalities that a text mentions most."""
     return _find_main_terms(text, MODALITY_WORDS)
 
 
 def is_about_images(text: str) -> bool:
-    """Whether a text speaks of images at all."""
+    """Return whether a text mentions images at all."""
     return bool(find_modality(text) or find_anatomy(text) or _count_hits(text, IMAGING_WORDS))
 
 
 def _find_main_terms(text: str, vocabulary: dict[str, str]) -> set[str]:
-    """Those named at least a third as often as the one named most, so that a word in passing does not count."""
+    """Return the terms with at least a third of the maximum count, so that a passing mention does not count."""
     counts = {name: hits for name, term_words in vocabulary.items() if (hits := _count_hits(text, term_words))}
     max_hits = max(counts.values(), default=0)
     return {name for name, hits in counts.items() if 3 * hits >= max_hits}
 
 
 def _count_hits(text: str, term_words: str) -> int:
-    """How many words of a text are listed, or begin with a listed one of five letters and more."""
+    """Count the words of a text that are listed, or begin with a listed word of five letters or more."""
     lower_text = fold_accents(text)
     ideographs = [word for word in map(fold_accents, term_words.split()) if ord(word[-1]) > 0x2E80]
     exact = {word for word in map(fold_accents, term_words.split()) if ord(word[-1]) <= 0x2E80}
@@ -127,13 +127,13 @@ def _count_hits(text: str, term_words: str) -> int:
 
 
 def split_name_words(name: str) -> list[str]:
-    """The words in a file's or folder's name, in lower case and without numbers; `labelsTr` is labels and tr."""
+    """Return the words in a file or folder name, in lower case without numbers; `labelsTr` gives labels and tr."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
     return re.findall(r"[a-z]+", spaced.lower())
 
 
 def is_mask_path(path: str) -> bool:
-    """Whether a path's file, or one of its folders, is called like masks."""
+    """Return whether a file or one of its folders has a name that is typical of masks."""
     *folders, name = path.split("/")
     part_words = [split_name_words(part) for part in (*folders[-3:], name)]
     return any(word in MASK_WORDS for part in part_words for word in part if part[-1] not in _IMAGE_PATH_WORDS)

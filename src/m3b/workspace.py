@@ -1,4 +1,4 @@
-"""A workspace: the data cards, prompts, templates and index schemas that agents are offered."""
+"""A workspace: the data cards, prompts, templates and index schemas of the agents."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from m3b.errors import DataError
 from m3b.resources import get_resources_folder
 
 Source = str | Path | Card | Mapping[str, Any]
-"""A folder, a JSON file with cards, a card, or the keys of one."""
+"""A data source: a folder, a JSON file with cards, a card, or the keys of a card."""
 
 
 def to_source_list(data: Iterable[Source] | Source) -> list[Source]:
-    """One source or several, as a list."""
+    """Return one source or several as a list."""
     if isinstance(data, str | Path | Mapping | Card):
         return [data]
     return list(data)
 
 
 class Workspace:
-    """What a run may draw on.
+    """The resources of a run: data cards, prompts, templates and index schemas.
 
     Args:
         root: a folder laid out like m3b's own `resources/`; None is m3b's own.
-        data: the user's data sets. A card of the user's hides a shipped one of the same name.
-        with_shipped: whether the cards under `root` are offered beside the user's.
-        templates: training projects of the user's: a folder that holds some, or one itself. Each is called after the
-            task that it serves, or has a `template.json` that names it.
-        prompts: a folder of Markdown files that are added to the prompts: `common.md`, or a role's name such as
+        data: the user's data sets. A card of the user replaces a shipped one with the same name.
+        with_shipped: whether to include the cards below `root`.
+        templates: training projects of the user: a folder with some, or a single one. Each has the name of its task, or
+            a `template.json` that names the task.
+        prompts: a folder of Markdown files that are added to the prompts: `common.md`, or the name of a role such as
             `data_engineer.md`.
 
     Raises:
-        DataError: a source cannot be read, a card names a task or metric that does not exist, `root` lacks one of its
-            folders, a template is not whole, or the folder of prompts holds none.
+        DataError: a source cannot be read, a card names an unknown task or metric, `root` lacks a folder, a template is
+            incomplete, or the folder of prompts is empty.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Workspace:
 
     @property
     def templates(self) -> dict[str, Path]:
-        """Training projects beside those below `root`, by name: of task families, and of the user."""
+        """Templates in addition to those below `root`, by name: of task families and of the user."""
         from m3b.tasks import list_families
         from m3b.tasks.templates import collect_family_templates
 
@@ -75,28 +75,28 @@ class Workspace:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Where it was made from, for making it again beside its data."""
+        """Return the arguments that it was made from, except its data, to make it again."""
         paths = {
             name: str(Path(path).expanduser().absolute()) if path else None for name, path in self._source_paths.items()
         }
         return {**paths, "shipped": self._with_shipped}
 
     def with_cards(self, cards: Mapping[str, Card]) -> Workspace:
-        """The same with other data cards."""
+        """Return the same workspace with other data cards."""
         changed = copy.copy(self)
         changed.cards = dict(cards)
         return changed
 
     @classmethod
     def default(cls) -> Workspace:
-        """m3b's own resources, and no data of the user's."""
+        """Return a workspace with m3b's own resources and no data of the user."""
         return cls()
 
     def check_prompts(self, role_names: Sequence[str]) -> None:
-        """That each of the further prompts is called after what it adds to.
+        """Check that each additional prompt has the name of a prompt it adds to.
 
         Raises:
-            DataError: one is not; the message names the roles.
+            DataError: a file has another name; the message lists the roles.
         """
         known_names = ("common", *role_names)
         files = sorted(self.prompts.glob("*.md")) if self.prompts else []
@@ -119,7 +119,7 @@ def _find_user_templates(folder: str | Path | None) -> dict[str, Path]:
 
 
 def _resolve_prompt_folder(path: str | Path | None) -> Path | None:
-    """The folder of further prompts."""
+    """Return the folder of additional prompts."""
     if path is None:
         return None
     folder = Path(path).expanduser().resolve()
@@ -131,6 +131,6 @@ def _resolve_prompt_folder(path: str | Path | None) -> Path | None:
 def _validate_card(card: Card) -> Card:
     if not card.task and not card.metric:
         return card
-    from m3b.tasks.card_validation import validate_card  # brings the families along, which most cards do not need
+    from m3b.tasks.card_validation import validate_card  # imports the task families, which most cards do not need
 
     return validate_card(card)

@@ -1,4 +1,4 @@
-"""Writing files so that a crash or a power cut leaves the old one or the new one."""
+"""Writing of files that survives a crash or a power cut, and safe text for terminals and spreadsheets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 
 def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_private: bool = False) -> None:
-    """Write a file by way of a temporary one beside it; both the text and its name are on the disk afterwards.
+    """Write a file through a temporary one next to it; text and name are on the disk afterwards.
 
-    For files of m3b's own, in folders that no script writes to; `m3b.untrusted.write_atomic` is for the others.
+    For m3b's own files in folders that no script can write to; `m3b.untrusted.write_atomic` is for all others.
 
     Args:
-        errors: what becomes of characters that UTF-8 does not have, as for `open`.
-        is_private: readable for its owner alone, whatever the umask is.
+        errors: handling of characters that cannot be encoded in UTF-8, as for `open`.
+        is_private: whether only the owner may read the file, whatever the umask is.
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -33,22 +33,22 @@ def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_p
 
 
 def rename_durably(source: Path, target: Path) -> None:
-    """Rename so that the new name stays after a power cut."""
+    """Rename a file such that the new name survives a power cut."""
     source.rename(target)
     sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk.
+    """Flush the names in a folder to the disk.
 
     Raises:
-        OSError: the folder cannot be opened. File systems that know no such thing are left alone.
+        OSError: the folder cannot be opened. File systems that do not support this are ignored.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # nothing to wait for here
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not supported by this file system
             raise
     finally:
         os.close(handle)
@@ -61,14 +61,14 @@ _CONTROL_CODES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 16
 
 
 _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that JSON may hold as they are, although they command a terminal or are no UTF-8."""
+"""Characters that JSON may hold unescaped, although they control a terminal or are not valid UTF-8."""
 
 
 def escape_control_codes(text: str) -> str:
-    """A text that commands no terminal: control codes, marks that turn the direction of writing, and bytes of names that
-    are no UTF-8 are spelled out.
+    """Return a text that cannot control a terminal.
 
-    File names, cells, the output of scripts and the words of models may hold anything.
+    Control codes, marks that change the direction of writing, and bytes of names that are not UTF-8 are escaped. File
+    names, table cells, the output of scripts and the text of models may contain any of these.
     """
     return text.translate(_CONTROL_CODES)
 
@@ -77,8 +77,7 @@ _LINE_BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t", "\u2028": "\\u2028", "\u
 
 
 def to_one_line(text: str) -> str:
-    """As `escape_control_codes`, and what would begin a new line or is no character is spelled out too: a name
-    stays within its line."""
+    """Return the text with control codes, line breaks and tabs escaped, so that a name stays on its line."""
     return escape_control_codes(text).translate(_LINE_BREAKS)
 
 
@@ -94,13 +93,13 @@ def is_text(name: str) -> bool:
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _ONE_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _NUMBER = re.compile(rf"{_ONE_NUMBER}(?: to {_ONE_NUMBER})?|[+-]")
-"""A number, the two ends of an interval, or a mark for no number."""
+"""A number, an interval, or a sign that stands for no number."""
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a value for a cell of a CSV file: no spreadsheet takes a text for a formula, and control codes are escaped.
+    """Return a value for a CSV cell, such that no spreadsheet reads it as a formula; control codes are escaped.
 
-    Numbers and intervals (`-0.5 to -0.1`) stay as they are, whether they come as numbers or as text.
+    Numbers and intervals (`-0.5 to -0.1`) are unchanged, whether they are numbers or text.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -111,17 +110,17 @@ def csv_cell(value: Any) -> Any:
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """Return JSON that is UTF-8 and commands no terminal; Python and others read the same values from it.
+    """Return JSON that is valid UTF-8 and cannot control a terminal; parsers read the same values from it.
 
     Args:
         options: as for `json.dumps`.
     """
     text = json.dumps(value, ensure_ascii=False, **options)
-    return _JSON_ESCAPED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def from_one_line(text: str) -> str:
-    """The name that `to_one_line` spelled."""
+    """Return the name that `to_one_line` escaped."""
     text = text.replace("\\n", "\n").replace("\\t", "\t")
     return re.sub(
         r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})", lambda match: chr(int(match.group(1) or match.group(2), 16)), text

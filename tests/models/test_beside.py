@@ -80,7 +80,7 @@ def test_the_command_line_takes_them_by_name(model: Path) -> None:
 
 def test_a_model_of_images_alone_is_given_nothing(model: Path) -> None:
     (model / "config.json").write_text(json.dumps({"classes": ["clear", "ill"], "plan": {}}))
-    with pytest.raises(UsageError, match="this model is given images alone"):
+    with pytest.raises(UsageError, match="this model takes images only"):
         CliRunner().invoke(app, ["predict", str(model), "a.png", "--with", "age=3"], catch_exceptions=False)
 
 

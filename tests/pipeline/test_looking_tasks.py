@@ -88,7 +88,7 @@ def test_without_a_request_it_is_told_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for words, message in (
         (["look", str(tmp_path / "empty")], "holds no images, tables or annotations"),
-        (["look", str(tmp_path / "raw"), "--page", "x.html"], "say what the model shall do"),
+        (["look", str(tmp_path / "raw"), "--page", "x.html"], "say what the model should do"),
     ):
         done = CliRunner().invoke(app, words)
         assert message in str(done.exception)

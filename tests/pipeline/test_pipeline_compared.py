@@ -12,7 +12,7 @@ from pipeline_kit import actor, choice, combine_calls, of_kind, play, say, scrip
 
 from m3b import Pipeline
 from m3b.errors import LLMError, UsageError
-from m3b.run.accepted_reading import load_accepted_manifest
+from m3b.run.accepted_manifest import load_accepted_manifest
 from m3b.run.folder import RunFolder
 from m3b.testing import llm_error
 

@@ -15,7 +15,7 @@ from pipeline_kit import REQUEST, actor, call, m3b_command, make_spots, of_kind,
 from m3b import Pipeline
 from m3b.data.spec.croissant import given_by, load
 from m3b.errors import LLMError
-from m3b.run.accepted_reading import load_accepted_manifest
+from m3b.run.accepted_manifest import load_accepted_manifest
 from m3b.run.folder import RunFolder
 from m3b.testing.scripted_model import llm_error
 

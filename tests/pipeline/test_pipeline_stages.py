@@ -159,7 +159,7 @@ def test_what_a_stage_of_the_users_raises_ends_the_run_in_a_result(build: Any) -
         def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
             return "fine"  # type: ignore[return-value]
 
-    for stage, words in ((Broken(), "`stages: broken.check`"), (WrongAnswer(), "gave 'fine'; let it give accepted")):
+    for stage, words in ((Broken(), "`stages: broken.check`"), (WrongAnswer(), "returned 'fine'; return accept")):
         result = build(stages=[stage, *NAMES[:2], "module_architect", "model_trainer"], out=type(stage).__name__)
         check_end(result, "failed", words)
     assert "no stage has handed over a DataIndex yet" in build(stages=[Broken(), *FOUR], out="again").reason

@@ -28,7 +28,7 @@ def test_the_command_line_of_plan_py() -> None:
 
 def test_raw_data_needs_a_request(tmp_path: Path) -> None:
     assert not is_project(tmp_path)
-    with pytest.raises(UsageError, match="what the model shall do"):
+    with pytest.raises(UsageError, match="what the model should do"):
         make_dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose_sandbox("off"))
 
 

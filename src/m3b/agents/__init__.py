@@ -1,1 +1,1 @@
-"""The agent loop, the roles, and the checks of what a role hands over."""
+"""The agent loop, the roles, and the checks of their artifacts."""

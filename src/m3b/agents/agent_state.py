@@ -1,4 +1,4 @@
-"""Where an agent stood when its process ended, from the events that tell of it: what it goes on from."""
+"""The state of an agent when its process ended, folded from its events, so that a resumed run can continue."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from m3b.messages import ToolCall
 from m3b.tools import ToolResult
 
 MAX_SAME_RESULTS = 4
-"""Strong models correct themselves after three repeats; a fourth is a circle."""
+"""Equal results of equal calls that count as going round in circles; strong models correct themselves after three."""
 MAX_MALFORMED_CALLS = 3
 
 _VARYING_PATTERN = re.compile(r"(?<=\bafter )\d+(\.\d+)? s\b|(?<=Logout/)\w+/\d+(?=\.\w)|(?<=\bjob=)\d+|(?<=\bJob )\d+")
-"""What differs each time though nothing else does: how long a script ran, its number, the name of its log."""
+"""Parts of a result that always differ: the run time of a script, its number, the name of its log."""
 
 
 @dataclass
 class RepetitionDetector:
-    """Counts repeats within one role."""
+    """Counts repeated calls and malformed calls of one role."""
 
     counts: Counter[str] = field(default_factory=Counter)
     malformed_calls: int = 0
     has_warned: bool = False
 
     def observe(self, call: ToolCall, result: str, is_malformed: bool) -> str:
-        """Take in one call and its result.
+        """Count one call and its result.
 
         Returns:
-            What repeats, as a sentence, when it has repeated too often; otherwise the empty string.
+            A sentence on what has been repeated too often; '' otherwise.
         """
         self.malformed_calls = self.malformed_calls + 1 if is_malformed else 0
         if self.malformed_calls >= MAX_MALFORMED_CALLS:
@@ -56,15 +56,15 @@ def _fingerprint_call(call: ToolCall, result: str) -> str:
 
 @dataclass
 class AgentState:
-    """The state of an agent beside its conversation.
+    """The state of an agent in addition to its conversation.
 
     Args:
-        started_calls: calls of the last reply that were begun and never answered: nobody knows what they did.
-        waiting_calls: calls of the last reply that were never begun.
-        has_reflected: whether it was asked to look again.
-        script_failed: whether the last script failed, and `script_error` why.
-        unusable_replies: unusable replies in a row.
-        lost_jobs: scripts that ran on in the background, which have ended with their process: number -> command.
+        started_calls: calls of the last reply that were started and never answered, so that their effect is unknown.
+        waiting_calls: calls of the last reply that were never started.
+        has_reflected: whether the reflection was sent.
+        script_failed: whether the last script failed; `script_error` says why.
+        unusable_replies: number of unusable replies in a row.
+        lost_jobs: number -> command of background scripts, which ended with their process.
     """
 
     iterations: int = 0
@@ -79,7 +79,7 @@ class AgentState:
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> AgentState:
-        """What the events of one conversation lead to."""
+        """Return the state after the events of one conversation."""
         state = cls()
         for event in events:
             match event:

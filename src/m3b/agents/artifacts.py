@@ -1,4 +1,4 @@
-"""What one role hands to the next, as typed objects that the journal can hold."""
+"""Artifacts: the typed objects that one role hands to the next, as the journal holds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def find_json_object(text: str, key: str = "data_card") -> dict[str, Any] | None:
-    """The first JSON object with `key` in a text that may also hold prose or a code fence."""
+    """Return the first JSON object with `key` in a text that may also hold prose or a code fence, if there is one."""
     decoder = json.JSONDecoder()
     position = text.find("{")
     while position >= 0:
@@ -28,7 +28,7 @@ def find_json_object(text: str, key: str = "data_card") -> dict[str, Any] | None
 
 
 def parse_give_up(text: str) -> str:
-    """The words for the user of `{"given_up": "<what was found, and what would help>"}`, or nothing."""
+    """Return the message for the user in `{"given_up": "<what was found, and what would help>"}`, else ''."""
     reply_object = find_json_object(text, "given_up")
     return str(reply_object["given_up"] or "").strip() if reply_object else ""
 
@@ -38,7 +38,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Selection:
-    """The Task Manager's: which data, which task, which metric, and a plan in words."""
+    """Artifact of the Task Manager: data set, task, metric, and a plan in words."""
 
     card: str
     task: str
@@ -50,12 +50,16 @@ class Selection:
 
 @dataclass(frozen=True)
 class DataIndex:
-    """The Data Engineer's: the accepted index and what the audit counted.
+    """Artifact of the Data Engineer: the accepted index and the counts of the audit.
 
-    `counts` are cases a class by split. `hashes` are those of train.json, test.json and label_dict.json at the moment
-    of locking, and of the files that the test cases rest on and that were made in the run. `values` is label_dict.json.
-    `patients_known` says whether every case names whose it is; `grouped_by` in words what groups cases, where m3b made
-    the index from a manifest.
+    Args:
+        counts: split -> class -> cases.
+        patients: split -> number of patients.
+        cases: split -> number of cases.
+        hashes: hashes of train.json, test.json and label_dict.json when they were locked, and of the derived files.
+        values: content of label_dict.json.
+        patients_known: whether every case names its patient.
+        grouped_by: what groups cases, in words, if m3b made the index from a manifest.
     """
 
     classes: tuple[str, ...]
@@ -72,16 +76,16 @@ class DataIndex:
     origin: str = ""
     """`proposed`, `edited` or `given` (manifests that m3b executed), or `script`."""
     read: tuple[str, ...] = ()
-    """How it came about, and what of the data folder was used and left out, in sentences."""
+    """Sentences on how the index was made, the files that were used, and the exclusions."""
     weak: str = ""
-    """Why a person should look at it before training; empty where the evidence of the manifest suffices."""
+    """Why a person should review the index before training; empty if the evidence of the manifest suffices."""
     confirmed: str = ""
-    """What the user answered to the question whether it is right; empty where nobody asked, or nobody has answered yet."""
+    """The user's answer to the question whether the index is right; empty if not asked or not answered yet."""
 
 
 @dataclass(frozen=True)
 class TrainingModule:
-    """The Module Architect's: what the probe of the project measured."""
+    """Artifact of the Module Architect: the measurements of the project's probe."""
 
     batch_shape: tuple[int, ...]
     parameters: int
@@ -92,11 +96,14 @@ class TrainingModule:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The Model Trainer's: where the deliverable lies, and m3b's own figure on the validation part.
+    """Artifact of the Model Trainer: the deliverable, and its validation metric as measured by m3b.
 
-    `hashes` are those of every file of the copy that was measured, `answers` that of its measured answers on the test
-    cases; both are empty in journals of early versions. With `refit` the delivered weights were trained on every training case:
-    the validation figure is that of networks like them, each on cases that it was trained without.
+    Args:
+        folder: the folder of the deliverable in the working directory.
+        hashes: hash of every file of the measured copy; empty in journals of early versions.
+        answers: hash of the measured predictions of the test cases; empty in journals of early versions.
+        refit: whether the delivered weights were trained on every training case. The validation metric is then that of
+            the folds, each measured on cases that it was trained without.
     """
 
     folder: str
@@ -113,17 +120,17 @@ ARTIFACT_CLASSES: dict[str, type[Any]] = {
     "module": TrainingModule,
     "model": TrainedModel,
 }
-"""What m3b's own roles hand over, by the names that the journal has for it."""
+"""Name in the journal -> artifact class of m3b's own roles."""
 
 
 def kind_of(artifact_class: type[Any]) -> str:
-    """The name of a class of artifacts in the journal: `DataSheet` of a user's own is `data_sheet`."""
+    """Return the name of an artifact class in the journal; a user's class `DataSheet` becomes `data_sheet`."""
     builtin_kind = next((kind for kind, known_class in ARTIFACT_CLASSES.items() if known_class is artifact_class), "")
     return builtin_kind or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", artifact_class.__name__).lower()
 
 
 def to_json(artifact: Any) -> dict[str, Any]:
-    """An artifact as the journal holds it."""
+    """Return an artifact as the journal holds it."""
     artifact_class: type[Any] = type(artifact)
     if artifact_class in ARTIFACT_CLASSES.values():
         return asdict(artifact)
@@ -132,10 +139,10 @@ def to_json(artifact: Any) -> dict[str, Any]:
 
 
 def from_json(artifact_class: type[A], raw: Mapping[str, Any]) -> A:
-    """The same again; lists become tuples where the class has tuples.
+    """Return the artifact that `to_json` wrote; lists become tuples if the class has tuples.
 
     Raises:
-        TypeError, ValueError: these are no values of such an artifact.
+        TypeError, ValueError: the values do not fit the class.
     """
     if artifact_class in ARTIFACT_CLASSES.values():
         return artifact_class(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
@@ -143,6 +150,6 @@ def from_json(artifact_class: type[A], raw: Mapping[str, Any]) -> A:
 
 
 def _type_adapter(artifact_class: type[A]) -> TypeAdapter[A]:
-    from pydantic import TypeAdapter  # what only artifacts of a user's own need
+    from pydantic import TypeAdapter  # only artifacts of the user's own classes need it
 
     return TypeAdapter(artifact_class)

@@ -1,11 +1,11 @@
-"""What each role is told when its stage begins: a text whose first line names the stage, and the same as data."""
+"""Briefings: what each role is told at the start of its stage, as text (its first line names the stage) and data."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -49,7 +49,7 @@ EMPTY_SURVEY = SurveySummary()
 
 
 def build_task_options(request: str) -> tuple[TaskOption, ...]:
-    """Every task family, and what a request's words say of it."""
+    """Return every task family with what a request says about it."""
     import re
 
     requested_task, text = find_requested_task(request), plain(request)
@@ -76,11 +76,11 @@ def build_card_option(
     previews: Sequence[ToolResult],
     survey: SurveySummary = EMPTY_SURVEY,
 ) -> DatasetOption:
-    """A data set with what m3b's own looks at it found; a look that failed adds nothing.
+    """Return a data set with the results of m3b's own previews; a failed preview adds nothing.
 
     Args:
-        notes: what the folder says of itself.
-        survey: what a survey of all its files found.
+        notes: text of the notes in the data folder.
+        survey: result of the survey of all files.
     """
     files = [
         file for preview in previews if not preview.is_error for file in Previews.model_validate(preview.data).files
@@ -105,31 +105,31 @@ def build_card_option(
 
 SETTINGS_HEADING = "## Settings of plan.json"
 INDEX_HEADING = "## What it expects"
-"""The part of a template's README that is about index files, which m3b has written by then."""
+"""Section of a template's README on index files; it is left out, because m3b has written them by then."""
 
 
 def read_indexing_guide(resources: Path, task: str) -> str:
-    """The indexing script's README without what serves other tasks only."""
+    """Return the README of the indexing script without the sections for other tasks."""
     text = (resources / INDEXING_TEMPLATE / "README.md").read_text(encoding="utf-8").strip()
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
     return "".join(part for part in parts if _is_for_task(part.split("\n", 1)[0], task)).strip()
 
 
 def _is_for_task(heading: str, task: str) -> bool:
-    """Whether a part is for a task: its heading names tasks in brackets, or none."""
+    """Return whether a section is for a task: its heading names the task in brackets, or no task at all."""
     match = re.search(r"^## .*\((.+)\)$", heading)
     return match is None or task in match.group(1).split(", ")
 
 
 def read_template_guide(resources: Path, template: str) -> str:
-    """The README of a training template for those who set it up."""
+    """Return the README of a training template, without the section on index files."""
     readme = (resources / template / "README.md").read_text(encoding="utf-8")
     parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
     return "".join(part for part in parts if not part.startswith(INDEX_HEADING)).strip()
 
 
 def read_settings_guide(resources: Path | None, task: str) -> list[str]:
-    """The part of the template's README on what plan.json may be given."""
+    """Return the section of the template's README on the settings of plan.json."""
     if resources is None:
         return []
     readme = resources / "templates" / list_templates_for(resources / "templates", get_family(task))[0] / "README.md"
@@ -138,12 +138,12 @@ def read_settings_guide(resources: Path | None, task: str) -> list[str]:
 
 
 PreviewTool = Callable[[str, Mapping[str, object]], ToolResult]
-"""Calls a preview tool on m3b's own account: looking costs the agents no action."""
+"""Calls a preview tool for m3b itself, without costing the agents an action."""
 
 
 @dataclass(frozen=True)
 class Briefing:
-    """What a role is told: the text that a model reads, and its data for those that plan by it."""
+    """The briefing of a role: the text for a language model, and the same facts as data."""
 
     text: str
     facts: Brief | None = None
@@ -151,9 +151,9 @@ class Briefing:
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
 MAX_PREVIEW_CHARS = 4000
-"""Characters that the preview of one of several long files may take."""
+"""Maximum length of the preview of one file, if several previews are long."""
 MAX_PREVIEWED_CARDS = 2
-"""So many data sets are shown to the Task Manager with their tables and an image; of more, the folders alone."""
+"""Maximum number of data sets that the Task Manager sees with tables and an image; otherwise only their folders."""
 
 
 def build_selection_briefing(
@@ -162,10 +162,10 @@ def build_selection_briefing(
     preview_tool: PreviewTool,
     survey_card: Callable[[Card], SurveySummary] | None = None,
 ) -> Briefing:
-    """For the Task Manager: the request, the cards, and a first look at the data that is here.
+    """Return the briefing of the Task Manager: request, cards, and previews of the data on this machine.
 
     Args:
-        survey_card: surveys all files of a data set; asked where the data sets are few.
+        survey_card: surveys all files of a data set; called only if there are few data sets.
     """
     available_cards = [card for card in cards if card.path]
     parts = ["Stage: selection", f"Request of the user:\n{request.strip()}", "## Data on this machine"]
@@ -205,15 +205,15 @@ def build_index_briefing(
     data_problem: str = "",
     extra_instructions: str = "",
 ) -> Briefing:
-    """For the Data Engineer: the selection, the card, the folder with its tables, proposed manifests, the indexing script.
+    """Return the briefing of the Data Engineer: selection, card, previews, manifest proposals, indexing script.
 
-    Of masks one is shown with its image, of reports in files one file: looked at on m3b's own account.
+    The previews include one mask with its image, and one report file, depending on the task.
 
     Args:
-        proposals: proposed from a survey of the folder, best first.
-        open_question: why the best may not be taken as it is, or why there is none.
+        proposals: manifest proposals from a survey of the folder, best first.
+        open_question: why the best may not be taken without asking, or why there is none.
         data_problem: what is wrong with the data itself.
-        extra_instructions: what the role may do besides.
+        extra_instructions: instructions on additional tools.
     """
     text = "\n\n".join(
         [
@@ -244,7 +244,7 @@ def build_index_briefing(
 
 
 def _index_instructions(resources: Path, task: str, proposals: Sequence[ManifestProposal]) -> list[str]:
-    """How an index is made otherwise: whole where nothing is proposed, else as much as the next step may need."""
+    """Return the other ways to make an index: in full if nothing is proposed, else only what may be needed next."""
     if any(proposal.given for proposal in proposals):
         return ["Look, and say so."]
     if any(proposal.sufficient for proposal in proposals):
@@ -267,21 +267,21 @@ def _describe_selection(selection: Selection) -> str:
 
 
 def _describe_card(card: Card, notes: str) -> str:
-    """The card, and what the folder says of itself.
+    """Return the card and the notes of the folder.
 
-    Both may be of the user's own writing: addresses and telephone numbers are masked as they are in previews.
+    Users may have written both, so addresses and telephone numbers are masked as in previews.
     """
     return scrub(f"{card.text()}\n{notes}" if notes else card.text())
 
 
 def _read_folder_notes(card: Card) -> str:
-    """What the folder says of itself, where the card does not tell that already."""
+    """Return the notes in the folder, unless the card contains them already."""
     notes = own_notes(card.path) if card.path else ""
     return "" if notes in card.description else notes
 
 
 def _preview_examples(card: Card, task: str, preview_tool: PreviewTool) -> list[ToolResult]:
-    """The tables, and an image with its mask or a report: what one would open first. Of no task what any one needs."""
+    """Preview the tables, and an image with its mask or a report. Without a task, show what any task needs."""
     task_families = [get_family(task)] if task else list_families()
     masks, texts = (
         any(task_family.show_masks for task_family in task_families),
@@ -293,7 +293,7 @@ def _preview_examples(card: Card, task: str, preview_tool: PreviewTool) -> list[
 
 
 def _preview_files(paths: list[str], preview_tool: PreviewTool) -> ToolResult:
-    """Previews of files together; each by itself, and cut at its end, where together they are too long to be whole."""
+    """Return a joint preview of files; if that would be too long, single previews that are cut at their ends."""
     combined = preview_tool("preview_files", {"paths": paths})
     if "full" not in combined.data:
         return combined
@@ -322,14 +322,15 @@ def build_module_briefing(
     audit_summary: AuditSummary | None = None,
     request: str = "",
 ) -> Briefing:
-    """For the Module Architect: what the data is, how long training may take, and the template's own guide.
+    """Return the briefing of the Module Architect: the data, the training time, and the guide of the template.
 
-    The Task Manager's plan is the Data Engineer's, whose words say what came of it.
+    The Task Manager's plan is meant for the Data Engineer and is not in the text; the closing remarks tell what became
+    of it.
 
     Args:
-        audit_text: what the audit said in words; `audit_summary` is the same as data.
-        closing_remarks: what the roles before it said when they handed over, by title.
-        request: the user's words.
+        audit_text: summary of the audit; `audit_summary` is the same as data.
+        closing_remarks: role title -> closing remark of the earlier roles.
+        request: the user's request.
     """
     default_template, *other_templates = list_templates_for(resources / "templates", get_family(selection.task))
     template = f"templates/{default_template}"
@@ -376,11 +377,11 @@ def build_model_briefing(
     closing_remarks: Mapping[str, str] = MappingProxyType({}),
     resources: Path | None = None,
 ) -> Briefing:
-    """For the Model Trainer: what is in place, what may be set, and what counts.
+    """Return the briefing of the Model Trainer: the project, its settings, and the metric.
 
     Args:
         closing_remarks: as in `build_module_briefing`.
-        resources: where the template lies, whose settings are told.
+        resources: folder with the template whose settings are explained.
     """
     before, after = module.overfit
     shape = " x ".join(map(str, module.batch_shape))
@@ -418,11 +419,11 @@ def build_model_briefing(
 
 
 MAX_REMARK_CHARS = 900
-"""Characters of a role's closing words that the later ones are shown."""
+"""Maximum length of a role's closing remark as later roles see it."""
 
 
 def _quote_remarks(closing_remarks: Mapping[str, str]) -> list[str]:
-    """A paragraph a role with what it said at its end."""
+    """Return a paragraph for each role with its closing remark."""
     return [
         f"The {title} said: {shorten(text, MAX_REMARK_CHARS, placeholder=' ...')}"
         for title, text in closing_remarks.items()
@@ -443,7 +444,7 @@ SHOWN_PLAN_KEYS = (
     "refit",
     "minutes",
 )
-"""What of plan.json the Model Trainer is told, where the plan has it."""
+"""Keys of plan.json that the Model Trainer is shown, if the plan has them."""
 
 
 def _describe_plan(module: TrainingModule) -> str:
@@ -460,14 +461,14 @@ def _to_compact_json(value: object) -> str:
 
 
 def _describe_classes(index: DataIndex) -> str:
-    """The classes, with the values that stand for them in masks."""
+    """Return the classes, with their values in masks."""
     if index.values and min(index.values.values()) > 0:
         return to_one_line(", ".join(f"{name} (value {value})" for name, value in index.values.items()))
     return (to_one_line(", ".join(index.classes)) or "none") + (" (several may apply)" if index.multi_label else "")
 
 
 def _find_tables(card: Card) -> list[str]:
-    """The few tables and archives at the top of the data folder, labels most likely among them."""
+    """Return the few tables and archives at the top of the data folder, which probably include the labels."""
     if card.path is None:
         return []
     paths: list[str] = []
@@ -475,10 +476,7 @@ def _find_tables(card: Card) -> list[str]:
         depth = len(Path(folder).relative_to(card.path).parts)
         folders[:] = [] if depth >= 2 else sorted(name for name in folders if not name.startswith("."))
         names = [name for name in sorted(files) if name.lower().endswith(TABLE_SUFFIXES) and not name.startswith(".")]
-        if len(names) <= 6:  # more of them are cases, not tables
+        if len(names) <= 6:  # a larger number means that they are cases, not tables
             paths += [Path(folder, name).relative_to(card.path).as_posix() for name in names]
-    return [f"data/{card.root}/{name}" for name in _take_shallowest(paths, 4)]
-
-
-def _take_shallowest(names: Iterable[str], count: int) -> list[str]:
-    return sorted(names, key=lambda name: (name.count("/"), name))[:count]
+    paths.sort(key=lambda path: (path.count("/"), path))
+    return [f"data/{card.root}/{path}" for path in paths[:4]]

@@ -1,4 +1,4 @@
-"""What a run may spend. Actions are reserved before they execute, so that parallel calls cannot overshoot."""
+"""The budget of a run. Actions are reserved before they are executed, so that parallel calls cannot exceed it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from m3b.errors import BudgetExceeded
 from m3b.messages import Usage
 
 MAX_TRAINING_SHARE = 0.6
-"""Of the time that is left when training is planned; imports, export, the check and the delivery need the rest."""
+"""Maximum share of the remaining time for training; imports, export, check and delivery need the rest."""
 
 
 @dataclass
 class Budget:
-    """Shared by all roles of a run.
+    """The budget shared by all roles of a run.
 
     Args:
-        max_actions: tool calls in all; 100 in the M3Builder paper.
-        max_iterations: debug iterations and rejected hand-overs a role may have; 5 in the paper.
-        max_tokens: input summed over every request, plus output; None is no limit.
-        max_cost_usd: money, as far as the price of the model is known.
+        max_actions: tool calls in total; 100 in the M3Builder paper.
+        max_iterations: debug iterations and rejected artifacts of each role; 5 in the paper.
+        max_tokens: input tokens of every request plus output tokens; None is no limit.
+        max_cost_usd: US dollars, as far as the prices of the model are known.
         max_wall_s: seconds since `started_at`.
     """
 
@@ -43,36 +43,36 @@ class Budget:
 
     @property
     def actions_left(self) -> int:
-        """Actions that may still be reserved."""
+        """Number of actions that can still be reserved."""
         return self.max_actions - self.used_actions
 
     @property
     def mean_output_tokens(self) -> int:
-        """Tokens of an answer so far, on average: what the next one is expected to take."""
+        """Mean number of output tokens of a reply so far, used as the estimate for the next one."""
         return self.usage.output_tokens // max(self.usage.requests, 1)
 
     def reserve_actions(self, count: int) -> int:
-        """Set up to `count` actions aside and return how many were granted."""
+        """Reserve up to `count` actions and return how many were granted."""
         with self._lock:
             granted = max(0, min(count, self.actions_left))
             self.used_actions += granted
             return granted
 
     def record_usage(self, usage: Usage) -> None:
-        """Count what a request cost."""
+        """Add the usage of a request."""
         with self._lock:
             self.usage = self.usage + usage
 
     def check_limits(self, next_request: Usage | None = None) -> None:
-        """To be called before every request.
+        """Check the limits; to be called before every request.
 
         Args:
-            next_request: what the request will use, as estimated: its input, at the price without a cache, and an answer of the
-                mean length so far.
+            next_request: estimated usage of the next request: its input at the price without a cache, and a reply of
+                mean length.
 
         Raises:
-            BudgetExceeded: tokens, money or time are spent, or would be with what is coming; the message names which, and
-                the limit.
+            BudgetExceeded: tokens, cost or time are spent, or would be with the next request; the message names the
+                limit.
         """
         projected = self.usage + (next_request or Usage())
         if self.max_tokens is not None and projected.total_tokens >= self.max_tokens:
@@ -90,11 +90,11 @@ class Budget:
         self.check_time()
 
     def seconds_left(self) -> float | None:
-        """Seconds until the time is spent; None where there is no limit."""
+        """Return the seconds until the time is spent; None if there is no limit."""
         return None if self.max_wall_s is None else self.max_wall_s - (self.clock() - self.started_at)
 
     def describe_remaining(self) -> str:
-        """What is left, for agents: those limits that there are."""
+        """Return the remaining budget for agents, for those limits that are set."""
         seconds_left = self.seconds_left()
         parts = [f"{self.actions_left} of {self.max_actions} actions"]
         parts += [f"{max(seconds_left, 0) / 60:.0f} minutes"] if seconds_left is not None else []
@@ -106,7 +106,7 @@ class Budget:
         return f"Left in this run, for all roles together: {', '.join(parts)}{no_time_limit_note}."
 
     def cap_training_minutes(self, requested: float) -> float:
-        """Minutes of training: those asked for, or `MAX_TRAINING_SHARE` of the time that is left where that is less."""
+        """Return the requested minutes of training, at most `MAX_TRAINING_SHARE` of the remaining time."""
         seconds_left = self.seconds_left()
         return (
             requested
@@ -115,7 +115,7 @@ class Budget:
         )
 
     def check_time(self) -> None:
-        """To be called before and during every wait.
+        """Check the time limit; to be called before and during every wait.
 
         Raises:
             BudgetExceeded: the time is spent.

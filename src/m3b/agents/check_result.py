@@ -1,4 +1,4 @@
-"""What a check says of a hand-over."""
+"""The result of a check of an artifact: accepted, or its issues."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from m3b.facts import Rejection
 from m3b.tools import ToolResult
 
 MAX_OUTPUT_LINES = 4
-"""So many lines at the end of a script's output are looked at: it says there what it found and why it stopped."""
+"""Number of lines at the end of a script's output that are quoted, since they usually say why it stopped."""
 MAX_QUOTE_CHARS = 500
-"""Characters of a script's words, or of an agent's, in a reason."""
+"""Maximum length of a quotation of a script or an agent in a reason."""
 _AGENT_ONLY_PATTERN = re.compile(r"(?:^|[\s(`])--[a-z]|Datapath/|resources/|\bYour reply\b|\bReply with\b")
-"""What only an agent can act on: options of scripts and files of the working directory."""
+"""Text that only an agent can act on: options of scripts and files of the working directory."""
 
 
 def explain_failure(failure_message: FailureMessage, *findings: str, iterations: int = 0) -> str:
-    """One text: what was not done, what was found, and what to do next.
+    """Return one text: what was not done, what was found, and what to do next.
 
     Args:
-        found: sentences; empty ones are left out.
-        iterations: debug iterations that were spent on it.
+        findings: sentences; empty ones are omitted.
+        iterations: number of debug iterations that were spent on it.
     """
     after = f", after {iterations} debug iteration{'s' if iterations != 1 else ''}" if iterations else ""
     return " ".join(
@@ -40,13 +40,13 @@ def _end_sentence(text: str) -> str:
 
 
 def extract_last_line(text: str) -> str:
-    """The line that names the error, of a traceback or of any output."""
+    """Return the last line of a traceback or any output, which names the error."""
     lines = text.strip().splitlines()
     return shorten(lines[-1], MAX_QUOTE_CHARS, placeholder=" ...") if lines else ""
 
 
 def describe_script_failure(result: ToolResult) -> str:
-    """The sentence about a failed script: what it said at its end, without what only its caller can act on."""
+    """Return the sentence on a failed script: the end of its output, without what only its caller can act on."""
     error = str(result.data.get("error") or "").strip()
     if result.data.get("reason") not in (None, "exit"):
         output_text = result.text.splitlines()[0]
@@ -64,27 +64,28 @@ def describe_script_failure(result: ToolResult) -> str:
 
 
 def quote_agent(closing_text: str) -> str:
-    """The sentence with an agent's own words, or nothing."""
+    """Return the sentence that quotes an agent's closing text; '' if it is empty."""
     text = shorten(" ".join(closing_text.split()), MAX_QUOTE_CHARS, placeholder=" ...")
     return f'The agent said: "{text}"' if text else ""
 
 
 def strip_agent_instructions(text: str) -> str:
-    """A text without the sentences that only an agent can act on."""
+    """Return a text without the sentences that only an agent can act on."""
     sentences = re.split(r"(?<=[.!?;])\s+", text.strip())
     return " ".join(sentence for sentence in sentences if not _AGENT_ONLY_PATTERN.search(sentence))
 
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing that is wrong with a hand-over, in two voices.
+    """One thing that is wrong with an artifact, with a message for the agent and one for the user.
 
     Args:
-        agent_message: for the role that shall fix it: what was found, and what to do about it in the working directory.
-        user_message: for the person who reads why the run ended, if nobody fixes it: what was found and where, without files and
-            commands that are the agents' alone. Empty where `agent_message` says just that.
-        code: which finding of the audit it is, where it is one.
-        absent_classes: classes that may be dropped, where the finding says so.
+        agent_message: for the role that should fix it: what was found, and what to do about it in the working
+            directory.
+        user_message: for the person who reads why the run ended: what was found and where, without files and commands
+            that only agents use. Empty if `agent_message` serves for both.
+        code: code of the audit finding, if it is one.
+        absent_classes: classes that may be dropped, according to the finding.
     """
 
     agent_message: str
@@ -94,22 +95,23 @@ class Issue:
 
     @property
     def message_for_user(self) -> str:
-        """What a person is told."""
+        """The message for a person."""
         return self.user_message or self.agent_message
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Accepted when there are no `issues`, and there is nothing to be said.
+    """The result of a check; accepted if there are no `issues` and no `reply`.
 
     Args:
         issues: what must change.
         warnings: what may be improved; shown in the reflection turn.
-        end_error: how the run ends if the role cannot fix the faults; None is an ordinary failure.
-        is_fatal: True when trying again cannot help, so that the run ends at once.
-        reply: what the agent has to hear before it decides, such as the user's answer; no fault, and no debug iteration.
-        facts: the same as data.
-        artifact: what was handed over, when accepted.
+        end_error: how the run ends if the role cannot fix the issues; None is an ordinary failure.
+        is_fatal: True if another try cannot help, so that the run ends at once.
+        reply: what the agent must be told before it decides, such as the user's answer; this is no issue and costs no
+            debug iteration.
+        facts: the reply as data.
+        artifact: the artifact, if it is accepted.
     """
 
     issues: tuple[Issue, ...] = ()
@@ -126,16 +128,16 @@ class CheckResult:
 
     @property
     def agent_messages(self) -> tuple[str, ...]:
-        """What must change, in the agent's voice."""
+        """The messages of all issues for the agent."""
         return tuple(issue.agent_message for issue in self.issues)
 
     @property
     def user_messages(self) -> tuple[str, ...]:
-        """What must change, in the user's voice."""
+        """The messages of all issues for the user."""
         return tuple(issue.message_for_user for issue in self.issues)
 
     def to_rejection(self) -> Rejection:
-        """What must change, as data."""
+        """Return the issues as data."""
         codes = tuple(issue.code for issue in self.issues if issue.code)
         absent_classes = tuple(name for issue in self.issues for name in issue.absent_classes)
         return Rejection(
@@ -148,16 +150,16 @@ class CheckResult:
 
 
 def reject(*messages: Issue | str, end_error: type[RunEnd] | None = None, is_fatal: bool = False) -> CheckResult:
-    """A verdict that names faults; a text is one that both voices share."""
+    """Return a rejection with issues; a string is an issue with the same message for agent and user."""
     issues = tuple(Issue(message) if isinstance(message, str) else message for message in messages)
     return CheckResult(issues, end_error=end_error, is_fatal=is_fatal)
 
 
 def relay_answer(reply: str, facts: Mapping[str, Any] = MappingProxyType({})) -> CheckResult:
-    """A verdict that passes on what the user said, in words and as data."""
+    """Return a check result that passes on the user's answer, in words and as data."""
     return CheckResult(reply=reply, facts=facts)
 
 
 def accept(artifact: Any, *warnings: str) -> CheckResult:
-    """A verdict that carries the artifact."""
+    """Return a check result that accepts the artifact."""
     return CheckResult(warnings=tuple(warnings), artifact=artifact)

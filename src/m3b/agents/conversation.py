@@ -1,4 +1,4 @@
-"""The history of one agent: append-only, so that providers can cache its prefix, until the window is nearly full."""
+"""The conversation of one agent: append-only, so that providers can cache it, until the window is nearly full."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from m3b.messages import ImageContent, Message, ToolCall, ToolSpec
 DROPPED_RESULT_NOTE = "[This result was dropped to make room. Call the tool again if it is needed.]"
 INTERRUPTED_NOTE = "m3b was interrupted while this ran. Its processes are gone; files that it wrote are still there."
 EMPTY_REPLY = "(empty)"
-"""Stands for a reply without text and calls: not every provider takes an empty turn back."""
+"""Text of a reply without text and calls, since not every provider accepts an empty turn."""
 MIN_KEPT_RESULTS = 4
-"""The latest tool results, which are never dropped."""
+"""Number of the latest tool results that are never dropped."""
 MAX_WINDOW_SHARE = 0.92
-"""Part of the window that input and output may fill: the estimate of tokens is only an estimate."""
+"""Share of the window that input and output may fill; the rest allows for errors of the token estimate."""
 
 
 class Conversation:
@@ -28,17 +28,17 @@ class Conversation:
         self._messages: list[Message] = list(messages)
         self.dropped_results = 0
         self._token_counts: list[int] = []
-        """Of the messages that were measured, from the first; the others follow when somebody asks for the size."""
+        """Token counts of the first messages; later messages are counted when the size is needed."""
         self._total_tokens = 0
         self._tool_tokens: tuple[Sequence[ToolSpec], int] = ((), 0)
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All of them, in order; the methods change them."""
+        """All messages in order; change them only through the methods."""
         return self._messages
 
     def add_user_text(self, text: str, facts: Sequence[Mapping[str, Any]] = ()) -> None:
-        """A user turn, and what it says as data. Two in a row become one, since not every provider takes two."""
+        """Add a user turn with its facts. Two user turns in a row are joined, since not every provider accepts two."""
         last = self._messages[-1] if self._messages else None
         if last is not None and last.role == "user":
             self._replace_message(-1, replace(last, text=f"{last.text}\n\n{text}", facts=(*last.facts, *facts)))
@@ -49,7 +49,7 @@ class Conversation:
         self._messages.append(message)
 
     def add_reply(self, text: str, calls: Sequence[ToolCall]) -> None:
-        """What the model answered."""
+        """Add a reply of the model."""
         self.add_message(Message("assistant", text if text.strip() or calls else EMPTY_REPLY, tuple(calls)))
 
     def add_tool_result(
@@ -64,7 +64,7 @@ class Conversation:
         self.add_message(Message("tool", text, call_id=call.id, is_error=is_error, images=images, facts=facts))
 
     def estimate_tokens(self, tools: Sequence[ToolSpec]) -> int:
-        """Estimated tokens of a request; each message is measured once, so a turn costs the same late as early."""
+        """Return the estimated tokens of a request; each message is measured only once."""
         for message in self._messages[len(self._token_counts) :]:
             self._token_counts.append(estimate_message_tokens(message))
             self._total_tokens += self._token_counts[-1]
@@ -83,12 +83,12 @@ class Conversation:
         """Replace the oldest tool results by stubs until input plus output fits the window.
 
         Returns:
-            How many results were dropped by this call.
+            Number of results that were dropped by this call.
         """
         max_tokens = int(window * MAX_WINDOW_SHARE) - max_output
         if self.estimate_tokens(tools) <= max_tokens:
             return 0
-        # Dropping half of what is too much more keeps the prefix stable for several turns to come.
+        # Dropping more than necessary keeps the prefix stable for several turns.
         target_tokens = max_tokens * 3 // 4
         result_positions = [
             position
@@ -105,7 +105,7 @@ class Conversation:
         return dropped
 
     def find_unanswered_calls(self) -> list[ToolCall]:
-        """Calls of the last assistant turn that have no result yet."""
+        """Return the calls of the last assistant turn that have no result yet."""
         answered: set[str] = set()
         for message in reversed(self.messages):
             if message.role == "assistant":
@@ -115,7 +115,7 @@ class Conversation:
         return []
 
     def find_unchecked_reply(self) -> str | None:
-        """The hand-over with which the conversation ends, which nobody has answered yet: m3b was interrupted there."""
+        """Return the closing text at the end of the conversation if it was not checked before an interruption."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "assistant" or last.calls:
             return None
@@ -123,13 +123,13 @@ class Conversation:
 
     @classmethod
     def from_events(cls, events: Iterable[Event], *, keep_open_calls: bool = False) -> Conversation:
-        """The conversation of one role as the journal holds it, for going on after a crash.
+        """Return the conversation of one role from the journal, to resume it after a crash.
 
-        A call whose result was never written is answered with a note that m3b was interrupted: at the end, and where
-        an earlier resume went on from such a place.
+        A call without a result is answered with a note that m3b was interrupted, at the end and at earlier
+        interruptions.
 
         Args:
-            keep_open_calls: leave the calls of the last reply unanswered; whoever goes on answers them.
+            keep_open_calls: leave the calls of the last reply unanswered; the caller answers them.
         """
         conversation = cls()
         for event in events:

@@ -1,4 +1,4 @@
-"""Which files of a raw data folder are worth a look of m3b's own before the Data Engineer begins."""
+"""Choice of files in a raw data folder that m3b previews before the Data Engineer begins."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NOTE_PREFIXES = ("readme", "license", "licence", "source", "requirements", "chan
 MAX_FILES = 20_000
 MAX_NAME_KINDS = 3
 MIN_REPORTS = 4
-"""From so many text files on they are cases, not notes."""
+"""Minimum number of text files to be taken for reports of cases; fewer are taken for notes."""
 
 
 def find_example_files(folder: Path, *, masks: bool, texts: bool) -> list[str]:
-    """Paths below a folder: one of many text files, an image with its mask or masks, as asked for."""
+    """Return paths below a folder: one of many text files, and an image with its mask or masks, as requested."""
     if not masks and not texts:
         return []
     files = list(_walk_files(folder))
@@ -51,8 +51,11 @@ def _is_note(name: str) -> bool:
 
 
 def _find_example_masks(files: list[str]) -> list[str]:
-    """Images and their masks: the first mask of each of at most three folders; of a folder with names of several kinds
-    (`a_001`, `b_7`) the first of each kind, since the kinds may come from different places."""
+    """Return images and their masks: the first mask of each of at most three folders.
+
+    In a folder with several kinds of names (`a_001`, `b_7`), it is the first of each kind, since the kinds may come
+    from different sources.
+    """
     images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
     masks = [name for name in images if is_mask_path(name)]
     first_masks = list({os.path.dirname(name): name for name in reversed(masks)}.values())[::-1][:3]
@@ -60,7 +63,7 @@ def _find_example_masks(files: list[str]) -> list[str]:
     if not first_masks or not source_images:
         return first_masks
     image = _most_similar_name(source_images, first_masks[0])
-    is_same_folder = os.path.dirname(image) == os.path.dirname(first_masks[0])  # then a folder is a case
+    is_same_folder = os.path.dirname(image) == os.path.dirname(first_masks[0])  # each case then has a folder of its own
     examples = [image, *(first_masks[:1] if is_same_folder else _masks_of_one_case(first_masks))]
     for mask in _masks_of_other_kinds(masks, first_masks[0]):
         examples += [_most_similar_name(source_images, mask), mask]
@@ -68,7 +71,7 @@ def _find_example_masks(files: list[str]) -> list[str]:
 
 
 def _masks_of_other_kinds(masks: list[str], first: str) -> list[str]:
-    """The first mask of each further kind of name beside `first`; none where there are too many kinds to be kinds."""
+    """Return the first mask of each other kind of name in the folder of `first`; none if there are too many kinds."""
     siblings = [name for name in masks if os.path.dirname(name) == os.path.dirname(first)]
     kinds = {_name_kind(name): name for name in reversed(siblings)}
     return (
@@ -79,7 +82,7 @@ def _masks_of_other_kinds(masks: list[str], first: str) -> list[str]:
 
 
 def _name_kind(name: str) -> str:
-    """A file's name up to its first number."""
+    """Return a file name up to its first number."""
     return re.split(r"\d", os.path.basename(name).lower(), maxsplit=1)[0]
 
 
@@ -88,7 +91,7 @@ def _most_similar_name(candidates: Iterable[str], mask: str) -> str:
 
 
 def _masks_of_one_case(masks: Iterable[str]) -> list[str]:
-    """Masks of folders that lie side by side; those of other cases show nothing new."""
+    """Return the masks of sibling folders with equal names; otherwise only the first, since others add nothing."""
     paths = list(masks)
     grandparents = {os.path.dirname(os.path.dirname(name)) for name in paths}
     return paths if len(grandparents) == 1 and len({os.path.basename(name) for name in paths}) == 1 else paths[:1]

@@ -1,8 +1,8 @@
-"""The agent loop: ask, act, check, again.
+"""The agent loop: ask the model, run its calls, check its artifact, and repeat.
 
-One loop for every role. The model is asked; its calls are run and answered; when it replies without a call it says
-that it is done, and plain Python checks what it hands over. Every way out other than an accepted hand-over is one of
-the `RunEnd` exceptions.
+Every role uses this loop. The model is asked, and its tool calls are run and answered. A reply without a call means
+that the work is done, and plain Python checks the artifact. If no artifact is accepted, the loop ends with a `RunEnd`
+exception.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ DECLINED_REPLY_PROMPT = (
 )
 REFUSAL_MESSAGE = "The model refused to go on. Rephrase the request, or use another model."
 MIN_FREE_WAIT_S, MAX_ANNOUNCED_ACTIONS = 10, 5
-"""The shortest wait that is no polling; actions from which on the model is told how many are left."""
+"""Shortest wait that costs no action, because it is no polling; number of actions left from which the model is told."""
 
 
 class ToolRunner(Protocol):
-    """What the loop needs of a toolbox."""
+    """The interface of a toolbox that the loop needs."""
 
     def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]: ...
 
@@ -63,7 +63,7 @@ class ToolRunner(Protocol):
 
 @dataclass
 class AgentUsage:
-    """What one role has used."""
+    """The usage of one role."""
 
     actions: int = 0
     iterations: int = 0
@@ -72,18 +72,18 @@ class AgentUsage:
 
 
 class Agent:
-    """One role at work.
+    """An agent that plays one role.
 
     Args:
-        llm: answers.
-        tools: runs calls.
-        allowed_tools: names of the tools that this role has.
+        llm: the language model.
+        tools: runs tool calls.
+        allowed_tools: names of the tools of this role.
         budget: shared with the other roles.
-        emit: takes every event; it writes the journal, which may fail the run.
+        emit: receives every event; it writes the journal, which may end the run.
         conversation: empty, or restored from a journal.
-        reflection: said once, with the check's warnings, when the hand-over is accepted with warnings; empty is off.
+        reflection: text that is sent once if the artifact is accepted with warnings; '' turns it off.
         is_cancelled: polled while waiting for the model.
-        stream: tell the model's words as they come.
+        stream: whether to emit the model's text as it arrives.
     """
 
     def __init__(
@@ -111,10 +111,11 @@ class Agent:
     def resume(
         self, state: AgentState, describe_interrupted: Callable[[ToolCall], str] = lambda call: INTERRUPTED_NOTE
     ) -> None:
-        """Go on from where the agent stood in another process.
+        """Continue from the state of the agent in another process.
 
         Args:
-            describe_interrupted: what is said of a call that was begun there and never answered; it is run again where that is empty.
+            describe_interrupted: returns the answer to a call that was started and never answered; if it is empty, the
+                call is run again.
         """
         self.usage.iterations, self.repetitions = state.iterations, state.repetitions
         self._script_failed, self._script_error = state.script_failed, state.script_error
@@ -122,7 +123,7 @@ class Agent:
         self._resumed_state, self._describe_interrupted = state, describe_interrupted
 
     def _answer_open_calls(self) -> None:
-        """Answer the calls that another process did not get through; to finish one that was begun costs no action."""
+        """Answer the open calls of another process; a call that was already started costs no further action."""
         started_calls, waiting_calls = self._resumed_state.started_calls, self._resumed_state.waiting_calls
         self._resumed_state = AgentState()
         for call in started_calls:
@@ -132,13 +133,14 @@ class Agent:
             self._run_calls(waiting_calls)
 
     def run(self, check: Callable[[str], CheckResult], failure_message: FailureMessage | None = None) -> CheckResult:
-        """Work until `check` accepts what the agent hands over.
+        """Work until `check` accepts the artifact.
 
         Args:
-            failure_message: what a person is told where it fails.
+            failure_message: what a person is told if it fails.
 
         Raises:
-            BudgetExceeded, Failed, Cancelled, or the `end` of the verdict: why no hand-over was accepted.
+            BudgetExceeded, RunFailed, RunCancelled, or the `end_error` of the check result: why no artifact was
+            accepted.
         """
         self._failure_message = failure_message or FailureMessage()
         self._answer_open_calls()
@@ -198,7 +200,7 @@ class Agent:
         try:
             reply = self._send_request(self.tool_specs)
         except ContextOverflow:
-            # The window was smaller than its facts say: trim as if it were half, and try once more.
+            # The window is smaller than the model facts say: trim to half of it, and try once more.
             self.conversation.drop_old_results(self.tool_specs, facts.window // 2, facts.max_output // 2)
             reply = self._send_request(self.tool_specs)
         if reply.stop == "length" and reply.calls:
@@ -214,9 +216,9 @@ class Agent:
         request = LLMRequest(
             self.conversation.messages,
             specs,
-            on_wait=self._emit_waiting,
+            on_wait=lambda reason, seconds: self.emit(WaitingForModel(reason, seconds)),
             is_cancelled=self._check_interruption,
-            on_text=self._emit_delta if self.stream else None,
+            on_text=(lambda text: self.emit(ReplyDelta(text))) if self.stream else None,
         )
         reply = self.llm.ask(request)
         self.budget.record_usage(reply.usage)
@@ -225,18 +227,12 @@ class Agent:
         return reply
 
     def _check_interruption(self) -> bool:
-        """Asked while the model is waited for: neither a cancellation nor the end of the run's time waits with it."""
+        """Return whether the run is cancelled, and check its time; polled while waiting for the model."""
         self.budget.check_time()
         return self.is_cancelled()
 
-    def _emit_waiting(self, reason: str, seconds: float) -> None:
-        self.emit(WaitingForModel(reason, seconds))
-
-    def _emit_delta(self, text: str) -> None:
-        self.emit(ReplyDelta(text))
-
     def _handle_unusable_reply(self, reply: Reply) -> bool:
-        """Answer a reply that is neither a call nor a hand-over; three in a row end the role."""
+        """Answer a reply that is neither a call nor a closing text; three in a row end the role."""
         prompt_by_stop = {"length": TRUNCATED_REPLY_PROMPT, "refusal": DECLINED_REPLY_PROMPT}
         prompt = prompt_by_stop.get(reply.stop, "" if reply.text.strip() else EMPTY_REPLY_PROMPT)
         if not prompt:
@@ -260,10 +256,10 @@ class Agent:
     # --- acting --------------------------------------------------------------------------------------------------
 
     def _run_calls(self, calls: Sequence[ToolCall]) -> bool:
-        """Run the calls of one reply in order, then say so if they went round in circles.
+        """Run the calls of one reply in order, and tell the model if it is going round in circles.
 
         Returns:
-            Whether a tool said that the work is done.
+            Whether a tool reported that the work is done.
         """
         self._unusable_replies = 0
         free_flags = [self._is_free_wait(call) for call in calls]
@@ -311,7 +307,7 @@ class Agent:
         return result
 
     def _append_actions_left(self, result: ToolResult) -> ToolResult:
-        """The result with the number of actions that are left, once they are few: the hand-over needs some of them."""
+        """Add the number of actions left to a result if few are left, since handing over needs some of them."""
         actions_left = self.budget.actions_left
         if actions_left > MAX_ANNOUNCED_ACTIONS:
             return result
@@ -320,7 +316,7 @@ class Agent:
         return replace(result, text=f"{result.text}\n\n[{note}]")
 
     def _is_free_wait(self, call: ToolCall) -> bool:
-        """Waiting for a job that runs costs no action, unless the wait is so short that it is polling."""
+        """Return whether a call waits for a running job, which costs no action unless the wait is short (polling)."""
         arguments: dict[str, Any] = call.arguments
         if call.name != "run_script" or arguments.get("command"):
             return False
@@ -344,7 +340,7 @@ class Agent:
         )
 
     def _start_iteration(self) -> int:
-        """The number of the debug iteration that begins with this call."""
+        """Return the number of the debug iteration that begins with this call."""
         if not self.budget.max_iterations:
             raise RunFailed(self._explain_failure("A script failed, and no debug iteration is allowed in this run."))
         if self.usage.iterations >= self.budget.max_iterations:
@@ -368,20 +364,19 @@ class Agent:
         self._send_message(message, "rejected", self.usage.iterations, facts=check_result.to_rejection().to_json())
 
     def _explain_failure(self, *findings: str, iterations: int = 0) -> str:
-        """The reason for people; a script that failed last usually knows the cause."""
+        """Return the reason for people; it includes the last script error, which usually names the cause."""
         return explain_failure(self._failure_message, *findings, self._script_error, iterations=iterations)
 
     def _wrap_up(self) -> None:
-        """One last turn without tools, so that a person can pick the work up."""
+        """Take one last turn without tools, so that a person can continue the work."""
         self._send_message(WRAP_UP_PROMPT, "wrap_up")
         max_actions = self.budget.max_actions
         spent = (
             f"{f'All {max_actions} actions are' if max_actions > 1 else 'The only action is'} spent. Raise max_actions."
         )
         try:
-            reply = self._send_request(
-                self.tool_specs
-            )  # the same tools: some providers refuse a history whose tools are gone
+            # with the same tools, since some providers refuse a conversation whose tools are missing
+            reply = self._send_request(self.tool_specs)
         except LLMError as error:
             raise BudgetExceeded(spent) from error
         self.emit(ReplyReceived(reply.text, (), reply.usage, reply.stop))

@@ -1,4 +1,4 @@
-"""Reading the roles' prompts: Markdown files with separable sections."""
+"""The prompts of the roles: Markdown files with sections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REQUIRED_SECTIONS = ("Role", "Task", "Example", "Reflection")
 
 
 def read_sections(file: Path) -> dict[str, str]:
-    """The sections of one prompt file by heading.
+    """Return the sections of a prompt file by heading.
 
     Raises:
         DataError: the file or one of its four sections is missing.
@@ -33,12 +33,12 @@ def read_sections(file: Path) -> dict[str, str]:
 def build_system_prompt(
     folder: Path, roles: Sequence[Role], *, with_examples: bool, extra_prompts: Path | None = None
 ) -> str:
-    """What stands before everything else in the conversation of one role, or of one agent with several.
+    """Return the system prompt of one role, or of one agent with several roles.
 
     Args:
-        folder: holds `common.md` and one file a role.
-        extra_prompts: a folder of further texts by the same names, each put behind what it adds to.
-        with_examples: whether the worked example is shown (off is the paper's few-shot ablation).
+        folder: holds `common.md` and one file for each role.
+        extra_prompts: a folder of additional texts with the same file names; each is appended to the prompt it adds to.
+        with_examples: whether the worked example is included (False is the paper's few-shot ablation).
     """
     parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _read_extra_prompt(extra_prompts, "common")]
     if len(roles) > 1:
@@ -48,14 +48,13 @@ def build_system_prompt(
         )
     for role in roles:
         heading = f"# {role.title}\n" if len(roles) > 1 else ""
-        parts.append(
-            f"{heading}{_role_prompt(folder, role, with_examples=with_examples)}{_read_extra_prompt(extra_prompts, role.name)}".strip()
-        )
+        role_prompt = _role_prompt(folder, role, with_examples=with_examples)
+        parts.append(f"{heading}{role_prompt}{_read_extra_prompt(extra_prompts, role.name)}".strip())
     return "\n\n".join(parts)
 
 
 def _role_prompt(folder: Path, role: Role, *, with_examples: bool) -> str:
-    """What a role does: its file, or the words that a role of the user's brings along."""
+    """Return the prompt of a role from its file, or the prompt that a user's role carries."""
     if _is_user_role(folder, role):
         return role.prompt.strip()
     section_texts = read_sections(folder / f"{role.name}.md")
@@ -68,19 +67,19 @@ def _is_user_role(folder: Path, role: Role) -> bool:
 
 
 def has_prompt(folder: Path, role: Role, extra_prompts: Path | None) -> bool:
-    """Whether there is anything to tell a role of its work."""
+    """Return whether there is a prompt for a role."""
     files = [prompt_folder / f"{role.name}.md" for prompt_folder in (folder, extra_prompts) if prompt_folder]
     return bool(role.prompt.strip()) or any(file.is_file() for file in files)
 
 
 def _read_extra_prompt(extra_prompts: Path | None, name: str) -> str:
-    """What a user adds to a prompt, with the paragraph before it."""
+    """Return the user's addition to a prompt, with the paragraph break before it."""
     file = extra_prompts / f"{name}.md" if extra_prompts else None
     return f"\n\n{file.read_text(encoding='utf-8').strip()}" if file and file.is_file() else ""
 
 
 def read_reflection(folder: Path, role: Role) -> str:
-    """What is asked once, when a hand-over is accepted with notes; empty where nothing is."""
+    """Return the reflection prompt, sent once if an artifact is accepted with warnings; '' for none."""
     if _is_user_role(folder, role):
         return role.reflection.strip()
     return read_sections(folder / f"{role.name}.md")["Reflection"]

@@ -1,4 +1,4 @@
-"""What briefings say of how m3b reads a folder: ten lines before anything is chosen, then the proposed manifests."""
+"""Text in briefings on how m3b reads a folder: ten lines before the selection, then the manifest proposals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3b.tools.phi import scrub
 from m3b.writing import escape_control_codes, to_one_line
 
 MAX_PROPOSED_TASKS, MAX_LINE_CHARS = 3, 260
-"""Tasks whose best manifest is told, and characters of each line."""
+"""Number of tasks whose best manifest is described, and maximum length of each line."""
 
 INDEXING_TEMPLATE = "templates/indexing"
 PROPOSALS_HEADING = "## Proposed manifests"
@@ -28,7 +28,7 @@ PROPOSAL_INSTRUCTIONS = (
     "every file), and no script is needed. Where it is nearly right, write an edited one there."
 )
 MAX_MANIFEST_CHARS = 2500
-"""Characters of a spec that is shown; a longer one (of a hundred classes) is in its file."""
+"""Maximum length of a manifest that is shown; a longer one (with a hundred classes) is only in its file."""
 MANIFEST_GUIDE = "indexes/manifest.md"
 SCRIPT_FALLBACK_NOTE = (
     f"Where no spec can say it: what the indexing script can stands in resources/{INDEXING_TEMPLATE}/README.md, and the form of index "
@@ -47,11 +47,11 @@ USER_MANIFEST_NOTE = (
 
 
 def format_survey_lines(survey: SurveySummary) -> list[str]:
-    """What was read, and which tasks the folder could serve; values of people are masked."""
+    """Return lines on the files of a folder and the tasks that it could serve; personal data is masked."""
     best_by_task: dict[str, TaskProposal] = {}
     for entry in sorted(survey.readings, key=lambda entry: -entry.score):
         best_by_task.setdefault(entry.task, entry)
-    # scores of different tasks do not say which task is meant: they are not shown
+    # scores are not shown, since scores of different tasks cannot be compared
     task_lines = [f"as {_format_task_proposal(entry)}" for entry in list(best_by_task.values())[:MAX_PROPOSED_TASKS]]
     if survey.lines and not task_lines:
         task_lines = ["for no task does a manifest follow from this: the index would have to be made by a script"]
@@ -65,7 +65,7 @@ def _format_task_proposal(proposal: TaskProposal) -> str:
 
 
 def describe_survey(card: Card, survey: SurveySummary) -> list[str]:
-    """What a survey of all files found, in some ten lines."""
+    """Return the text on a survey of all files, about ten lines."""
     lines = format_survey_lines(survey)
     return (
         ["\n".join([f"m3b read in all files of data/{card.root}:", *(f"- {line}" for line in lines)])] if lines else []
@@ -73,7 +73,7 @@ def describe_survey(card: Card, survey: SurveySummary) -> list[str]:
 
 
 def _drop_repetition(proposal: ManifestProposal, best_proposal: ManifestProposal | None) -> ManifestProposal:
-    """A manifest without what was just said: the doubt that is why it is unclear, and what it shares with the first."""
+    """Return a proposal without the doubt that is already its `unclear`, and without what it shares with the best."""
     evidence = dict.fromkeys(proposal.evidence)
     doubts = [sentence for sentence in proposal.doubts if sentence != proposal.unclear]
     if best_proposal is not None:
@@ -83,7 +83,7 @@ def _drop_repetition(proposal: ManifestProposal, best_proposal: ManifestProposal
 
 
 def describe_proposals(proposals: Sequence[ManifestProposal]) -> list[str]:
-    """What a survey of the whole folder proposes, the best with its spec; what names files is masked like previews."""
+    """Return the text on the manifest proposals, the best with its manifest; file names are masked as in previews."""
     if not proposals:
         return []
     excluded_keys = {"spec", "given"}
@@ -92,7 +92,7 @@ def describe_proposals(proposals: Sequence[ManifestProposal]) -> list[str]:
         {key: value for key, value in item.model_dump(mode="json", exclude=excluded_keys).items() if value}
         for item in shortened
     ]
-    # what is no part of it is in its file, and said by m3b in any case
+    # the exclusions are in its file, and m3b reports them in any case
     manifest = json.dumps(
         {key: item for key, item in proposals[0].spec.items() if key != "left_out"}, ensure_ascii=False
     )

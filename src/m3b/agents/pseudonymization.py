@@ -1,7 +1,8 @@
-"""Persons' names on their way to a model and back: invented ones go out, the real ones come back.
+"""Pseudonymization of persons' names on their way to a model and back.
 
-What a model is shown holds `Anon...` in place of a name in a path, a key or a script's output, and what it says is turned back
-before anything runs: its scripts, patterns and calls meet the real files. The journal has the real names; what leaves has not.
+A model is shown `Anon...` in place of a name in a path, a key or a script's output, and in its replies the real names
+are restored before anything runs, so that its scripts, patterns and calls work on the real files. The journal has the
+real names; what is sent to the model has not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PSEUDONYM_NOTE = (
 
 
 class PseudonymizingModel(LLMWrapper):
-    """An LLM that is shown invented names, and whose words come back with the real ones."""
+    """A language model that is shown pseudonyms, and whose replies have the real names restored."""
 
     def __init__(self, llm: LLM, pseudonyms: Pseudonyms) -> None:
         super().__init__(llm)
@@ -35,7 +36,7 @@ class PseudonymizingModel(LLMWrapper):
         self._first_text = ""
 
     def ask(self, request: LLMRequest) -> Reply:
-        """See `LLM.ask`; text that is streamed holds the invented names."""
+        """See `LLM.ask`; text that is streamed holds the pseudonyms."""
         reply = self.llm.ask(replace(request, messages=list(map(self._pseudonymize_message, request.messages))))
         calls = tuple(
             replace(item, arguments=self._map_strings(item.arguments, self._restore_text)) for item in reply.calls
@@ -44,7 +45,7 @@ class PseudonymizingModel(LLMWrapper):
 
     def _restore_text(self, text: str) -> str:
         real = self.pseudonyms.restore(text)
-        self._pseudonymized_texts.setdefault(real, text)  # so that the model finds its own words as it wrote them
+        self._pseudonymized_texts.setdefault(real, text)  # so that the model sees its own text unchanged
         return real
 
     def _pseudonymize_message(self, message: Message) -> Message:
@@ -78,13 +79,13 @@ class PseudonymizingModel(LLMWrapper):
 
 PREFIX = "anon"
 MAX_LEARNED_NAMES = 20_000
-"""Different names of files, and folders, that are looked at beforehand; digits do not count."""
+"""Maximum number of different file and folder names, digits disregarded, that are searched for persons' names."""
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _PSEUDONYM_PATTERN = re.compile(rf"{PREFIX}(?:[{_CONSONANTS}][{_VOWELS}]){{4}}", re.I)
 
 
 class Pseudonyms:
-    """The invented names of one run. The same name gets the same one in every run on this machine."""
+    """The pseudonyms of one run. A name has the same pseudonym in every run on this machine."""
 
     def __init__(self) -> None:
         self._pseudonyms: dict[str, str] = {}
@@ -95,7 +96,10 @@ class Pseudonyms:
         self._name_pattern: re.Pattern[str] | None = None
 
     def learn_names(self, folder: Path) -> None:
-        """The names that files and folders below hold, so that one is known wherever it stands alone; of very many the first."""
+        """Learn the names of persons in file and folder names, so that they are recognised on their own.
+
+        At most `MAX_LEARNED_NAMES` file and folder names are searched.
+        """
         names: set[str] = set()
         for count, (_, folders, files) in enumerate(os.walk(folder)):
             names.update(re.sub(r"\d+", "0", name) for name in (*folders, *files))
@@ -113,7 +117,7 @@ class Pseudonyms:
             self._name_pattern = None
 
     def pseudonymize(self, text: str) -> str:
-        """The text with an invented one in place of each name that is recognised, or was recognised before."""
+        """Return the text with a pseudonym for each name that is recognised, or was recognised before."""
         spans = find(text)
         self._add_confident_names(text, spans)
         parts, position = [], 0
@@ -125,7 +129,7 @@ class Pseudonyms:
         return "".join([*parts, self._replace_known_names(text[position:])])
 
     def restore(self, text: str) -> str:
-        """The text with the real names put back."""
+        """Return the text with the real names restored."""
         if not self._originals:
             return text
         text = _PSEUDONYM_PATTERN.sub(lambda match: self._restore_word(match.group()), text)
@@ -135,7 +139,7 @@ class Pseudonyms:
         return re.sub(rf"(?<!\d)(?:{alternatives})(?!\d)", lambda match: self._originals[match.group()], text)
 
     def _replace_known_names(self, text: str) -> str:
-        """Names that were seen in better company, standing alone here."""
+        """Replace names that were recognised elsewhere and stand here without a context that identifies them."""
         if not self._confident_names or not text:
             return text
         if self._name_pattern is None:
@@ -173,8 +177,8 @@ class Pseudonyms:
 
 
 def _match_case(reference: str, word: str) -> str:
-    """The word in the other's case: all capitals, none, or the first alone."""
-    if reference.lower() == reference.upper():  # a script without case
+    """Return the word in the case of the reference: upper, lower, or capitalised."""
+    if reference.lower() == reference.upper():  # a writing system without case
         return word.capitalize()
     return word.upper() if reference.isupper() else word.lower() if reference.islower() else word.capitalize()
 

@@ -1,4 +1,4 @@
-"""The roles: who does what, with which tools."""
+"""The roles of the agents and their tools."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ WRITE_TOOLS = ("copy_files", "write_files", "edit_files")
 
 @dataclass(frozen=True)
 class FailureMessage:
-    """What a role is there for, as far as a reason needs it.
+    """What a person is told if a role fails.
 
     Args:
-        summary: the sentence that says it was not done, without a full stop.
-        advice: what a person can do about that.
+        summary: sentence on what was not done, without a full stop.
+        advice: what a person can do about it.
     """
 
     summary: str = "The work was not done"
@@ -27,15 +27,15 @@ DEFAULT_FAILURE_MESSAGE = FailureMessage()
 
 @dataclass(frozen=True)
 class Role:
-    """One agent.
+    """The role of an agent.
 
     Args:
-        name: as in prompts, options and reports: small letters, digits and underscores.
+        name: as in prompts, options and reports: lower-case letters, digits and underscores.
         title: as people read it.
-        tools: what it may call.
-        failure_message: what a person is told where it fails.
-        prompt: what it is told of its work before everything else, where no file of the prompts is called after it.
-        reflection: what it is asked once when a check accepts with warnings, where there is no such file; empty for nothing.
+        tools: names of the tools that it may call.
+        failure_message: what a person is told if the role fails.
+        prompt: the system prompt, if no prompt file has the name of the role.
+        reflection: sent once if a check accepts with warnings and there is no prompt file; '' for none.
     """
 
     name: str
@@ -86,8 +86,8 @@ MODEL_TRAINER = Role(
 )
 
 BUILTIN_ROLES = (TASK_MANAGER, DATA_ENGINEER, MODULE_ARCHITECT, MODEL_TRAINER)
-"""In the order of their work."""
+"""m3b's own roles in the order of their work."""
 ROLE_NAMES = tuple(role.name for role in BUILTIN_ROLES)
 
 SINGLE_AGENT = Role("single", "Single Agent", (*READ_TOOLS, *PREVIEW_TOOLS, *WRITE_TOOLS, "run_script"))
-"""All four in one conversation: the paper's single-agent ablation."""
+"""All four roles in one conversation: the paper's single-agent ablation."""

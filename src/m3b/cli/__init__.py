@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the `m3b` command; exits with 0 (completed), 1 (any other end of a run) or 2 (wrong use)."""
+    """Run the `m3b` command; exits with 0 (completed), 1 (any other end of a run) or 2 (wrong use)."""
     from m3b.cli.app import app
     from m3b.errors import M3bError
 
@@ -17,10 +17,10 @@ def main() -> None:
 
         print_error(error)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+    except BrokenPipeError:  # the reader of our output has closed it, as with `| head`
         sys.stderr.close()
         sys.exit(0)
-    except OSError as error:  # a place that cannot be read or written
+    except OSError as error:  # a path that cannot be read or written
         from m3b.cli.output import print_error
 
         print_error(error)

@@ -1,4 +1,4 @@
-"""All commands, by name. Their code is imported when they run, so that `m3b --help` is quick."""
+"""All commands by name. The code of a command is imported when it runs, so that `m3b --help` is quick."""
 
 from __future__ import annotations
 

@@ -33,19 +33,21 @@ def run(
     runs: Annotated[int, typer.Option(help="Repetitions of every cell.", min=1)] = 1,
     system: Annotated[
         list[str] | None,
-        typer.Option(help="m3b, an ablation, role:NAME, an outside system, or command:PROGRAM. Repeatable."),
+        typer.Option(help="m3b, an ablation, role:NAME, an external system, or command:PROGRAM. Repeatable."),
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The sweep's folder; call again to go on.")] = Path("bench"),
+    out: Annotated[Path, typer.Option("-o", "--out", help="The sweep's folder; call again to continue.")] = Path(
+        "bench"
+    ),
     jobs: Annotated[int, typer.Option(help="Cells at a time on this machine.", min=1)] = 1,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of the Ray cluster. Default: a local one.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster. Default: a local one.")] = None,
     cpus: Annotated[float, typer.Option(help="Processors of one cell on Ray.", min=0)] = 2.0,
     gpus: Annotated[float, typer.Option(help="GPUs of one cell on Ray.", min=0)] = 0.0,
     data: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FOLDER with the real data of a set. Repeatable. Others are stand-ins."),
     ] = None,
-    patients: Annotated[int | None, typer.Option(help="Size of stand-ins, for trying things.")] = None,
+    patients: Annotated[int | None, typer.Option(help="Patients of each stand-in, to try things quickly.")] = None,
     train_minutes: Annotated[
         float | None,
         typer.Option(help="Minutes that training may take. Default: what each stand-in needs; 60 on real data."),
@@ -56,12 +58,12 @@ def run(
     cell_minutes: Annotated[float | None, typer.Option(help="A cell that takes longer is ended.", min=0)] = None,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or off.")] = "auto",
     offline: OfflineOption = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Run cells again that failed for the world's fault.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Run cells again that failed for external reasons.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run every cell that has no result yet. Ctrl-C stops; the same command goes on.
+    """Run every cell that has no result yet. Ctrl-C stops; the same command continues.
 
-    Exit status: 0 every cell has a result of its own, 1 some have not (or were stopped), 2 wrong use.
+    Exit status: 0 every cell has a result, 1 some have none (or were stopped), 2 wrong use.
     """
     from m3b.bench.results_store import read_rows
     from m3b.bench.sweep import RETRYABLE_KINDS, SweepPlan, run_sweep
@@ -93,10 +95,10 @@ def run(
 
 
 def _enforce_offline(offline: bool, models: list[str], address: str | None) -> None:
-    """Forbid other machines to this process and to all that it starts for its cells.
+    """Forbid remote models to this process and to all processes that it starts for its cells.
 
     Raises:
-        UsageError: one of the models is on another machine, or the cells would run on others.
+        UsageError: a model is remote, or the cells would run on other machines.
     """
     from m3b.llm.offline import OFFLINE_VARIABLE, forbid_remote_models, is_offline
 
@@ -115,7 +117,7 @@ def score(
     folder: SweepFolderArgument,
     cell_keys: Annotated[list[str] | None, typer.Option("--cell", help="Only these cells. Repeatable.")] = None,
 ) -> None:
-    """Score the delivered models of a sweep anew, without any new run."""
+    """Score the delivered models of a sweep again, without any new run."""
     from m3b.bench.cell import rescore_cell
     from m3b.bench.results_store import CELLS_FOLDER, SweepStore, read_rows
 
@@ -127,7 +129,7 @@ def score(
             cell_folder = store.folder / CELLS_FOLDER / str(row.get("folder") or row["key"])
             new_row = rescore_cell(cell_folder)
             if new_row is None:
-                typer.echo(f"{row['key']}: its files are gone, the old result stands", err=True)
+                typer.echo(f"{row['key']}: its files are gone, the old result is kept", err=True)
                 continue
             store.replace({**new_row, **({"folder": row["folder"]} if "folder" in row else {})})
             typer.echo(f"{new_row['key']}: {new_row['kind']}: {new_row['reason']}")
@@ -207,7 +209,7 @@ def list_tasks_and_systems(json: JsonOption = False) -> None:
 
 
 def _parse_real_data(pairs: list[str]) -> dict[str, str]:
-    """`NAME=FOLDER` pairs by the sets' own names."""
+    """Return data set name -> folder from `NAME=FOLDER` pairs."""
     from m3b.bench.datasets import get_dataset
 
     data_folders = {}
@@ -234,7 +236,7 @@ def _make_engine(name: str, jobs: int, address: str | None, cpus: float, gpus: f
 
 
 class _ProgressPrinter:
-    """One line a finished cell on standard error."""
+    """Prints one line for each finished cell to standard error."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
@@ -252,14 +254,14 @@ class _ProgressPrinter:
 
 @contextmanager
 def _interrupt_on_signals() -> Iterator[None]:
-    """A polite kill stops a sweep as Ctrl-C does."""
+    """Make SIGTERM and SIGHUP stop a sweep as Ctrl-C does."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    previous_handlers = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

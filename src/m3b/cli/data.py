@@ -19,18 +19,20 @@ def croissant(
         str,
         typer.Argument(
             metavar="manifest",
-            help="A manifest: a file that `m3b look -o` wrote; or a run (its id or folder, or `last`) whose index was accepted.",
+            help="A manifest file from `m3b look -o`, or a run (its id or folder, or `last`) with an accepted index.",
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the Croissant file.")],
-    data: Annotated[Path | None, typer.Option(help="The data folder that it reads; of a run, its own.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The data folder of the manifest. Default: that of the run.")
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Write a manifest of a folder as a Croissant file (MLCommons' format for data sets)."""
     import json as js
 
     from m3b.reader import inprocess
-    from m3b.run.accepted_reading import load_accepted_manifest
+    from m3b.run.accepted_manifest import load_accepted_manifest
     from m3b.run.folder import RunFolder
     from m3b.run.overrides import parse_overrides
     from m3b.tools.dataset_jobs import CROISSANT_JOB, CroissantRequest
@@ -42,7 +44,7 @@ def croissant(
     if Path(source).expanduser().is_file():
         overrides = parse_overrides(Path(source), None)
         if data is None or overrides is None or overrides.index is None:
-            raise UsageError(f"Name the folder that {source} reads with --data.")
+            raise UsageError(f"Name the data folder of {source} with --data.")
         manifest, root = overrides.index, data
     else:
         manifest, run_data_folder = load_accepted_manifest(RunFolder.open(source))
@@ -58,7 +60,7 @@ app = typer.Typer(
     help="Data cards, generated and downloaded data, audits.", no_args_is_help=True, rich_markup_mode=None
 )
 TOY_SET_PATIENTS = {"chest": 240, "volumes": 240}
-"""Small sets for trying things, and how many patients they get."""
+"""Name of a small data set to try things with -> its number of patients."""
 
 
 @app.command("list")
@@ -66,7 +68,7 @@ def list_cards(
     data: Annotated[list[str] | None, typer.Option(help="Your own folders or cards, listed too.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """List the data cards that agents are offered."""
+    """List the data cards that agents can choose from."""
     from m3b.workspace import Workspace
 
     cards = list(Workspace(data=data or []).cards.values())
@@ -89,14 +91,14 @@ def make(
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
-    cases: Annotated[int | None, typer.Option(help="How many patients. Default: what suits the set.")] = None,
+    cases: Annotated[int | None, typer.Option(help="Number of patients. Default: what suits the set.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
     layout: Annotated[
-        str, typer.Option(help="Of a benchmark set: card, or official where the publisher's differs.")
+        str, typer.Option(help="Layout of a benchmark set: card, or official if the publisher's differs.")
     ] = "card",
     json: JsonOption = False,
 ) -> None:
-    """Generate a small data set that looks raw: invented images, real faults."""
+    """Generate a small data set that looks like raw data: invented images with real faults."""
     from m3b.data import synthetic
 
     if name in TOY_SET_PATIENTS:
@@ -131,10 +133,10 @@ def fetch(
             help=f"One of: {', '.join(DATASET_NAMES)}.", autocompletion=shell_completion.complete_one_of(*DATASET_NAMES)
         ),
     ],
-    folder: Annotated[Path, typer.Argument(help="Where to unpack it. Call again to go on after a break.")],
+    folder: Annotated[Path, typer.Argument(help="Where to unpack it. Call again to continue after an interruption.")],
     json: JsonOption = False,
 ) -> None:
-    """Download a benchmark set that is openly available; for the others, say where it lies and under which terms."""
+    """Download a benchmark set that is openly available; for others, say where to get it and under which terms."""
     from m3b.bench.datasets.download import fetch as download
 
     with show_transfer_progress() as progress:
@@ -156,7 +158,7 @@ def audit(
     task: Annotated[
         str,
         typer.Option(
-            help="diagnosis, segmentation, detection, report, grading, regression or survival. Default: told by the index.",
+            help="diagnosis, segmentation, detection, report, grading, regression or survival. Default: found from the index.",
             autocompletion=shell_completion.complete_tasks,
         ),
     ] = "",
@@ -171,7 +173,7 @@ def audit(
     if task and task not in names():
         raise UsageError(f"There is no task {task!r}; choose one of {', '.join(names())}.")
     base_folder = Path(folder) if Path(folder).is_dir() else RunFolder.open(folder).path
-    candidates = (base_folder / "work", base_folder / "locked")  # a run at work keeps its test cases out of work/
+    candidates = (base_folder / "work", base_folder / "locked")  # during a run, the test cases are not in work/
     index_folder = next((candidate for candidate in candidates if (candidate / TEST).is_file()), base_folder)
     if missing := [name for name in (TRAIN, TEST) if not (index_folder / name).is_file()]:
         raise UsageError(
@@ -221,11 +223,11 @@ def card(
 
 @app.command()
 def survey(
-    folder: Annotated[Path, typer.Argument(help="A folder of data that nobody prepared.")],
-    seconds: Annotated[float, typer.Option(help="What it may take; what is left out is said.", min=1)] = 120.0,
+    folder: Annotated[Path, typer.Argument(help="A folder with raw data.")],
+    seconds: Annotated[float, typer.Option(help="Maximum time; the output says what was skipped.", min=1)] = 120.0,
     json: JsonOption = False,
 ) -> None:
-    """Look at a folder: groups of files, what they hold, tables, and what belongs together."""
+    """Survey a folder: groups of files, their contents, tables, and what belongs together."""
     from m3b.data.survey.render import render
     from m3b.reader.inprocess import open_reader
     from m3b.tools.dataset_jobs import SURVEY_JOB, SurveyRequest

@@ -1,4 +1,4 @@
-"""Options by which a person says how a folder is to be read, for `m3b run` and `m3b look`."""
+"""Options on how a folder is to be read, for `m3b run` and `m3b look`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELP_PANEL = "How the data is read"
 ManifestOption = Annotated[
     Path | None,
     typer.Option(
-        help="A manifest of the data, as `m3b look -o` writes it; it stands as it is.", rich_help_panel=HELP_PANEL
+        help="A manifest of the data, as `m3b look -o` writes it; it is used as it is.", rich_help_panel=HELP_PANEL
     ),
 ]
 LabelsOption = Annotated[
@@ -26,12 +26,12 @@ LabelsOption = Annotated[
 ImageColumnOption = Annotated[str, typer.Option(help="The column that names the images.", rich_help_panel=HELP_PANEL)]
 LabelColumnOption = Annotated[str, typer.Option(help="The column with the labels.", rich_help_panel=HELP_PANEL)]
 PatientColumnOption = Annotated[
-    str, typer.Option(help="The column that says whose an image is.", rich_help_panel=HELP_PANEL)
+    str, typer.Option(help="The column with the patient of each image.", rich_help_panel=HELP_PANEL)
 ]
 MasksOption = Annotated[
     str, typer.Option(help="A folder of masks in the data folder, or a pattern.", rich_help_panel=HELP_PANEL)
 ]
-ClassesOption = Annotated[str, typer.Option(help="The classes, divided by commas.", rich_help_panel=HELP_PANEL)]
+ClassesOption = Annotated[str, typer.Option(help="The classes, separated by commas.", rich_help_panel=HELP_PANEL)]
 SplitOption = Annotated[
     str,
     typer.Option(
@@ -41,12 +41,12 @@ SplitOption = Annotated[
 ]
 ExternalOption = Annotated[
     list[str] | None,
-    typer.Option(help="NAME=DIR: a test set of another place; NAME=manifest.json: its manifest. Repeatable."),
+    typer.Option(help="NAME=DIR: an external test set; NAME=manifest.json: its manifest. Repeatable."),
 ]
 
 
 def parse_external_data(assignments: Sequence[str]) -> ExternalData:
-    """The external sets as `Pipeline` takes them. Raises UsageError."""
+    """Return the external sets as `Pipeline` takes them. Raises UsageError."""
     from m3b.run.external_sources import parse_external_arguments
 
     return parse_external_arguments(assignments)
@@ -55,7 +55,7 @@ def parse_external_data(assignments: Sequence[str]) -> ExternalData:
 def collect_overrides(
     labels: str, image_column: str, label_column: str, patient_column: str, masks: str, classes: str, split: str
 ) -> OverrideArguments:
-    """The options as `Pipeline` takes them."""
+    """Return the options as `Pipeline` takes them."""
     class_names = [name.strip() for name in classes.split(",") if name.strip()]
     return {"labels": labels, "image_column": image_column, "label_column": label_column, "patient_column": patient_column,
             "masks": masks, "classes": class_names, "split": split}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Opening a delivered model for a command: whose it is, and whether its code runs confined."""
+"""Opening a delivered model for a command, with warnings on its origin and confinement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Unconfined = Annotated[
 
 
 def open_model(name: str | Path, *, unconfined: bool) -> Model:
-    """Open the model of a folder or run, and say on standard error what a user has to know of it.
+    """Open the model of a folder or run, and print to standard error what a user must know about it.
 
     Raises:
         UsageError: there is no such model.
@@ -32,13 +32,13 @@ def open_model(name: str | Path, *, unconfined: bool) -> Model:
     from m3b.run.folder import find_model_folder
 
     folder = find_model_folder(name)
-    loaded = load_model(folder, unconfined=unconfined)
+    opened_model = load_model(folder, unconfined=unconfined)
     announce_origin(folder, unconfined=unconfined)
-    return loaded
+    return opened_model
 
 
 def announce_origin(folder: Path, *, unconfined: bool) -> None:
-    """Say on standard error that a model is from elsewhere, or that its code runs unconfined."""
+    """Print to standard error that a model is not from the user's own runs, or that its code runs unconfined."""
     from m3b.run.folder import is_own_model
 
     is_own = is_own_model(folder)

@@ -22,28 +22,29 @@ def score(
     model: ModelArgument,
     index: Annotated[Path, typer.Argument(help="An index file with images, truth and patients, such as test.json.")],
     base: Annotated[
-        Path | None, typer.Option(help="What the index's paths count from. Default: beside or above the index.")
+        Path | None,
+        typer.Option(help="The folder that paths in the index are relative to. Default: found from the index."),
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="The metric to lead with. Default: the task's own.")] = None,
+    metric: Annotated[str | None, typer.Option(help="The primary metric. Default: that of the task.")] = None,
     unconfined: Unconfined = False,
     json: JsonOption = False,
 ) -> None:
-    """Measure a delivered model on cases whose truth is known, with intervals."""
+    """Measure a delivered model on cases with known truth, with confidence intervals."""
     from m3b.data.index import Index, read_records
     from m3b.tasks import get_default_metric, get_family, score_all
 
     if not index.is_file():
         raise UsageError(f"There is no {index}.")
-    loaded = open_model(model, unconfined=unconfined)
-    records = read_records(index, loaded.task)
+    opened_model = open_model(model, unconfined=unconfined)
+    records = read_records(index, opened_model.task)
     base_folder = base or _find_base_folder(index, records[0].files[0])
-    class_values = _read_class_values(loaded, index)
-    cases = Index((), records, tuple(class_values), loaded.task, class_values)
-    with loaded:
-        rows = _measure_cases(loaded, cases, base_folder)
-    task_family = get_family(loaded.task)
+    class_values = _read_class_values(opened_model, index)
+    cases = Index((), records, tuple(class_values), opened_model.task, class_values)
+    with opened_model:
+        rows = _measure_cases(opened_model, cases, base_folder)
+    task_family = get_family(opened_model.task)
     try:
-        baseline = _predict_baseline(loaded, cases, index, base_folder)
+        baseline = _predict_baseline(opened_model, cases, index, base_folder)
         scores = score_all(task_family, rows, cases, primary=metric or get_default_metric(cases), baseline=baseline)
     except ValueError as error:
         raise UsageError(f"These cases cannot be scored: {error}") from error
@@ -55,7 +56,7 @@ def score(
 
 
 def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[str, Any]]:
-    """One row a case. Masks are thrown away once they are measured."""
+    """Return one row for each case. Predicted masks are deleted after they are measured."""
 
     from m3b.data.records import relocated
     from m3b.reader.inprocess import open_reader
@@ -63,7 +64,7 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
     from m3b.untrusted import TemporaryFolder
 
     records = index.test
-    images = [relocated(r.image, lambda path: _resolve_image_path(base_folder, path)) for r in records]
+    images = [relocated(r.image, lambda path: str((base_folder / path).absolute())) for r in records]
     has_covariates = bool(model.covariates)
     inputs: list[Any] = [
         {"image": i, **r.covariates} if has_covariates else i for i, r in zip(images, records, strict=True)
@@ -79,7 +80,7 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
 
 
 def _read_class_values(model: Model, index: Path) -> dict[str, int]:
-    """Class to number: of label_dict.json beside the index where there is one, else as the model has them."""
+    """Return class -> number from label_dict.json next to the index if it exists, else from the model."""
     from m3b.data.index import read_values
     from m3b.models import read_model_info
     from m3b.models.answers import answer_format_of
@@ -101,7 +102,7 @@ def _read_class_values(model: Model, index: Path) -> dict[str, int]:
 
 
 def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path) -> Any:
-    """What an answer that never looks at an image gets, where train.json lies beside the index."""
+    """Return the image-blind baseline if train.json is next to the index; else None."""
     from m3b.data.index import read_records
     from m3b.reader.inprocess import open_reader
     from m3b.tasks.worker_jobs import compute_baseline_in_reader
@@ -117,7 +118,7 @@ def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path
 
 
 def _list_reader_folders(base_folder: Path) -> list[Path]:
-    """What a reader of the index's files has to see."""
+    """Return the folders that a reader of the index's files has to see."""
     from m3b.data.links import roots_of
 
     return [folder for folder in roots_of(base_folder) if folder.is_dir()]
@@ -127,11 +128,9 @@ def _find_base_folder(index: Path, first_image: str) -> Path:
     for folder in (index.parent, *index.absolute().parents):
         if (folder / first_image).exists():
             return folder
-    raise UsageError(f"{first_image}, the first image of {index}, is found neither beside nor above it. Give --base.")
-
-
-def _resolve_image_path(base_folder: Path, path: str) -> str:
-    return str((base_folder / path).absolute())
+    raise UsageError(
+        f"{first_image}, the first image of {index}, is neither next to the index nor in a folder above it. Give --base."
+    )
 
 
 def export(

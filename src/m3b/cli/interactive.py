@@ -1,4 +1,4 @@
-"""`m3b segment` and `m3b interactive ...`: masks by prompts, and how well that goes."""
+"""`m3b segment` and `m3b interactive ...`: masks by prompting a segmenter, and their measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from m3b.cli.output import print_json, refuse_overwriting
 from m3b.cli.run import ForceOption, JsonOption, OfflineOption
 from m3b.errors import UsageError
 
-app = typer.Typer(help="Interactive segmentation: measure it, train a small segmenter.", no_args_is_help=True)
+app = typer.Typer(help="Interactive segmentation: measure a segmenter, train a small one.", no_args_is_help=True)
 
 SegmenterOption = Annotated[
     Path,
@@ -21,7 +21,7 @@ SegmenterOption = Annotated[
     ),
 ]
 IndexArgument = Annotated[Path, typer.Argument(help="A run, or a folder with Datapath/train.json and masks.")]
-TurnsOption = Annotated[int, typer.Option("--turns", min=1, help="Masks that may be made for an image.")]
+TurnsOption = Annotated[int, typer.Option("--turns", min=1, help="Maximum number of masks for an image.")]
 
 
 def segment(
@@ -31,7 +31,7 @@ def segment(
     out: Annotated[Path, typer.Option("-o", "--out", help="A new folder for the mask and a picture of every turn.")],
     llm: Annotated[str | None, typer.Option("--llm", help="A model that takes images, as for `m3b run`.")] = None,
     start: Annotated[
-        Path | None, typer.Option("--start", help="A delivered m3b segmentation model, whose mask is corrected.")
+        Path | None, typer.Option("--start", help="A delivered m3b segmentation model whose mask is to be corrected.")
     ] = None,
     turns: TurnsOption = 5,
     offline: OfflineOption = False,
@@ -42,7 +42,7 @@ def segment(
     unconfined: Unconfined = False,
     json: JsonOption = False,
 ) -> None:
-    """Segment what words name: a model that sees prompts a segmenter, looks at the mask and corrects it."""
+    """Segment what a phrase names: a model with vision prompts a segmenter, looks at the mask and corrects it."""
     from m3b.interactive import segment as run_segment
 
     if not image.exists():
@@ -65,9 +65,10 @@ def segment(
             typer.echo(f"{target}: mask {result.kept_turn} of {len(result.turns)}, expected IoU {result.score:.2f}")
             typer.echo(f"written to {result.mask_file}")
         else:
-            typer.echo(
-                f"{target}: no mask ({'the model says that it is not there' if result.status == 'absent' else result.status})"
+            status_text = (
+                "the model says that the target is not in the image" if result.status == "absent" else result.status
             )
+            typer.echo(f"{target}: no mask ({status_text})")
         if result.reason:
             typer.echo(result.reason, err=True)
     raise typer.Exit(1 if result.status == "failed" else 0)
@@ -77,16 +78,16 @@ def segment(
 def bench(
     index: IndexArgument,
     segmenter: SegmenterOption,
-    llm: Annotated[str | None, typer.Option("--llm", help="Measure this model as the agent too.")] = None,
+    llm: Annotated[str | None, typer.Option("--llm", help="Also measure this language model as the agent.")] = None,
     turns: TurnsOption = 5,
     offline: OfflineOption = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Measure the first so many targets only.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated person's hand.")] = 0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .json file for all figures.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Measure only the first N targets.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed of the simulated user.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A .json file for all measurements.")] = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Measure a segmenter on the test cases of an index: Dice by turn, clicks to 0.90, with oracles beside it."""
+    """Measure a segmenter on the test cases of an index: Dice by turn, clicks to 0.90, with oracles for comparison."""
     from m3b.interactive.benchmark import run_benchmark
     from m3b.interactive.segmenters.loading import open_segmenter
     from m3b.interactive.targets import TargetSet, take_targets
@@ -142,5 +143,5 @@ def train(
 
 
 def format_exclusions(exclusions: dict[str, int]) -> str:
-    """Why things were left out, with counts, in a line."""
+    """Return the reasons for exclusions with their counts in one line."""
     return "; ".join(f"{reason} ({count})" for reason, count in sorted(exclusions.items())) or "there are none"

@@ -1,4 +1,4 @@
-"""The live view of a run: every action above a moving line with a bar on a terminal, one line a stage in a log file."""
+"""The live view of a run: on a terminal every action above a status line, in a log file one line for each stage."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from m3b.cli.status_line import StatusLine
 
 HEARTBEAT_S = 120.0
-"""After so long without a line, a log file hears what a script that goes on said last."""
+"""After this time without a line, a log file gets the last output line of a running script."""
 
 
 class LiveView:
-    """Takes events and shows them on standard error.
+    """Shows events on standard error.
 
     Args:
         quiet: show nothing at all.
@@ -64,7 +64,7 @@ class LiveView:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Nothing moves on the terminal meanwhile: somebody is typing there."""
+        """Stop the status line temporarily, while the user is typing."""
         if self._status_line is not None:
             self._status_line.stop()
         try:
@@ -96,7 +96,7 @@ class LiveView:
             case IndexAudited():
                 self._print_detail(f"       {event.summary}")
             case ArtifactChecked():
-                for reason in event.reasons:  # the user's voice
+                for reason in event.reasons:  # the messages for the user
                     self._print_detail(f"       not accepted: {get_first_line(reason)}")
                 for warning in event.warnings:
                     self._print_detail(f"       noted: {get_first_line(warning)}")
@@ -142,12 +142,12 @@ class LiveView:
     # -------------------------------------------------------------------------------------------------------------
 
     def _print_detail(self, text: str) -> None:
-        """What a person who looks on wants to see, and a log file that is read afterwards is spared."""
+        """Print a line that is meant for a terminal only, not for a log file."""
         if self.is_interactive:
             self._print_line(text)
 
     def _print_heartbeat(self, text: str) -> None:
-        """A sign of life in a log file that has heard nothing for long."""
+        """Print a sign of life to a log file that has had no line for long."""
         if not self.is_interactive and time.monotonic() - self._last_print_time > HEARTBEAT_S:
             self._print_line(f"       {text[:MAX_LINE_CHARS]}")
 

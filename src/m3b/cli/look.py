@@ -1,4 +1,4 @@
-"""`m3b look`: what a folder would be read as, before anything is trained."""
+"""`m3b look`: how a folder would be read, before anything is trained."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from m3b.errors import DataError, UsageError
 def look(
     folder: Annotated[Path, typer.Argument(help="A data folder.")],
     request: Annotated[
-        str, typer.Argument(help="What the model shall do, as for `m3b run`. Without it: what the folder holds.")
+        str, typer.Argument(help="What the model should do, as for `m3b run`. Without it: what the folder holds.")
     ] = "",
     task: Annotated[
         str,
         typer.Option(
-            help="diagnosis, segmentation, detection, report, grading, regression or survival; by default what the request says."
+            help="diagnosis, segmentation, detection, report, grading, regression or survival. Default: what the request says."
         ),
     ] = "",
     out: Annotated[
@@ -42,7 +42,7 @@ def look(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show how a folder would be read for a request: cases, classes, patients, split, and what is left out.
+    """Show how a folder would be read for a request: cases, classes, patients, split, and exclusions.
 
     Without a request: what all files hold, and how each task could be read from them.
     """
@@ -58,7 +58,7 @@ def look(
             raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
     if not request.strip() and not task and manifest is None:
         if page is not None or out is not None:
-            raise UsageError("-o and --page are of one manifest: say what the model shall do, or give --task.")
+            raise UsageError("-o and --page need one manifest: say what the model should do, or give --task.")
         _print_overview(folder, json=json)
         return
     overrides = parse_overrides(
@@ -85,7 +85,7 @@ def look(
 
 
 def _print_overview(folder: Path, *, json: bool) -> None:
-    """What is there, before anybody says what it is for."""
+    """Print what a folder holds, without a request."""
     from m3b.agents.proposal_text import format_survey_lines
     from m3b.run.dataset_preview import survey_dataset
     from m3b.untrusted import TemporaryFolder
@@ -101,4 +101,4 @@ def _print_overview(folder: Path, *, json: bool) -> None:
     if not folder_overview.lines:
         raise UsageError(f"{folder} holds no images, tables or annotations.")
     echo("\n".join(format_survey_lines(folder_overview)))
-    echo(f'how one of them would be read: m3b look {folder} "what the model shall do"')
+    echo(f'how one of them would be read: m3b look {folder} "what the model should do"')

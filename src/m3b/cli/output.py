@@ -1,4 +1,4 @@
-"""Printing: JSON for programs on standard output, everything for people on standard error."""
+"""Output of the commands: JSON for programs on standard output, messages for people on standard error."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def inert(text: str) -> str:
-    """See `m3b.writing.escape_control_codes`."""
+    """Escape control codes: see `m3b.writing.escape_control_codes`."""
     from m3b.writing import escape_control_codes
 
     return escape_control_codes(text)
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """A text that others had a hand in, as a line on standard output (or error)."""
+    """Print a line on standard output (or error), with control codes escaped, since parts may come from others."""
     import typer
 
     typer.echo(inert(text), err=err)
 
 
 def make_console(*, to_stderr: bool = False) -> Console:
-    """A console that does not break lines in logs, and shows texts as they are: `:m:` is no emoji. See `inert`."""
+    """Return a console that neither breaks lines in logs nor interprets texts (`:m:` is no emoji). See `inert`."""
     from rich.console import Console
 
     class EscapingConsole(Console):
@@ -50,7 +50,11 @@ def make_console(*, to_stderr: bool = False) -> Console:
 
 @contextmanager
 def show_transfer_progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar on standard error, fed with file name, bytes so far and bytes in all; silent where nobody looks."""
+    """Show a progress bar on standard error if that is a terminal.
+
+    Yields:
+        A callback that takes file name, bytes so far and total bytes.
+    """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
@@ -73,14 +77,14 @@ def show_transfer_progress() -> Iterator[Callable[[str, int, int | None], None]]
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object on standard output."""
     from m3b.writing import json_text
 
     sys.stdout.write(json_text(value, indent=1, default=str) + "\n")
 
 
 def print_error(error: BaseException) -> None:
-    """An error in one line on standard error, in the command line's words."""
+    """Print an error in one line on standard error, with options as the command line spells them."""
     message = str(getattr(error, "on_command_line", "") or error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{error.filename}: {error.strerror}."
@@ -88,7 +92,7 @@ def print_error(error: BaseException) -> None:
 
 
 def spell_as_flags(text: str) -> str:
-    """A message of the library with its options as the command line spells them."""
+    """Return a message of the library with its options as the command line spells them."""
     return _LIBRARY_OPTION_NAMES.sub(lambda match: f"--{match[0].replace('_', '-')}", text)
 
 
@@ -96,7 +100,7 @@ _LIBRARY_OPTION_NAMES = re.compile(r"(?<![\w-])(?:max_actions|max_tokens|max_cos
 
 
 def require_folder(path: Path) -> None:
-    """Refuse what is no folder, and say whether it is absent or a file.
+    """Check that a path is a folder; the message says whether it is missing or a file.
 
     Raises:
         UsageError: `path` is no folder.
@@ -108,10 +112,10 @@ def require_folder(path: Path) -> None:
 
 
 def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:
-    """To be called before anything is made: what lies there already is somebody's.
+    """Check that outputs do not exist yet; to be called before anything is made.
 
     Raises:
-        UsageError: one of the places is taken, and `force` does not say that it may be lost.
+        UsageError: an output exists, and `force` is not set.
     """
     existing_paths = [
         path for path in paths if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))
@@ -124,20 +128,20 @@ def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:
 
 
 def format_metric(metric: dict[str, Any]) -> str:
-    """A metric with its interval and baseline, or that it is undefined."""
+    """Return a metric with its interval and baseline, or that it is undefined."""
     from m3b.measure import format_measure
 
     return format_measure(metric, with_baseline=True) or f"{metric.get('name')}: undefined on these cases"
 
 
 def _format_cached_share(usage: dict[str, Any]) -> str:
-    """The part of the input that the provider's cache served, where it served some."""
+    """Return the share of the input that came from the provider's cache, if any."""
     cached_share = usage.get("cached_share") or 0
     return f" ({cached_share:.0%} of the input cached)" if cached_share else ""
 
 
 def format_result(result: Result) -> list[str]:
-    """A result in a few lines."""
+    """Return a result in a few lines."""
     usage = result.usage
     lines = [f"{result.status}: {spell_as_flags(result.reason)}"]
     if result.primary:
@@ -158,11 +162,11 @@ def format_result(result: Result) -> list[str]:
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
-    """A plain table with aligned columns, readable in a log file.
+    """Return a plain table with aligned columns, readable in a log file.
 
     Args:
-        width: columns that a line may take; texts are cut for it, those of the last column first and of the first one
-            last. None is no limit.
+        width: maximum width of a line; cells are cut to fit, those of the last column first and of the first one last.
+            None is no limit.
     """
     from rich.cells import cell_len
 
@@ -180,11 +184,11 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width:
 
 
 MIN_COLUMN_WIDTH = 8
-"""Columns that a cut text keeps."""
+"""Minimum width to which a column is cut."""
 
 
 def _clean_cell(cell: object) -> str:
-    """A text without line breaks and control characters, which would break the table, or the terminal."""
+    """Return a text without line breaks and control characters, which would break the table or the terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(cell)).split())
 
 

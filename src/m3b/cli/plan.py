@@ -1,4 +1,4 @@
-"""`m3b plan`: what a training would be, on this machine or on one that is not here."""
+"""`m3b plan`: the plan of a training, for this machine or another one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from m3b.errors import DataError, UsageError
 def plan(
     source: Annotated[Path, typer.Argument(help="A data folder, or a training project (a run's work/).")],
     request: Annotated[
-        str, typer.Argument(help="Of a data folder: what the model shall do, as for `m3b run`; or give --task.")
+        str, typer.Argument(help="For a data folder: what the model should do, as for `m3b run`; or give --task.")
     ] = "",
-    task: Annotated[str, typer.Option(help="The task, where no request says it.")] = "",
+    task: Annotated[str, typer.Option(help="The task, if no request says it.")] = "",
     device: Annotated[
         str,
-        typer.Option(help="auto, cpu, cuda, or a GPU that is not here by its memory: cuda:80GB, cuda:16GB:fp16."),
+        typer.Option(help="auto, cpu, cuda, or a GPU of another machine by its memory: cuda:80GB, cuda:16GB:fp16."),
     ] = "auto",
-    gpus: Annotated[int, typer.Option(min=0, help="How many GPUs; 0: those that are here.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs; 0: those of this machine.")] = 0,
     minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 10.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of plan.json; may be repeated.")
@@ -35,9 +35,9 @@ def plan(
     ] = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Print the plan of a training and its price in time and memory. Nothing is trained, and nothing written but --out.
+    """Print the plan of a training with its time and memory. Nothing is trained, and only --out is written.
 
-    For a machine that is not here nothing is measured: memory is counted on tensors without content, seconds are estimated.
+    For another machine nothing is measured: memory is counted with tensors without content, and time is estimated.
     """
     from m3b.run.dry_run import PlanOptions, make_dry_plan
     from m3b.sandbox import choose_sandbox
@@ -45,7 +45,7 @@ def plan(
 
     require_folder(source)
     if not minutes > 0:
-        raise UsageError(f"--minutes {minutes:g}: more than 0 are needed.")
+        raise UsageError(f"--minutes is {minutes:g}; it must be more than 0.")
     refuse_overwriting([out] if out else [], force=force)
     options = PlanOptions(device, gpus, minutes, tuple(settings or ()))
     try:

@@ -1,4 +1,4 @@
-"""`m3b predict`: images or folders through a delivered model, to the screen, a file or a folder."""
+"""`m3b predict`: predict images or folders with a delivered model, to the screen, a file or a folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def predict(
     images: Annotated[
         list[str],
         typer.Argument(
-            help="Images, volumes, series folders; folders are searched for images. Of a model whose cases are several "
-            "images, NAME=PATH for each of them; a name that comes again begins the next case."
+            help="Images, volumes, series folders; folders are searched for images. If a case has several images, "
+            "NAME=PATH for each of them; a repeated name begins the next case."
         ),
     ],
     out: Annotated[
@@ -40,16 +40,16 @@ def predict(
         typer.Option(
             "--with",
             metavar="NAME=VALUE",
-            help="What the model is given beside the images, one option each; NAME= is unknown.",
+            help="A covariate of the model, one option each; `NAME=` means unknown.",
         ),
     ] = None,
     overlay: Annotated[
-        bool, typer.Option("--overlay", help="Draw each image with what was found, as PNG, into the folder.")
+        bool, typer.Option("--overlay", help="Draw each image with its prediction, as PNG, into the folder.")
     ] = False,
     dicom: Annotated[
         bool,
         typer.Option(
-            "--dicom", help="Of DICOM images: masks as DICOM SEG, classes and numbers as SR, into the folder."
+            "--dicom", help="For DICOM images: write masks as DICOM SEG, classes and numbers as SR, into the folder."
         ),
     ] = False,
     unconfined: Unconfined = False,
@@ -60,21 +60,23 @@ def predict(
     from m3b.data.records import paths_of
 
     _require_paths(str(path) for path in images if "=" not in str(path))
-    loaded = open_model(model, unconfined=unconfined)
-    cases = parse_cases(images, loaded.channels)
+    opened_model = open_model(model, unconfined=unconfined)
+    cases = parse_cases(images, opened_model.channels)
     _require_paths(path for case in cases for path in paths_of(case))
-    folder = _resolve_output_folder(out, loaded.task, overlay, dicom)
+    folder = _resolve_output_folder(out, opened_model.task, overlay, dicom)
     if folder is not None:
         refuse_overwriting([folder / name for name in (PREDICTIONS_FILE, "masks", "overlays", "dicom")], force=force)
     elif out is not None:
         refuse_overwriting([out], force=force)
-    paths = cases if loaded.channels else _find_images(images, loaded)
+    paths = cases if opened_model.channels else _find_images(images, opened_model)
     if dicom:
-        _require_dicom_support(paths, loaded)
-    with loaded:
-        predictions = loaded.predict(add_covariates(paths, covariates or [], loaded), strict=False, out=folder)
-    dicom_files = _write_dicom_files(predictions, loaded, folder) if dicom and folder is not None else {}
-    overlay_files = _draw_overlays(predictions, loaded, folder) if overlay and folder is not None else {}
+        _require_dicom_support(paths, opened_model)
+    with opened_model:
+        predictions = opened_model.predict(
+            add_covariates(paths, covariates or [], opened_model), strict=False, out=folder
+        )
+    dicom_files = _write_dicom_files(predictions, opened_model, folder) if dicom and folder is not None else {}
+    overlay_files = _draw_overlays(predictions, opened_model, folder) if overlay and folder is not None else {}
     entries = [
         _to_entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
         for index, entry in enumerate(predictions)
@@ -84,7 +86,7 @@ def predict(
     elif out is not None:
         _write_entries(entries, out)
     if json:
-        print_json({"model": str(loaded.folder), "predictions": entries})
+        print_json({"model": str(opened_model.folder), "predictions": entries})
     else:
         for entry in entries:
             echo(_format_entry(entry))
@@ -102,7 +104,7 @@ def _require_paths(paths: Iterable[str]) -> None:
 
 
 def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bool) -> Path | None:
-    """The output folder, where `-o` names one and no file."""
+    """Return the output folder; None if `-o` is missing or names a file."""
     from m3b.models.answers import answer_format_of
 
     is_file_path = out is not None and out.suffix.lower() in FILE_SUFFIXES and not out.is_dir()
@@ -125,10 +127,10 @@ def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bo
 
 
 def parse_cases(arguments: Sequence[str], channel_names: Sequence[str]) -> list[Any]:
-    """What was asked for: paths, or where a case is several images, objects channel -> path.
+    """Return the cases: paths, or objects channel -> path if a case has several images.
 
     Raises:
-        UsageError: a word without a channel's name, or a case without one of its channels.
+        UsageError: an argument has no channel name, or a case lacks a channel.
     """
     from m3b.data.reading import shared, shared_channels
 
@@ -141,10 +143,10 @@ def parse_cases(arguments: Sequence[str], channel_names: Sequence[str]) -> list[
 
 
 def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Model) -> list[Any]:
-    """Cases with what `NAME=VALUE` words say beside the images, the same for all.
+    """Return the cases with the covariates of `NAME=VALUE` arguments, the same for all cases.
 
     Raises:
-        UsageError: the model is given none, a name that it does not know, or one that it needs is missing.
+        UsageError: the model takes no covariates, a name is unknown, or a required one is missing.
     """
     from m3b.errors import ModelError
     from m3b.models.loading import split_covariates
@@ -156,7 +158,7 @@ def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Mode
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator or name not in rules:
-            expected = f"name one of {', '.join(rules)}" if rules else "this model is given images alone"
+            expected = f"name one of {', '.join(rules)}" if rules else "this model takes images only"
             raise UsageError(f"--with {assignment}: {expected}.")
         covariates[name] = value or None
         if value and rules[name]["kind"] == "number":
@@ -187,7 +189,7 @@ def _find_images(images: Iterable[str], model: Model) -> list[Any]:
 
 
 def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
-    """PNG files by position; what cannot be drawn is said and left out."""
+    """Return position -> PNG file; for an image that cannot be drawn, print the error and continue."""
     from m3b.data.records import paths_of
     from m3b.models import read_model_info
     from m3b.models.image_jobs import OverlayPainter, paths_to_mount
@@ -211,7 +213,7 @@ def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) ->
 
 
 def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
-    """Raises UsageError where it cannot; before anything is predicted."""
+    """Raise UsageError if DICOM cannot be written; called before anything is predicted."""
     from m3b.models.answers import answer_format_of
     from m3b.models.dicom.output import check_sources
 
@@ -221,7 +223,7 @@ def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
 
 
 def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
-    """DICOM objects by position, named after the model's title and the version of its measured files."""
+    """Return position -> DICOM objects, which carry the model's title and the version of its measured files."""
     from m3b.models import read_model_info
     from m3b.models.checksums import PROVENANCE_FILE, sha256_of
     from m3b.models.dicom.output import write_dicom
@@ -235,7 +237,7 @@ def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path
 def _to_entry(
     prediction: Prediction, folder: Path | None, overlay: Path | None, dicom_files: list[Path] | None = None
 ) -> dict[str, Any]:
-    """The answer as JSON; files count from the output folder, and are left out where there is none."""
+    """Return a prediction as JSON, with files relative to the output folder; without a folder, files are omitted."""
     if folder is None:
         return replace(prediction, mask=None, masks={}, anomaly_map=None).to_dict()
     entry = prediction.to_dict()
@@ -298,7 +300,7 @@ VALUE_FIELDS = ("value", "interval", "interval_level", "risk", "survival", "medi
 
 
 def format_value_with_interval(entry: dict[str, Any]) -> str:
-    """`131.4 (90 % interval 112.0 to 150.8)`."""
+    """Return text such as `131.4 (90 % interval 112.0 to 150.8)`."""
     if "interval" not in entry:
         return f"{entry['value']:.4g}"
     low, high = entry["interval"]
@@ -306,7 +308,7 @@ def format_value_with_interval(entry: dict[str, Any]) -> str:
 
 
 def _select_custom_fields(entry: dict[str, Any]) -> dict[str, Any]:
-    """What the answers of a task family of one's own hold."""
+    """Return the fields of a prediction that a task family of the user added."""
     from m3b.models import Prediction
 
     return {
@@ -317,7 +319,7 @@ def _select_custom_fields(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_written_files(entries: list[dict[str, Any]]) -> str:
-    """What was written now; older files of other names stay."""
+    """Return which files were written now; older files with other names are kept."""
     masks = {file for entry in entries for file in (entry.get("mask"), *entry.get("masks", {}).values()) if file}
     overlays = {entry["overlay"] for entry in entries if "overlay" in entry}
     dicom_files = {file for entry in entries for file in entry.get("dicom", ())}
@@ -343,7 +345,7 @@ def _write_entries(entries: list[dict[str, Any]], file: Path) -> None:
 
 
 def _to_csv_row(entry: dict[str, Any]) -> dict[str, Any]:
-    """One line of a table: a column for each probability and volume, the number of boxes, the texts."""
+    """Return a row of a table: a column for each probability and volume, the number of boxes, the texts."""
     from m3b.data.records import paths_of
 
     image = "|".join(paths_of(entry["image"]))

@@ -1,4 +1,4 @@
-"""`m3b models`: pretrained starting points, what is known of them and which are here."""
+"""`m3b models`: pretrained starting points, their facts and which are on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def list_pretrained_models(
     task: Annotated[
         str | None,
         typer.Option(
-            help="Only those that this task's template takes.", autocompletion=shell_completion.complete_tasks
+            help="Only those that the template of this task accepts.", autocompletion=shell_completion.complete_tasks
         ),
     ] = None,
     only_local: Annotated[bool, typer.Option("--here", help="Only those whose weights are on this machine.")] = False,
@@ -54,7 +54,7 @@ def list_pretrained_models(
         for entry, weights in shown_entries
     ]  # fmt: skip
     echo(format_table(["name", "family", "dims", "tasks", "licence", "here"], table_rows))
-    echo(f"weights lie in {store_dir()}; `m3b models fetch NAME --from FOLDER` puts them there")
+    echo(f"weights are stored in {store_dir()}; `m3b models fetch NAME --from FOLDER` puts them there")
 
 
 SandboxOption = Annotated[
@@ -65,14 +65,12 @@ SandboxOption = Annotated[
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="An entry of `m3b models list`.")],
-    source: Annotated[
-        str, typer.Option("--from", help="A folder with the publisher's files, or an address below which they lie.")
-    ],
-    force: Annotated[bool, typer.Option("--force", help="In place of weights that are there.")] = False,
+    source: Annotated[str, typer.Option("--from", help="A folder with the publisher's files, or the address of one.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace weights that are already there.")] = False,
     sandbox: SandboxOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Take an entry's weights from a folder or address of yours; compared with published digests, pickles converted."""
+    """Copy an entry's weights from a folder or address; they are compared with published digests, pickles converted."""
     from m3b.models.pretrained.install import fetch as fetch_weights
     from m3b.sandbox import choose_sandbox
 
@@ -90,13 +88,13 @@ def convert(
     file: Annotated[Path, typer.Argument(help="Weights: .pt, .pth, .bin, .ckpt, .model or .npz.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="A folder; model.safetensors is written there.")],
     name: Annotated[
-        str | None, typer.Option("--entry", help="The entry of the registry that these weights are in the layout of.")
+        str | None, typer.Option("--entry", help="The registry entry whose layout these weights have.")
     ] = None,
     force: ForceOption = False,
     sandbox: SandboxOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Write safetensors from pickled weights, in the sandbox: m3b itself never opens a pickle."""
+    """Convert pickled weights to safetensors in the sandbox; m3b itself never opens a pickle."""
     from m3b.models.pretrained import find_pretrained
     from m3b.models.pretrained.install import convert as convert_weights
     from m3b.models.pretrained.registry import WEIGHTS_FILE, write_description

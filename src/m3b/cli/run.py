@@ -24,21 +24,19 @@ DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
 DEMO_MINUTES = 1.0
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output, all else on standard error.")
+    bool, typer.Option("--json", help="Print one JSON object on standard output, everything else on standard error.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what lies at -o already.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists at -o.")]
 ModelArgument = Annotated[str, typer.Argument(help="A delivered model's folder, or its run: folder, id or `last`.")]
 RunArgument = Annotated[
     str, typer.Argument(help="A run's folder or id, or `last`.", autocompletion=shell_completion.complete_runs)
 ]
-OfflineOption = Annotated[
-    bool, typer.Option("--offline", help="Refuse models that another machine serves; as M3B_OFFLINE=1.")
-]
+OfflineOption = Annotated[bool, typer.Option("--offline", help="Refuse models on other machines, like M3B_OFFLINE=1.")]
 LabelWithOption = Annotated[
     Path | None,
     typer.Option(
-        help="A promptable segmenter's folder: images without a mask may be labelled with it, for training alone; the Data "
-        "Engineer's model sees them.",
+        help="The folder of a promptable segmenter: images without a mask may be labelled with it, for training only; the "
+        "Data Engineer's language model sees them.",
         show_default=False,
     ),
 ]
@@ -46,7 +44,7 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progre
 
 
 def run(
-    request: Annotated[str, typer.Argument(help="What the model shall tell from which images, in plain words.")],
+    request: Annotated[str, typer.Argument(help="What the model should predict from which images, in plain words.")],
     llm: Annotated[
         str | None,
         typer.Option(help="provider:model, a provider alone, or rules. Default: by the keys that are set, else rules."),
@@ -57,11 +55,11 @@ def run(
     external: dataset_options.ExternalOption = None,
     out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
     max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
-    max_tokens: Annotated[int | None, typer.Option(help="Input over all requests, plus output.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="US dollars, where the model's prices are known.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Input tokens of all requests, plus output tokens.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="US dollars, if the model's prices are known.")] = None,
     max_wall: Annotated[float | None, typer.Option(help="Minutes of the whole run.")] = None,
     train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = 5.0,
-    seed: Annotated[int, typer.Option(help="Of splits and bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of splits and bootstrap.")] = 0,
     single_agent: Annotated[
         bool, typer.Option("--single-agent", help="One agent for all stages instead of four.")
     ] = False,
@@ -83,12 +81,12 @@ def run(
     ] = "auto",
     stream: Annotated[
         bool | None,
-        typer.Option(help="Show the model's words as they come. Default: on a terminal.", show_default=False),
+        typer.Option(help="Show the model's text as it arrives. Default: on a terminal.", show_default=False),
     ] = None,
     confirm: Annotated[
         bool | None,
         typer.Option(
-            help="Ask before training whether the data is read rightly. Default: on a terminal, where the evidence is weak.",
+            help="Ask before training whether the data is read correctly. Default: on a terminal, if the evidence is weak.",
             show_default=False,
         ),
     ] = None,
@@ -126,13 +124,13 @@ def demo(
     ] = "auto",
     quiet: QuietOption = False,
 ) -> None:
-    """A whole run on generated data with the embedded rules: no key, no network, two minutes."""
+    """Run the whole pipeline on generated data with the built-in rules: no key, no network, two minutes."""
     from m3b.data.synthetic import make_chest
     from m3b.models import load_model
     from m3b.run.options import Options
 
     options: dict[str, Any] = {"train_minutes": train_minutes, "sandbox": sandbox}
-    Options(**options)  # refused before anything is made
+    Options(**options)  # raises before anything is created
     demo_folder = _find_free_folder(folder)
     data = make_chest(demo_folder / "chest-xrays")
     terminal = make_console()
@@ -157,7 +155,7 @@ def demo(
 
 def resume(
     run: RunArgument = "last",
-    llm: Annotated[str | None, typer.Option(help="Another model than the run was started with.")] = None,
+    llm: Annotated[str | None, typer.Option(help="Another language model than the run was started with.")] = None,
     sandbox: Annotated[
         str | None,
         typer.Option(
@@ -170,7 +168,7 @@ def resume(
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Go on with a run that was interrupted."""
+    """Continue a run that was interrupted."""
     from m3b.cli.live import LiveView
     from m3b.run.pipeline import resume as resume_run
 
@@ -198,7 +196,7 @@ def _run_pipeline(
 
 
 def _make_question_prompt(live: LiveView) -> Callable[[str], str | None] | None:
-    """Questions go to the person at the terminal, if there is one."""
+    """Return a function that asks the person at the terminal; None if there is no terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
@@ -213,7 +211,7 @@ def _make_question_prompt(live: LiveView) -> Callable[[str], str | None] | None:
 
 @contextlib.contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """A polite kill ends a run as Ctrl-C does: processes stopped, journal closed, status `cancelled`."""
+    """Make SIGTERM and SIGHUP end a run as Ctrl-C does: processes stopped, journal closed, status `cancelled`."""
 
     def raise_interrupt(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -230,7 +228,7 @@ def interrupt_on_signals() -> Iterator[None]:
 
 
 def _find_free_folder(folder: Path) -> Path:
-    """The folder, or a numbered one beside it, so that a second demo does not stumble over the first."""
+    """Return the folder, or a numbered one next to it if it is not empty, so that the demo can be repeated."""
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         if not candidate.exists() or (candidate.is_dir() and not any(candidate.iterdir())):

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 LOCAL_PROCESS_LABEL = "this process"
-"""Where a model that no request left for was asked: the rules, a function, a recording."""
+"""Host name in the ledger for models within this process: the rules, a function, a recording."""
 
 
 def print_ledger(folder: Path, *, as_json: bool) -> None:
-    """Print what the run's ledger adds up to, a line for each host and model."""
+    """Print the summary of a run's ledger, one line for each host and model."""
     from m3b.llm.ledger import LEDGER_FILE, summarize_by_host
 
     rows = summarize_by_host(folder / LEDGER_FILE)
     if as_json:
         print_json({"ledger": rows})
     elif not rows:
-        echo("Nothing was asked of any model: the ledger is empty.")
+        echo("No model was asked anything: the ledger is empty.")
     else:
         echo(format_table(LEDGER_HEADER, [_format_ledger_row(row) for row in rows]))
         remote_rows = [row for row in rows if not row["local"]]
@@ -55,11 +55,11 @@ def _format_ledger_row(row: dict[str, Any]) -> list[str]:
 
 
 DEFAULT_TERMINAL_WIDTH = 80
-"""Columns of the list of runs where no terminal says otherwise."""
+"""Width of the list of runs if the output is no terminal."""
 
 
 def runs(
-    root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: all runs that you began.")] = None,
+    root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: all runs that you started.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List your runs, or those of a folder, the newest first."""
@@ -87,19 +87,21 @@ def _format_no_runs(root: Path | None) -> str:
     from m3b.run.folder import get_runs_root
 
     if root is None:
-        older = any(get_runs_root().glob("*/run.json"))
+        has_unlisted_runs = any(get_runs_root().glob("*/run.json"))
         hint = (
-            f" {get_runs_root()}/ holds runs that are not in the list: `m3b runs {get_runs_root()}`." if older else ""
+            f" {get_runs_root()}/ holds runs that are not in the list: `m3b runs {get_runs_root()}`."
+            if has_unlisted_runs
+            else ""
         )
         return f"You have no runs yet. `m3b run REQUEST --data DIR` makes one.{hint}"
     return f"{root} holds no run: neither it nor a folder in it has a run.json outside of data folders. `m3b runs` lists yours."
 
 
 def _format_run_table(rows: Sequence[Mapping[str, Any]], *, with_handles: bool) -> str:
-    """The table, as wide as the terminal. A dated name tells when its run began; others have that said.
+    """Return the table, as wide as the terminal. The start is a column of its own unless all names are dated.
 
     Args:
-        with_handles: name each run so that a command finds it from here, not by its name alone.
+        with_handles: name each run so that a command finds it from here, instead of by its id.
     """
     width = shutil.get_terminal_size((DEFAULT_TERMINAL_WIDTH, 24)).columns
     has_start_column = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)
@@ -122,7 +124,7 @@ def _format_run_table(rows: Sequence[Mapping[str, Any]], *, with_handles: bool) 
 
 
 def _load_record(run: RunFolder) -> dict[str, Any]:
-    """What run.json holds; one that cannot be read must not hide the other runs."""
+    """Return run.json; if it cannot be read, return a replacement, so that the other runs are still listed."""
     try:
         return run.load_record()
     except UsageError as error:
@@ -147,9 +149,9 @@ def _summarize_run(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
 
 def show(
     run: RunArgument = "last",
-    full: Annotated[bool, typer.Option("--full", help="Whole prompts, replies and results.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show complete prompts, replies and results.")] = False,
     ledger: Annotated[
-        bool, typer.Option("--ledger", help="What was sent to whom: requests, bytes and tokens a host, no content.")
+        bool, typer.Option("--ledger", help="Show what was sent to which host: requests, bytes and tokens, no content.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -219,7 +221,7 @@ def _format_iteration(iteration: int) -> str:
 
 
 def report(run: RunArgument = "last") -> None:
-    """Write a run's report.html anew and print where it is."""
+    """Write a run's report.html again and print its path."""
     from m3b.report import write_report
     from m3b.run.folder import RunFolder
 
@@ -233,7 +235,7 @@ def verify(
     expect: Annotated[str, typer.Option(help="The fingerprint that was noted elsewhere.")] = "",
     json: JsonOption = False,
 ) -> None:
-    """Say whether a run or a model is still what it was: journal, locked data, answers, figures, files."""
+    """Check whether a run or a model is unchanged: journal, locked data, predictions, metrics, files."""
     from m3b.run.verification import verify as verify_target
 
     verification = verify_target(place, expect)
@@ -248,7 +250,7 @@ def verify(
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Say what works on this machine: sandbox, keys, training packages, device."""
+    """Show what works on this machine: sandbox, keys, training packages, device."""
     from m3b.errors import SandboxError
     from m3b.llm import choose_default_spec, find_provider_keys
     from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
@@ -298,7 +300,7 @@ def doctor(json: JsonOption = False) -> None:
 
 
 def _explain_default_llm(keys: dict[str, str]) -> str:
-    """Why that model is taken, and which others could be."""
+    """Return why the default model is taken, and which others could be used."""
     if not keys:
         return " (no provider's key is set)"
     (first_key, *other_keys) = keys.items()

@@ -1,4 +1,4 @@
-"""What the shell offers for an argument: runs, models, tasks, data sets."""
+"""Shell completion of arguments: runs, models, tasks, data sets."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Return `last` and what names the user's runs, newest first."""
+    """Return `last` and the names of the user's runs, newest first."""
     from m3b.run.folder import list_runs
 
     return _filter_by_prefix(["last", *(run.display_name for run in reversed(list_runs()))], incomplete)
 
 
 def complete_one_of(*names: str) -> Callable[[str], list[str]]:
-    """Completes any of some names."""
+    """Return a function that completes any of the names."""
     return lambda incomplete: _filter_by_prefix(names, incomplete)
 
 

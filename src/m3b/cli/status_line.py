@@ -1,4 +1,4 @@
-"""The moving line of a run on a terminal: what is being done, a bar, and the time that is left."""
+"""The moving line of a run on a terminal: current activity, a progress bar, and the time left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from m3b.writing import escape_control_codes
 
 PROGRESS_PATTERN = re.compile(r"\b(\d+) of (\d+) (s|images|cases|files)\b")
-"""How scripts and checks say how far they are; seconds go on by themselves until the next line."""
+"""Progress in the output of scripts and checks; if it is in seconds, the bar moves on until the next line."""
 DESCRIPTION_WIDTH = 60
 
 
@@ -35,7 +35,7 @@ class _RemainingTimeColumn(ProgressColumn):
 
 
 class StatusLine:
-    """One line at the bottom of the screen."""
+    """The moving line at the bottom of the screen."""
 
     def __init__(self, console: Console) -> None:
         columns = (
@@ -58,7 +58,7 @@ class StatusLine:
         self._progress.update(self._task, description=escape(escape_control_codes(text)[: self._width]))
 
     def update_from_output(self, line: str) -> None:
-        """A line of output: how far it says to be is shown; one that says nothing changes nothing."""
+        """Show the progress that a line of output states; other lines are ignored."""
         match = PROGRESS_PATTERN.search(line)
         if match is None:
             return
@@ -69,5 +69,5 @@ class StatusLine:
         self._progress.update(self._task, total=total, completed=done, begun=start_time)
 
     def reset_progress(self) -> None:
-        """Nobody knows how long what comes now takes."""
+        """Clear the progress, since the duration of the next activity is unknown."""
         self._progress.reset(self._task, total=None, begun=None)

@@ -1,4 +1,4 @@
-"""`m3b trajectories`, `m3b interactive trajectories` and `m3b teach ...`: from runs and masks to a model that was taught."""
+"""`m3b trajectories`, `m3b interactive trajectories` and `m3b teach ...`: from runs and masks to a fine-tuned model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(help="Teach a small local model, by trajectories or by reward.
 ModelArgument = Annotated[Path, typer.Argument(help="A local folder with a model of transformers.")]
 ChatsArgument = Annotated[Path, typer.Argument(help="A folder of trajectories, or one .jsonl file.")]
 NewFolderArgument = Annotated[Path, typer.Argument(help="A new folder.")]
-RankOption = Annotated[int, typer.Option("--rank", min=0, help="Of the LoRA adapters; 0 trains all weights.")]
+RankOption = Annotated[int, typer.Option("--rank", min=0, help="Rank of the LoRA adapters; 0 trains all weights.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0)]
 PictureSideOption = Annotated[
     int, typer.Option("--side", help="Pixels of the longer side of pictures as the model sees them.")
@@ -26,24 +26,26 @@ PictureSideOption = Annotated[
 
 def make_expert_trajectories(
     index: IndexArgument,
-    out: Annotated[Path, typer.Argument(help="A new folder, or one that was begun with the same settings.")],
+    out: Annotated[Path, typer.Argument(help="A new folder, or an unfinished one with the same settings.")],
     segmenter: SegmenterOption,
     modes: Annotated[
         list[str] | None, typer.Option("--way", help="hybrid (box, then clicks) or points; default both.")
     ] = None,
     turns: TurnsOption = 5,
-    min_gain: Annotated[float, typer.Option(help="IoU that a step has to gain.")] = 0.015,
-    min_iou: Annotated[float, typer.Option(help="IoU of the last mask; trajectories below are left out.")] = 0.7,
-    retries: Annotated[int, typer.Option(help="Further tries of a step that gains too little.")] = 5,
-    jitter: Annotated[float, typer.Option(help="How far a box's sides are off, as a share of the target.")] = 0.08,
-    tremor: Annotated[float, typer.Option(help="How far clicks are off, in pixels (standard deviation).")] = 2.0,
+    min_gain: Annotated[float, typer.Option(help="Minimum gain in IoU of a step.")] = 0.015,
+    min_iou: Annotated[
+        float, typer.Option(help="Minimum IoU of the last mask; other trajectories are excluded.")
+    ] = 0.7,
+    retries: Annotated[int, typer.Option(help="Number of further tries if a step gains too little.")] = 5,
+    jitter: Annotated[float, typer.Option(help="Noise of box sides, as a share of the target.")] = 0.08,
+    tremor: Annotated[float, typer.Option(help="Noise of clicks, in pixels (standard deviation).")] = 2.0,
     held_out: Annotated[float, typer.Option(help="Share of the patients for validation.")] = 0.1,
     side: PictureSideOption = 768,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The first so many targets only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N targets.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Make expert trajectories from the masks of the training cases: what an agent that prompts is taught on."""
+    """Make expert trajectories from the masks of the training cases, to train an agent that prompts a segmenter."""
     from itertools import islice
 
     from m3b.interactive.pictures import PictureStyle
@@ -85,11 +87,11 @@ def make_expert_trajectories(
 def make_role_trajectories(
     runs: Annotated[Path, typer.Argument(help="A folder of runs, or one run.")],
     out: NewFolderArgument,
-    role: Annotated[str, typer.Option("--role", help="Whose work: data_engineer, task_manager, ...")],
+    role: Annotated[str, typer.Option("--role", help="The role: data_engineer, task_manager, ...")],
     include_incomplete: Annotated[
-        bool, typer.Option("--every", help="Also runs that did not complete; their reward says so.")
+        bool, typer.Option("--every", help="Also runs that did not complete; the reward accounts for that.")
     ] = False,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Leave longer ones out (an estimate).")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Exclude longer ones (an estimate).")] = None,
     json: JsonOption = False,
 ) -> None:
     """Make training trajectories of a role from the journals of runs, with m3b's own checks as the reward."""
@@ -116,13 +118,15 @@ def run_supervised(
     model: ModelArgument,
     out: NewFolderArgument,
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 2.0,
-    steps: Annotated[int, typer.Option("--steps", min=0, help="Instead of epochs, so many steps.")] = 0,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Conversations at a time and device.")] = 2,
-    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Batches a step.")] = 4,
+    steps: Annotated[int, typer.Option("--steps", min=0, help="Number of steps, instead of epochs.")] = 0,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Conversations per device and batch.")] = 2,
+    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Batches per step.")] = 4,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate.")] = 1e-4,
     rank: RankOption = 16,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of a conversation; longer ones are an error.")] = 8192,
-    min_reward: Annotated[float, typer.Option(help="Leave conversations below out.")] = 0.0,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a conversation; longer ones are an error.")
+    ] = 8192,
+    min_reward: Annotated[float, typer.Option(help="Exclude conversations with a lower reward.")] = 0.0,
     seed: SeedOption = 0,
 ) -> None:
     """Stage one: learn whole trajectories (of `m3b trajectories` or `m3b interactive trajectories`)."""
@@ -156,17 +160,19 @@ def run_reinforced(
     out: NewFolderArgument,
     segmenter: SegmenterOption,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the optimiser.")] = 300,
-    rollouts: Annotated[int, typer.Option("--rollouts", help="Episodes of a target, compared with each other.")] = 8,
-    targets: Annotated[int, typer.Option("--targets", min=1, help="Targets a step and device.")] = 1,
+    rollouts: Annotated[
+        int, typer.Option("--rollouts", help="Episodes for each target, compared with each other.")
+    ] = 8,
+    targets: Annotated[int, typer.Option("--targets", min=1, help="Targets per step and device.")] = 1,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate.")] = 1e-6,
     rank: RankOption = 16,
     turns: TurnsOption = 5,
     side: PictureSideOption = 768,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The first so many targets only.")] = None,
-    vllm: Annotated[bool, typer.Option("--vllm", help="Play the episodes with vLLM.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N targets.")] = None,
+    vllm: Annotated[bool, typer.Option("--vllm", help="Run the episodes with vLLM.")] = False,
     seed: SeedOption = 0,
 ) -> None:
-    """Stage two: play episodes on the training cases, and learn from those that earn more (verifiable reward)."""
+    """Stage two: run episodes on the training cases, and learn from those with a higher reward (verifiable reward)."""
     from m3b.interactive.pictures import PictureStyle
     from m3b.interactive.segmenters.loading import open_segmenter
     from m3b.interactive.targets import TargetSet, take_targets

@@ -1,4 +1,4 @@
-"""What a run checks with its own eyes: the raw data, the index as it is locked, the deliverable as it predicts."""
+"""Checks of a run that need more than the working directory: raw data, locked index, deliverable."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from m3b.run.labelling import MaskLabelling
 
 MAX_GROUPING_CHARS = 200
-"""Characters of the words on what groups the images, which lie where scripts can write."""
+"""Longest text on what groups the images; it is limited because scripts can write the file that holds it."""
 FROZEN_INDEX_FOLDER = "index"
-"""Below `FROZEN_FOLDER`: an index that is looked at."""
+"""Folder below `FROZEN_FOLDER` with the copy of an index that is being checked."""
 PLAN_PAGE_FILE, MANIFEST_FILE, PROPOSED_MANIFEST_FILE = "manifest.html", "manifest.json", "manifest-proposed.json"
-"""The page of the run folder that shows how the data was read; the manifest that the accepted index was made from, as JSON to
-edit; and where a script made the index, so that there is none, the best that was proposed."""
+"""Files of the run folder: the page that shows how the data is read; the manifest of the accepted index, as JSON to
+edit; if a script made the index, so that it has no manifest, the best proposed one instead."""
 
 
 class ArtifactValidator:
@@ -67,14 +67,14 @@ class ArtifactValidator:
 
     Args:
         predict: runs a deliverable on cases, confined.
-        predict_baseline: makes the best answer that looks at no image.
-        get_reader: the reader process for hand-overs, what is locked and the raw data.
-        emit: takes events.
-        manifests: executes what the Data Engineer hands over as a manifest.
-        is_confined: whether scripts cannot write to the raw data.
-        raw_folders: the folders of raw data by the names that records give them.
-        request: the user's words.
-        labelling: the masks that were prompted for, where the user has approved that.
+        predict_baseline: computes the image-blind baseline predictions.
+        get_reader: returns the confined reader of frozen artifacts, locked files and raw data.
+        emit: receives events.
+        manifests: executes the manifest that the Data Engineer hands over.
+        is_confined: whether scripts are prevented from writing to the raw data.
+        raw_folders: name in the records -> folder of raw data.
+        request: the user's request.
+        labelling: the masks made by prompting a segmenter, if the user has approved that.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ArtifactValidator:
         self._last_accepted: tuple[Mapping[str, str], CheckResult] | None = None
 
     def record_raw_fingerprint(self, card: Card) -> None:
-        """Remember what the raw data looks like before any script has run."""
+        """Store the fingerprint of the raw data before any script has run; a stored one is loaded instead."""
         file = self.run.locked / "raw.json"
         stored = _read_raw_record(file)
         if stored:
@@ -114,12 +114,14 @@ class ArtifactValidator:
             )
 
     def fingerprint_raw_data(self, card: Card) -> str:
-        """What the raw data looks like now, told as it was told at the start."""
+        """Return the current fingerprint of the raw data, computed in the same way as at the start of the run."""
         return fingerprint_folder(card.path, change_times=self._use_change_times) if card.path else ""
 
     def check_index(self, selection: Selection, card: Card, closing_text: str) -> CheckResult:
-        """Execute the manifest that was handed over, if one was; freeze what is there, look at the copy, and lock that
-        very copy if it is accepted."""
+        """Execute the manifest if one was handed over, freeze the index files, check the copy, and lock it if accepted.
+
+        The locked files are exactly those that were checked.
+        """
         try:
             return self._check_index(selection, card, closing_text)
         finally:
@@ -184,8 +186,7 @@ class ArtifactValidator:
         return replace(check_result, artifact=artifact)
 
     def recheck_index(self, selection: Selection, card: Card, overrides: Given) -> CheckResult:
-        """The index as another manifest makes it, locked in place of the one at hand; where that is not accepted, the one
-        at hand stays."""
+        """Check and lock the index that another manifest gives; if it is rejected, the previous index is kept."""
         audit_file, previous_overrides = self.run.path / AUDIT_FILE, self.manifests.overrides
         previous_audit = audit_file.read_bytes() if audit_file.is_file() else None
         self.manifests.overrides = overrides
@@ -199,7 +200,7 @@ class ArtifactValidator:
         return check_result
 
     def _write_plan_page(self, selection: Selection) -> None:
-        """The page that shows people how the data was read; nothing rests on it, so that it fails quietly."""
+        """Write the page that shows people how the data is read, without pictures if they cannot be drawn."""
         try:
             examples = self.get_reader().run_job(DRAW_EXAMPLES_JOB, ExamplesRequest(self.run.locked, selection.task))
         except DataError:
@@ -217,11 +218,11 @@ class ArtifactValidator:
         self.emit(NoteAdded(f"How the data is read, with examples: {self.run.path / PLAN_PAGE_FILE} (shows patients)"))
 
     def _publish_audit(self, frozen: Path) -> None:
-        """The audit, where the agent and people find it."""
+        """Copy the audit to the working directory (for the agent) and the run folder (for people)."""
         audit_file = frozen / AUDIT_FILE
         if not audit_file.is_file():
             with contextlib.suppress(OSError):
-                (self.run.work / AUDIT_FILE).unlink()  # an earlier one, or a script's
+                (self.run.work / AUDIT_FILE).unlink()  # written by an earlier check or by a script
             return
         audit_values = json.loads(audit_file.read_text(encoding="utf-8"))
         self.emit(_make_audit_event(audit_values))
@@ -229,7 +230,7 @@ class ArtifactValidator:
         rename_durably(audit_file, self.run.path / AUDIT_FILE)
 
     def verify_integrity(self, data: DataIndex, card: Card) -> str:
-        """What the end of the run finds of the raw data, the index and all that was locked."""
+        """Return what changed in the raw data, the index and all locked files since the index was accepted."""
         index = read_index(self.run.locked, data.task)
         derived_files = list_derived_files(index.records)
         derived_digest = digest_derived_files(self.run.locked, derived_files) if derived_files else None
@@ -245,8 +246,10 @@ class ArtifactValidator:
         )
 
     def check_model(self, selection: Selection, card: Card) -> CheckResult:
-        """Copy the deliverable, measure the copy, and keep it if it is accepted; a model that was accepted before stays
-        the one to deliver until another is."""
+        """Copy the deliverable, measure the copy, and keep it if it is accepted.
+
+        A model that was accepted before remains the one to deliver until another one is accepted.
+        """
         previous = self._last_accepted
         if previous:
             _back_up_model(self.run)
@@ -287,15 +290,17 @@ class ArtifactValidator:
         return check_result
 
     def get_last_model_result(self, selection: Selection, card: Card) -> CheckResult | None:
-        """The verdict on what was accepted last, or else on the deliverable as it lies there; None where there is none."""
+        """Return the check result of the last accepted model, else check the current deliverable; None without one."""
         if self._last_accepted:
             return self._last_accepted[1]
         return self.check_model(selection, card) if (self.run.work / DELIVERABLE_FOLDER).is_dir() else None
 
 
 def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
-    """The accepted manifest as JSON; of an index that a script made, what was proposed, under a name that says so. What an
-    earlier index left there goes."""
+    """Write the accepted manifest as JSON, or the best proposed one under another name if a script made the index.
+
+    Files of an earlier index are removed.
+    """
     best_proposed = (
         next((proposal["spec"] for proposal in proposals if proposal.get("spec")), None) if accepted is None else None
     )
@@ -307,7 +312,7 @@ def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Ma
 
 
 def _backup_paths(run: RunFolder) -> tuple[tuple[Path, Path], ...]:
-    """The accepted model and its measured answers, and where both lie while another is measured."""
+    """Return (current, backup) paths of the accepted model and of its predictions, for measuring another model."""
     test_predictions = run.locked / TEST_PREDICTIONS_FILE
     return (run.measured_model, run.locked / "model.accepted"), (
         test_predictions,
@@ -323,7 +328,7 @@ def _back_up_model(run: RunFolder) -> None:
 
 
 def _restore_test_predictions(run: RunFolder) -> None:
-    """The same model was measured before: its answers stand."""
+    """Restore the predictions of an unchanged model, which was measured before."""
     current, backup = _backup_paths(run)[1]
     if backup.is_file():
         current.write_bytes(backup.read_bytes())
@@ -345,7 +350,7 @@ def _remove_path(path: Path) -> None:
 
 
 def _find_shared_files(frozen: Path, task: str) -> str:
-    """Files of training cases that belong to test cases too, so that the one cannot be shown without the other."""
+    """Return the problem if a file belongs to training and test cases, which cannot be separated then; else ''."""
     index = read_index(frozen, task)
     try:
         shared = shared_files(wanted_by(index.train, frozen), wanted_by(index.test, frozen))
@@ -360,8 +365,10 @@ def _find_shared_files(frozen: Path, task: str) -> str:
 
 
 def _read_raw_record(file: Path) -> dict[str, Any]:
-    """What was remembered of the raw data; empty where nothing was, or where a power cut tore it as it was written,
-    which is before the first script runs."""
+    """Return the stored fingerprint record; empty if there is none or a crash left it incomplete.
+
+    The record is written before the first script runs, so an incomplete one can be made again.
+    """
     with contextlib.suppress(OSError, ValueError):
         record = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(record, dict) and "fingerprint" in record:
@@ -370,9 +377,9 @@ def _read_raw_record(file: Path) -> dict[str, Any]:
 
 
 def _make_audit_event(audit_values: Mapping[str, Any]) -> IndexAudited:
-    """What an audit counted and found, in words and as data."""
+    """Return the audit event: its counts and findings in words and as data."""
     facts = AuditSummary.model_validate(audit_values).to_json()
-    del facts["findings"]  # they stand beside it
+    del facts["findings"]  # they have a field of their own in the event
     return IndexAudited(_format_audit(audit_values), audit_values["findings"], facts)
 
 

@@ -1,4 +1,4 @@
-"""Which sandbox confines a run that is taken up again, and what its record says of all that confined it."""
+"""Choice of the sandbox for a resumed run, and the record of all sandboxes that confined a run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def resume_mode(run: RunFolder, requested: str, explicit: SandboxMode | None) -> SandboxMode:
     """Return the mode that a resumed run asks for.
 
-    `run.json` can be edited by whoever hands on a run folder, so it can strengthen the confinement and never weaken it. The
-    floor is what the user's list of runs says, or for a run that is not in it what `auto` finds.
+    `run.json` can be edited by anybody who passes on a run folder, so it may strengthen the confinement but never
+    weaken it. The minimum is the sandbox in the user's list of runs; for a run that is not listed, what `auto` finds.
 
     Args:
         requested: the mode in run.json.
-        explicit: what the user asks for now, which is obeyed.
+        explicit: the mode that the user asks for now; it always takes precedence.
     """
     if explicit is not None:
         return explicit
@@ -38,13 +38,14 @@ def resume_mode(run: RunFolder, requested: str, explicit: SandboxMode | None) ->
 
 
 def choose_for_resume(run: RunFolder, mode: SandboxMode, explicit: SandboxMode | None) -> Sandbox:
-    """Return the sandbox for a resumed run, at least as strong as the list of the user's runs says.
+    """Return the sandbox for a resumed run, at least as strong as the one in the user's list of runs.
 
     Args:
-        mode: as `resume_mode` returned it.
+        mode: the value that `resume_mode` returned.
+        explicit: the mode that the user asks for now.
 
     Raises:
-        SandboxError: this machine has none that is strong enough; the message says how to accept less.
+        SandboxError: this machine has no sandbox that is strong enough; the message says how to accept a weaker one.
     """
     entry = read_registry().at(run.path) if explicit is None else None
     floor = entry.sandbox if entry else "off"
@@ -53,13 +54,13 @@ def choose_for_resume(run: RunFolder, mode: SandboxMode, explicit: SandboxMode |
     except SandboxError as error:
         if explicit is not None or mode == "auto":
             raise
-        raise SandboxError(f"{_too_weak(run, mode, 'it does not work here')} ({error})") from error
+        raise SandboxError(f"{_describe_weak_sandbox(run, mode, 'it does not work here')} ({error})") from error
     if STRENGTH[sandbox.name] < STRENGTH[floor]:
-        raise SandboxError(_too_weak(run, floor, f"only {sandbox.name} works here"))
+        raise SandboxError(_describe_weak_sandbox(run, floor, f"only {sandbox.name} works here"))
     return sandbox
 
 
-def _too_weak(run: RunFolder, floor: str, explanation: str) -> str:
+def _describe_weak_sandbox(run: RunFolder, floor: str, explanation: str) -> str:
     return (
         f"The scripts of this run were confined by {floor}, and {explanation}. `m3b doctor` says why; "
         f'`{run.format_command("resume")} --sandbox auto` (in Python sandbox="auto") accepts the strongest that works here.'
@@ -67,15 +68,15 @@ def _too_weak(run: RunFolder, floor: str, explanation: str) -> str:
 
 
 def sandbox_entry(sandbox: Sandbox) -> dict[str, str]:
-    """Return what events and run.json hold of a sandbox."""
+    """Return a sandbox as events and run.json store it."""
     return {"name": sandbox.name, "level": sandbox.level}
 
 
 def used_sandboxes(before: Mapping[str, str], now: Sandbox) -> dict[str, Any]:
-    """Return what run.json holds of all sandboxes that confined a run: the weakest as `sandbox`, all as `sandboxes`.
+    """Return the entries of run.json on all sandboxes of a run: the weakest as `sandbox`, all names as `sandboxes`.
 
     Args:
-        before: name -> level, in the order of their last use, as the journal tells them.
+        before: name -> level of earlier sandboxes, in the order of their last use, from the journal.
     """
     levels = {**{name: level for name, level in before.items() if name != now.name}, now.name: now.level}
     weakest = min(levels, key=lambda name: STRENGTH.get(name, -1))
@@ -83,7 +84,7 @@ def used_sandboxes(before: Mapping[str, str], now: Sandbox) -> dict[str, Any]:
 
 
 def describe_change(before: Mapping[str, str], now: Sandbox) -> str:
-    """Return a sentence for the user if another sandbox than the one of the last session confines scripts; else nothing."""
+    """Return a sentence for the user if the sandbox differs from that of the last session; else ''."""
     last = list(before)[-1] if before else now.name
     if last == now.name:
         return ""

@@ -1,4 +1,4 @@
-"""Before training: a person says whether the data is read rightly, or gives another manifest, with which the run goes on."""
+"""Confirmation of the index by a person before training, who may also give another manifest."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from m3b.run.state import RunState
 YES_WORDS = ("yes", "y", "ja", "j", "oui", "si", "sí", "ok")
 NO_WORDS = ("no", "n", "nein", "non")
 MAX_LINES, MAX_LINE_CHARS = 10, 300
-"""Of what was read, in the question."""
+"""Size of the description of the data in the question."""
 MAX_QUESTIONS = 8
-"""Answers that are neither, until the run ends."""
+"""Number of times the question is asked before the run ends without an answer."""
 
 
 def confirm_index(state: RunState, services: RunServices) -> None:
-    """Ask the user whether selection and index are as he wants them, where he is to be asked; what he wants is written down.
+    """Ask the user to confirm selection and index if the options say so; record the answer or the edited manifest.
 
     Raises:
-        Declined: the answer is no, or there is none.
+        TrainingDeclined: the answer is no, or there is no answer.
     """
     ask, data = services.hooks.ask, state.get_artifact(DataIndex)
     if (
@@ -61,7 +61,7 @@ def confirm_index(state: RunState, services: RunServices) -> None:
 
 
 def format_question(run: RunFolder, selection: Selection, data: DataIndex, problem: str = "") -> str:
-    """What was read in some ten lines, where it can be seen and edited, and what may be answered."""
+    """Return the question: ten lines on how the data is read, where to see and edit it, and the possible answers."""
     lines = [problem, ""] if problem else []
     lines += [
         "Is the data read rightly?",
@@ -83,7 +83,7 @@ def format_question(run: RunFolder, selection: Selection, data: DataIndex, probl
 
 
 def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
-    """Task, classes, cases, patients, and what became of the files."""
+    """Return lines on task, classes, cases, patients, and which files were used."""
     counts = {name: sum(split.get(name, 0) for split in data.counts.values()) for name in data.classes}
     classes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     split_lines = [
@@ -95,10 +95,10 @@ def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
 
 
 def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | None) -> None:
-    """Selection and index by a manifest that the user edited, written down in place of what the journal held.
+    """Make selection and index from a manifest that the user edited, and record them in place of the previous ones.
 
     Raises:
-        UsageError: it cannot be used; the index at hand stands.
+        UsageError: the manifest cannot be used; the previous index is kept.
     """
     from m3b.run.overrides import parse_overrides, validate_overrides
 
@@ -125,7 +125,7 @@ def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | 
 
 
 def _find_manifest_file(run: RunFolder) -> Path | None:
-    """The accepted manifest, or the nearest that was proposed; None where there is neither."""
+    """Return the file of the accepted manifest, else of the best proposed one; None if there is neither."""
     candidates = (run.path / name for name in (MANIFEST_FILE, PROPOSED_MANIFEST_FILE))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 

@@ -1,4 +1,4 @@
-"""A look at a data folder before a run: the manifests that are proposed for a request, and what the best one gives."""
+"""Preview of a data folder before a run: proposed manifests for a request, and the index that the best one gives."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
-    """What all files of a folder hold, and the best manifest of each task, where nobody says yet what is wanted.
+    """Return a summary of all files of a folder, and the best manifest of each task; no request is needed.
 
     Args:
-        scratch: an empty folder for the job; nothing else is written.
+        scratch: an empty folder for the job; nothing is written elsewhere.
 
     Raises:
         DataError: the folder cannot be surveyed.
@@ -53,15 +53,15 @@ def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
 
 @dataclass(frozen=True)
 class DatasetPreview:
-    """What was found.
+    """Proposed manifests of a data folder, and what the best one gives.
 
     Args:
         proposals: best first: `spec`, `title`, `score`, `evidence`, `doubts`, `unclear`.
-        open_question: why the best may not be taken without asking; empty where it may.
-        counts: of the best manifest, executed: cases a part, the accounting, whether patients are known.
-        request: the user's words.
+        insufficient: the open question, why the best proposal may not be taken without asking; empty if it may.
+        counts: of the best manifest when executed: cases of each split, the accounting, whether patients are known.
+        request: the user's request.
         examples: cases of the best manifest as pictures; they show patients.
-        legend: each class and the colour in which its masks or boxes are drawn.
+        legend: each class and the colour of its masks or boxes.
     """
 
     task: str
@@ -74,23 +74,23 @@ class DatasetPreview:
 
     @property
     def accepted_proposal(self) -> Mapping[str, Any] | None:
-        """The manifest that a run would take; None where none may be taken without asking."""
+        """The proposal that a run would take; None if none may be taken without asking."""
         return self.proposals[0] if self.proposals and not self.insufficient else None
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """What a person should decide before a run."""
+        """The questions that a person should decide before a run."""
         return (self.insufficient,) if self.insufficient else ()
 
     def render_page(self) -> str:
-        """All of it as one HTML page with pictures, which is patient data."""
+        """Return everything as one HTML page with pictures, which is patient data."""
         from m3b.models.image_jobs import ExampleCases
         from m3b.report.manifest_page import render_manifest_page
 
         return render_manifest_page(self.request, self.to_json(), ExampleCases(self.examples, self.legend))
 
     def format_lines(self) -> list[str]:
-        """For people, some ten lines."""
+        """Return about ten lines of text for people."""
         if not self.proposals:
             return [self.insufficient]
         best, *rivals = self.proposals
@@ -109,7 +109,7 @@ class DatasetPreview:
         return [*output, *([self.insufficient] if self.insufficient else [])]
 
     def manifest_to_json(self) -> str:
-        """The best manifest as JSON to edit."""
+        """Return the best manifest as JSON to edit."""
         return json.dumps(self.proposals[0]["spec"], indent=1, ensure_ascii=False) + "\n"
 
     def to_json(self) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def preview_dataset(
     """Survey a folder in the sandbox, and execute the best manifest for a request.
 
     Args:
-        scratch: an empty folder for the job; nothing else is written.
-        overrides: what a person said of the manifest; a whole one is executed as it is.
-        with_examples: whether examples are drawn.
-        card: what the user says of the folder; None for a folder that came without a card.
+        scratch: an empty folder for the job; nothing is written elsewhere.
+        overrides: what the user fixed of the manifest; a whole manifest is executed as it is.
+        with_examples: whether example images are drawn.
+        card: the user's data card of the folder; None if there is none.
 
     Raises:
-        DataError: the folder cannot be surveyed, or no manifest keeps to what was given.
-        UsageError: no task is named, and the request's words leave it open.
+        DataError: the folder cannot be surveyed, or no manifest satisfies the overrides.
+        UsageError: no task is named, and the request does not imply one.
     """
     sandbox = choose_sandbox()
     if overrides is not None:
@@ -192,7 +192,7 @@ def _preview_in_reader(
 
 
 def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> ExampleCases | None:
-    """Examples of the index in `work`, drawn in the reader; none where that fails, since nothing rests on them."""
+    """Draw examples of the index in `work` in the reader; None if that fails, since they are only informative."""
     from m3b.models.image_jobs import DRAW_EXAMPLES_JOB, ExamplesRequest
 
     (work / "data").mkdir(exist_ok=True)
@@ -206,15 +206,15 @@ def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> Examp
 def preview_single_folder(
     cards: Sequence[Card], request: str, overrides: Given | None, *, with_examples: bool
 ) -> DatasetPreview:
-    """`preview_dataset` at the one data folder among the cards; nothing is kept of it.
+    """Run `preview_dataset` on the only data folder among the cards, in temporary folders.
 
     Raises:
-        UsageError: there is none, or several.
-        DataError: it cannot be surveyed.
+        UsageError: there is no data folder, or several.
+        DataError: the folder cannot be surveyed.
     """
     data_cards = [card for card in cards if card.own and card.path and card.path.is_dir()]
     if len(data_cards) != 1 or data_cards[0].path is None:
-        raise UsageError(f"A plan is of one data folder; there are {len(data_cards)}.")
+        raise UsageError(f"A plan needs exactly one data folder; there are {len(data_cards)}.")
     with TemporaryFolder("plan") as scratch:
         task = task_for_card(request, data_cards[0].task)
         return preview_dataset(

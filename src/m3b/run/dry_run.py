@@ -1,4 +1,4 @@
-"""The plan of a training, for a machine that need not be here: `plan.py` of a template or project, in a copy, in the sandbox."""
+"""Dry run of `plan.py` of a template or project, on a copy in the sandbox; the target machine need not be this one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from m3b.untrusted import TemporaryFolder
 MAX_PLAN_S = 1800.0
 MAX_MEMORY_MIB = 65536
 CODE_FOLDERS = ("Datapath", "Model", "Loss", "Utils", "Fewshot", "deliver")
-"""Folders of a project that its plan needs besides its files; what else it has is linked."""
+"""Folders of a project that `plan.py` needs besides its files; they are copied, other folders are linked."""
 EXCLUDED_FOLDERS = ("Logout", "Deliver", "__pycache__")
 
 
 @dataclass(frozen=True)
 class DryPlan:
-    """What `plan.py` made.
+    """The result of `plan.py`.
 
     Args:
-        output: what it printed: what it found, decided and expects.
-        plan: plan.json.
+        output: its printed text: what it found, decided and expects.
+        plan: the content of plan.json.
     """
 
     output: str
@@ -41,13 +41,13 @@ class DryPlan:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What `plan.py` is asked for.
+    """Options of `plan.py`.
 
     Args:
-        device: `auto`, `cpu`, `cuda`, or a GPU that is not here by its memory: `cuda:80GB`, `cuda:16GB:fp16`.
-        gpus: how many of it; 0 for those that are here.
-        minutes: of training.
-        settings: KEY=VALUE of plan.json.
+        device: `auto`, `cpu`, `cuda`, or a GPU of another machine by its memory: `cuda:80GB`, `cuda:16GB:fp16`.
+        gpus: number of GPUs; 0 for those of this machine.
+        minutes: training time.
+        settings: `KEY=VALUE` entries of plan.json.
     """
 
     device: str = "auto"
@@ -56,21 +56,23 @@ class PlanOptions:
     settings: tuple[str, ...] = ()
 
     def to_arguments(self) -> list[str]:
-        """The command line of plan.py."""
+        """Return the command line arguments of plan.py."""
         arguments = ["--device", self.device, "--minutes", f"{self.minutes:g}"]
         arguments += ["--gpus", str(self.gpus)] if self.gpus else []
         return [*arguments, *(["--set", *self.settings] if self.settings else [])]
 
 
 def is_project(folder: Path) -> bool:
-    """Whether a folder holds a training project with its index, not raw data."""
+    """Return whether a folder holds a training project with its index, and not raw data."""
     return (folder / "plan.py").is_file() and (folder / "Datapath" / "train.json").is_file()
 
 
 def make_dry_plan(
     source: Path, options: PlanOptions, sandbox: Sandbox, *, request: str = "", task: str = ""
 ) -> DryPlan:
-    """Plan the training of a project, or of a data folder as `m3b look` reads it for a request; nothing is written there.
+    """Plan the training of a project, or of a data folder as `m3b look` reads it for a request.
+
+    Nothing is written to the source folder.
 
     Raises:
         UsageError: neither request nor task says what a data folder is for, or plan.py refuses the options.
@@ -108,12 +110,12 @@ def make_dry_plan(
 
 
 def _drop_written_line(text: str) -> str:
-    """What plan.py said, but for the file that it wrote, since the copy that it lies in goes away."""
+    """Return the output of plan.py without the line on plan.json, since the copy that holds it is temporary."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("wrote plan.json"))
 
 
 def _copy_project(project: Path, work: Path) -> None:
-    """Copy the project's code and index; its other folders become links. Links to files are left out."""
+    """Copy the code and index of a project; its other folders become links. Links to files are not copied."""
     work.mkdir()
     for item in sorted(project.iterdir()):
         if item.name in EXCLUDED_FOLDERS:
@@ -127,10 +129,10 @@ def _copy_project(project: Path, work: Path) -> None:
 
 
 def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task: tuple[str, str]) -> None:
-    """The task's template on the index of the best manifest."""
+    """Put the task's template and the index of the best manifest into `work`."""
     request, task = request_and_task
     if not request.strip() and not task:
-        raise UsageError(f"{folder} is raw data: say what the model shall do, or give --task.")
+        raise UsageError(f"{folder} is raw data: say what the model should do, or give --task.")
     preview = preview_dataset(folder, request, scratch, task=task)
     if preview.accepted_proposal is None or not preview.counts:
         raise DataError(preview.insufficient or f"{folder} cannot be read for this.")
@@ -144,6 +146,6 @@ def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task:
 
 
 def _resolve_data_links(source: Path) -> Sequence[Path]:
-    """Where the links of a project's `data` lead."""
+    """Return the targets of the links in a project's `data` folder."""
     links = [item for item in (source / "data").iterdir() if item.is_symlink()] if (source / "data").is_dir() else []
     return tuple(target for item in links if (target := item.resolve()).exists())

@@ -1,4 +1,4 @@
-"""Tools, checks and metrics that a user gives to a run."""
+"""Tools, checks and metrics that a user adds to a run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ R = TypeVar("R")
 
 
 class CallbackError(RunFailed):
-    """A function of the user's raised; `__cause__` is what."""
+    """A function of the user raised an error; `__cause__` is that error."""
 
 
 def guard_callback(name: str, function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose errors end the run as `failed` with its name.
+    """Return the function wrapped so that its errors end the run as `failed`, with the function's name.
 
     Args:
-        name: as the user knows it, e.g. `on_event`.
+        name: the name that the user knows, e.g. `on_event`.
     """
 
     @wraps(function)
@@ -36,8 +36,8 @@ def guard_callback(name: str, function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (RunEnd, ToolError):
-            raise  # says on purpose how to go on
-        except Exception as error:  # a function of the user's raises what it likes
+            raise  # raised on purpose, to end the run or to answer the agent
+        except Exception as error:  # a function of the user may raise anything
             error_text = f"{type(error).__name__}: {error}".rstrip(": ")
             raise CallbackError(
                 f"`{name}`, which was given to m3b, raised {error_text}. Fix it, then resume."
@@ -49,21 +49,21 @@ def guard_callback(name: str, function: Callable[P, R]) -> Callable[P, R]:
 V = TypeVar("V", bound="CheckResult | None")
 
 UserTool = Callable[..., Any]
-"""A typed function with a docstring, which gives a text or a `ToolResult`."""
+"""A typed function with a docstring that returns a text or a `ToolResult`."""
 UserCheck = Callable[[Any, Path], Sequence[str]]
-"""Takes what a role handed over (see `m3b.agents.artifacts`) and the working directory; gives what has to be fixed."""
+"""Takes an artifact (see `m3b.agents.artifacts`) and the working directory; returns the problems to be fixed."""
 
 __all__ = ["NO_EXTENSIONS", "UserExtensions", "UserCheck", "UserTool", "register_metrics", "validate_extensions"]
 
 
 @dataclass(frozen=True)
 class UserExtensions:
-    """What of a run is the user's own.
+    """The tools, checks and metrics of the user in a run.
 
     Args:
-        tools: by name, bound.
-        checks: by the role's name.
-        metrics: names of those that were given.
+        tools: name -> tool, bound.
+        checks: role name -> check.
+        metrics: names of the user's metrics.
     """
 
     tools: Mapping[str, BoundTool] = field(default_factory=dict)
@@ -71,12 +71,12 @@ class UserExtensions:
     metrics: tuple[str, ...] = ()
 
     def list_names(self) -> dict[str, list[str]]:
-        """What there is, by name, for run.json."""
+        """Return the names of all extensions by kind, for run.json."""
         names_by_kind = {"tools": list(self.tools), "checks": list(self.checks), "metrics": list(self.metrics)}
         return {kind: names for kind, names in names_by_kind.items() if names}
 
     def apply_check(self, role: str, check_result: V, work: Path) -> V | CheckResult:
-        """The verdict, or the user's own on a hand-over that m3b accepts."""
+        """Return the check result, or the rejection of the user's own check if m3b accepts the artifact."""
         if role not in self.checks or check_result is None or not check_result.is_accepted:
             return check_result
         from m3b.agents.check_result import reject
@@ -95,13 +95,13 @@ def validate_extensions(
     metrics: Sequence[Metric],
     role_names: Sequence[str],
 ) -> UserExtensions:
-    """The user's tools and checks, looked at.
+    """Return the user's tools and checks after validation.
 
     Args:
-        role_names: those that there are.
+        role_names: the roles of the run.
 
     Raises:
-        UsageError: a tool that agents cannot be told of, a check of a role that does not exist.
+        UsageError: a tool that cannot be described to agents, or a check of an unknown role.
     """
     if unknown := sorted(set(checks) - set(role_names)):
         raise UsageError(f"`checks` names the roles {', '.join(unknown)}; known are {', '.join(role_names)}.")
@@ -114,10 +114,10 @@ def validate_extensions(
 
 
 def register_metrics(metrics: Iterable[Metric]) -> None:
-    """Make the user's metrics known in this process.
+    """Register the user's metrics in this process.
 
     Raises:
-        UsageError: something that is no metric, or one that cannot be added to its task.
+        UsageError: an item is no metric, or cannot be added to its task.
     """
     for metric in metrics:
         from m3b.tasks import Metric

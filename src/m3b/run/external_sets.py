@@ -1,5 +1,7 @@
-"""External test sets, measured with the delivered model after everything else: read, audited and staged by the confined
-reader, and answered by predict.py as the run's own test cases are."""
+"""External test sets, measured with the delivered model after everything else.
+
+The confined reader reads, audits and stages their cases; predict.py predicts them like the run's own test cases.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FittedCases:
-    """Cases that speak of a model's classes.
+    """Cases of an external set with the class names of the model.
 
     Args:
-        notes: what was left out or renamed, in sentences.
-        mask_values: of masks whose numbers differ: (value in the file, the model's number) a class; empty where they agree.
+        notes: sentences on what was excluded or renamed.
+        mask_values: (value in the file, number of the model) for each class, if the mask numbers differ; else empty.
     """
 
     records: tuple[Record, ...]
@@ -55,14 +57,14 @@ class FittedCases:
 
 
 def fit_to_model_classes(records: Sequence[Record], values: Mapping[str, int], index: Index) -> FittedCases:
-    """The records of another set with the class names of a model's own index, those of no such class left out.
+    """Return the records of another set with the model's class names; records without such a class are excluded.
 
     Args:
         values: class -> number in the other set.
-        index: of the model.
+        index: the index of the model.
 
     Raises:
-        DataError: the set cannot measure this model; the message says why.
+        DataError: the model cannot be measured on this set; the message says why.
     """
     _check_same_kind(records, index)
     model_names = {_normalize_name(name): name for name in index.classes}
@@ -95,7 +97,7 @@ def _normalize_name(name: str) -> str:
 
 
 def _check_same_kind(records: Sequence[Record], index: Index) -> None:
-    """Raises DataError where targets or channels are of another kind than those that the model was made for."""
+    """Raise DataError if targets or channels are of another kind than those of the model."""
     record_kind = kinds.of(index.task)
     external_index = Index(tuple(records), (), ("x",), index.task, {"x": 1})
     for name, targets_word in (("masked", "masks"), ("boxed", "boxes"), ("stated", "states of whole images")):
@@ -104,7 +106,7 @@ def _check_same_kind(records: Sequence[Record], index: Index) -> None:
             raise DataError(f"It {found_phrase} {targets_word}, and what the model was measured on {expected_phrase}.")
     if index.masked and external_index.overlapping != index.overlapping:
         expected_form = "a mask file for each class" if index.overlapping else "one mask file for all classes"
-        raise DataError(f"Its masks come otherwise than the model's, which has {expected_form}.")
+        raise DataError(f"Its masks have another form than the model's, which has {expected_form}.")
     if set(external_index.channels) != set(index.channels):
         channel_texts = [
             ", ".join(channels) or "one image a case" for channels in (external_index.channels, index.channels)
@@ -119,7 +121,7 @@ def _check_same_kind(records: Sequence[Record], index: Index) -> None:
 def _check_classes_present(
     index: Index, values: Mapping[str, int], name_map: Mapping[str, str], *, is_exclusive: bool
 ) -> None:
-    """Raises DataError where the set says nothing of classes that the model's figure rests on."""
+    """Raise DataError if the set lacks classes that the model's metric depends on."""
     if index.stated or (index.task == "report" and not values):
         return
     absent = [name for name in index.classes if name not in name_map.values()]
@@ -158,7 +160,7 @@ def _pair_mask_values(
 
 
 EXTERNAL_FOLDER = "external"
-"""Below `locked/`: a folder for each set, with its cases and the measured answers."""
+"""Folder below `locked/` that holds a folder for each set, with its cases and the measured predictions."""
 SPLIT_ONLY_CODES = (
     "too_few_cases", "one_class", "one_value", "one_report", "two_grades", "few_patients", "patient_overlap", "one_patient",
     "class_absent_train", "class_absent_test", "class_rare_train", "class_rare_test", "class_nowhere", "small_test",
@@ -167,13 +169,16 @@ SPLIT_ONLY_CODES = (
     "state_rare_test", "normal_only", "one_anomaly", "report_across", "numbers_of_request", "classes_off_request",
     "all_empty",
 )  # fmt: skip
-"""What the audit asks of sets that are learnt from, and a set for testing alone need not have."""
+"""Codes of audit findings that matter only for training data, not for a set that is used for testing alone."""
 MAX_AUDIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class ExternalCases:
-    """Records whose paths count from `locked/` while `locked/data` leads to the set; what was noted; what groups them."""
+    """Records of an external set, notes, and what groups the cases.
+
+    Paths of the records are relative to `locked/` while `locked/data` links to the set.
+    """
 
     records: tuple[Record, ...]
     notes: tuple[str, ...]
@@ -183,10 +188,10 @@ class ExternalCases:
 def read_external_cases(
     state: RunState, services: RunServices, source: ExternalSource, data_name: str, target: Path
 ) -> ExternalCases:
-    """Every case of the folder, with the model's class names and numbers, audited; the index is kept in `target`.
+    """Return every case of the folder, audited, with the model's class names and numbers; keep the index in `target`.
 
     Raises:
-        DataError: no manifest suffices, or the cases cannot be used.
+        DataError: no manifest can be used, or the cases cannot be used.
     """
     scratch = services.folder.path / f".{EXTERNAL_FOLDER}-{source.name}"
     remove_tree(scratch)
@@ -207,7 +212,7 @@ def read_external_cases(
 def _execute_manifest(
     state: RunState, services: RunServices, source: ExternalSource, data_name: str, scratch: Path
 ) -> dict[str, Any]:
-    """Index files in `scratch`, by the manifest that was given, the best that is proposed, or the one of the run's own data."""
+    """Write index files to `scratch`, by the user's manifest, the best proposed one, or that of the run's own data."""
     problems: list[str] = []
     for manifest in _candidate_manifests(state, services, source, scratch, problems):
         job = {
@@ -230,7 +235,10 @@ def _execute_manifest(
 def _candidate_manifests(
     state: RunState, services: RunServices, source: ExternalSource, scratch: Path, problems: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Specs to try, with all cases for testing. Why the best proposal may not be taken is added to `problems`."""
+    """Yield manifests to try, with all cases for testing.
+
+    If the best proposal may not be taken, the reason is appended to `problems`.
+    """
     if source.manifest is not None:
         yield _without_split(source.manifest.model_dump(mode="json", exclude_defaults=True))
         return
@@ -245,12 +253,12 @@ def _candidate_manifests(
     else:
         yield _without_split(answer["readings"][0]["spec"])
     manifest_file = services.folder.path / MANIFEST_FILE
-    if manifest_file.is_file():  # a hospital that exports as the first one did
+    if manifest_file.is_file():  # another hospital may export in the same way as the first one
         yield _without_split(json.loads(manifest_file.read_text(encoding="utf-8")))
 
 
 def _without_split(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest without the set's own split: all of it is for testing."""
+    """Return the manifest without the split of the data set, since all of it is for testing."""
     return {name: value for name, value in manifest.items() if name != "split"}
 
 
@@ -262,7 +270,7 @@ def _ask_reader(services: RunServices, source: ExternalSource, scratch: Path, jo
 def _fit_cases_to_model(
     state: RunState, services: RunServices, target: Path, data_name: str, scratch: Path
 ) -> ExternalCases:
-    """The cases that lie in `target`, with paths that count from `locked/`."""
+    """Return the cases in `target`, with paths relative to `locked/`."""
     task = state.get_artifact(Selection).task
     external_index, model_index = read_index(target, task), read_index(services.folder.locked, task)
     fitted_cases = fit_to_model_classes(external_index.records, external_index.values, model_index)
@@ -301,7 +309,7 @@ def _renumber_masks(
     numbers: Sequence[tuple[int, int]],
     scratch: Path,
 ) -> tuple[Record, ...]:
-    """The records with masks in the model's numbers, copied to `target_folder` from where the reader wrote them."""
+    """Return the records with masks in the model's numbers, copied from the reader's output to `target_folder`."""
     output_folder = scratch / "numbered"
     output_folder.mkdir()
     raw_folders = [path.resolve() for path in (target_folder / "data").iterdir()]
@@ -315,7 +323,7 @@ def _renumber_masks(
             renumbered.append(record)
             continue
         if Path(name).name != name:
-            raise DataError(f"A mask was written as {name!r}, which is no plain name.")
+            raise DataError(f"A mask was written as {name!r}, which is no plain file name.")
         target = f"Datapath/numbered/{name}"
         copy_file(output_folder, name, target_folder, target)
         renumbered.append(replace(record, mask=target))
@@ -323,7 +331,7 @@ def _renumber_masks(
 
 
 def _check_audit(audit: Audit) -> tuple[str, ...]:
-    """What the audit warns of. Raises DataError for what makes a figure worthless."""
+    """Return the warnings of the audit. Raise DataError for findings that make the metrics worthless."""
     blocking_findings = [
         finding for finding in (*audit.of("reject"), *audit.of("fix")) if finding.code not in SPLIT_ONLY_CODES
     ]
@@ -338,7 +346,7 @@ CASES_FILE, PREDICTIONS_FILE = "cases.json", "predictions.json"
 
 
 def measure_external_sets(state: RunState, services: RunServices) -> dict[str, ExternalResult]:
-    """The figures of every external set by its name; one that cannot be measured says why, and changes nothing else."""
+    """Return the results of every external set by its name; a set that cannot be measured gives the reason only."""
     results = {}
     for source in services.external_sources:
         services.emit(StepStarted(f"measuring on the external set {source.name}"))
@@ -396,10 +404,10 @@ def _compute_scores(rows: Sequence[Row], index: Index, metric: str, seed: int, b
 
 
 def recompute_scores(run: RunFolder, name: str, selection: Selection, seed: int) -> Scores:
-    """The figures of a set once more, from what `locked/` holds of it.
+    """Compute the scores of a set again, from its files in `locked/`.
 
     Raises:
-        DataError, OSError, ValueError, KeyError: it cannot be read.
+        DataError, OSError, ValueError, KeyError: the files cannot be read.
     """
     set_folder = run.locked / EXTERNAL_FOLDER / name
     stored = json.loads((set_folder / PREDICTIONS_FILE).read_text(encoding="utf-8"))
@@ -409,7 +417,7 @@ def recompute_scores(run: RunFolder, name: str, selection: Selection, seed: int)
 
 @contextmanager
 def _link_data(services: RunServices, data_name: str, folder: Path) -> Iterator[None]:
-    """The set below `locked/data` for as long as it is measured, so that its paths count from where the others do."""
+    """Link the set below `locked/data` while it is measured, so that its paths have the same base as all others."""
     link = services.folder.locked / "data" / data_name
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -423,7 +431,7 @@ def _link_data(services: RunServices, data_name: str, folder: Path) -> Iterator[
 def _drop_training_images(
     services: RunServices, index: Index, records: Sequence[Record]
 ) -> tuple[list[Record], list[str]]:
-    """The records whose images training did not have; how many it had, and how many it nearly had, in words."""
+    """Return the records whose images are not training images, and notes on equal and nearly equal images."""
     comparison = services.executor.get_checking_reader().run_job(
         COMPARE_JOB, CompareRequest(list(index.train), list(records), services.folder.locked)
     )
@@ -438,5 +446,5 @@ def _drop_training_images(
     if not comparison.is_complete:
         notes.append("Not all images could be compared with those of training.")
     if not remaining:
-        raise DataError("Training had every image of it, pixel for pixel; it is no external set.")
+        raise DataError("Training used every one of its images, pixel for pixel, so it is not an external set.")
     return remaining, notes

@@ -1,4 +1,4 @@
-"""Named external test sets as a caller gives them: a folder each, and perhaps a manifest of it."""
+"""Named external test sets as a caller gives them: a folder each, optionally with a manifest."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 FolderPath = str | Path
 ExternalData = Mapping[str, FolderPath | Sequence[Any]]
-"""Name -> the folder, or (the folder, a manifest of it: an `IndexSpec`, its values, or a JSON file)."""
+"""Name -> folder, or (folder, manifest as an `IndexSpec`, its values, or a JSON file)."""
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]{0,39}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class ExternalSource:
-    """A folder with a test set of its own, which no agent and no training ever sees.
+    """A folder with an external test set, which no agent and no training ever sees.
 
     Args:
-        manifest: how it is read; None takes what the survey proposes.
+        manifest: how the folder is read; None takes the best proposed manifest.
     """
 
     name: str
@@ -35,10 +35,10 @@ class ExternalSource:
 
 
 def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSource, ...]:
-    """What a caller gave, in shape.
+    """Return the external sources that a caller gave.
 
     Raises:
-        UsageError: a name that cannot be one, or a manifest that is none.
+        UsageError: a name or a manifest is invalid.
     """
     sources = []
     for name, value in (external_data or {}).items():
@@ -55,17 +55,17 @@ def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSou
 
 
 def _parse_manifest(manifest: Any) -> IndexSpec | None:
-    from m3b.run.overrides import parse_overrides  # pydantic, numpy: what an import of m3b does not need
+    from m3b.run.overrides import parse_overrides  # imports pydantic and numpy, which `import m3b` does not need
 
     overrides = parse_overrides(manifest, None)
     return overrides.index if overrides is not None else None
 
 
 def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """`NAME=DIR` and `NAME=manifest.json` of the command line as `parse_external_data` takes them.
+    """Return `NAME=DIR` and `NAME=manifest.json` of the command line in the form that `parse_external_data` takes.
 
     Raises:
-        UsageError: no name, no folder for a manifest, or a name given twice.
+        UsageError: a name is missing or occurs twice, or a manifest has no folder.
     """
     folders: dict[str, str] = {}
     manifests: dict[str, str] = {}
@@ -85,7 +85,7 @@ def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, .
 
 
 def check_external_sources(sources: Iterable[ExternalSource], cards: Iterable[Card], out: Path | None) -> None:
-    """Raises UsageError where an external set is no folder, or lies in data for training or in the run folder, or holds them."""
+    """Raise UsageError if an external set is no folder, or overlaps with training data or the run folder."""
     roots = [card.path.resolve() for card in cards if card.path]
     run_folder = out.expanduser().absolute().resolve() if out is not None else None
     for source in sources:
@@ -95,7 +95,7 @@ def check_external_sources(sources: Iterable[ExternalSource], cards: Iterable[Ca
             if source.folder.is_relative_to(root) or root.is_relative_to(source.folder):
                 raise UsageError(
                     f"The external set {source.name} ({source.folder}) and the data {root} lie in each other; training would see it. "
-                    "Give a folder of its own."
+                    "Give it a separate folder."
                 )
         if run_folder is not None and (
             run_folder.is_relative_to(source.folder) or source.folder.is_relative_to(run_folder)
@@ -106,7 +106,7 @@ def check_external_sources(sources: Iterable[ExternalSource], cards: Iterable[Ca
 
 
 def serialize_external_sources(sources: Iterable[ExternalSource]) -> dict[str, list[Any]]:
-    """As run.json holds them, which `parse_external_data` reads again."""
+    """Return the sources as run.json stores them; `parse_external_data` reads them again."""
     return {
         source.name: [
             str(source.folder),

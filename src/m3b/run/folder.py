@@ -1,4 +1,4 @@
-"""Run folders: their names, their lock, their record."""
+"""Run folders: names, lock, run.json, and how a run or model is found by name."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from m3b.events import Event
 
 LAST_RUN = "last"
-"""Names the run that this user began last, by the list of their runs (`m3b.run.registry`)."""
+"""Name of the run that this user started last, by the user's list of runs (`m3b.run.registry`)."""
 
 LOCK_FILE, MODEL_SCRIPT = ".lock", "predict.py"
 SKELETON_FOLDERS = ("work", "locked")
-"""The folders of a run that are there before run.json is."""
+"""Folders of a run that are created before run.json is written."""
 DATED_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}", re.ASCII)
-"""Id of a run whose folder was named by m3b."""
+"""Pattern of a run id that m3b made."""
 
 
 class RunFolder:
@@ -50,10 +50,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, out: Path | None = None) -> RunFolder:
-        """A new folder: `out` itself, or a dated one below `runs/`.
+        """Create a new run folder: `out` itself, or a dated one below `runs/`.
 
         Raises:
-            UsageError: `out` exists and is not empty, or cannot be made.
+            UsageError: `out` exists and is not empty, or cannot be created.
         """
         if out is None:
             name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -80,7 +80,7 @@ class RunFolder:
             runs = list_runs()
             if not runs:
                 raise UsageError(
-                    f"You have no runs yet: {_registry_place()} lists none. Start one, or name a run's folder."
+                    f"You have no runs yet: {_describe_registry()} lists none. Start one, or name a run's folder."
                 )
             return runs[-1]
         path = Path(name).expanduser()
@@ -94,10 +94,10 @@ class RunFolder:
         return cls(_find_by_id(str(name)))
 
     def lock(self) -> None:
-        """Make sure that no other process is at work on this run.
+        """Lock the run, so that no other process works on it.
 
         Raises:
-            UsageError: another process is, or the run folder cannot be written.
+            UsageError: another process works on it, or the run folder cannot be written.
         """
         file = self.path / LOCK_FILE
         try:
@@ -117,14 +117,14 @@ class RunFolder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a process is at work on this run now. Looking never locks."""
+        """Whether a process is working on this run now. This never takes the lock."""
         return is_locked(self.path / LOCK_FILE)
 
     @property
     def display_name(self) -> str:
-        """What names this run on the command line: its id if that leads to it, else its folder.
+        """The name of this run for the command line: its id if that finds it, else its folder.
 
-        Only ids that m3b made, and names of folders below `runs/`, are used; `run` could be anything.
+        Only ids made by m3b and names of folders below `runs/` are used; a name such as `run` could be any folder.
         """
         if DATED_ID.fullmatch(self.id) or self.path.parent == get_runs_root().absolute():
             try:
@@ -136,18 +136,18 @@ class RunFolder:
         return str(self.path)
 
     def format_command(self, name: str) -> str:
-        """The line that does something with this run, e.g. `m3b resume 20260102-101500-ab12`."""
+        """Return the command line for this run, e.g. `m3b resume 20260102-101500-ab12`."""
         return f"m3b {name} {shlex.quote(self.display_name)}"
 
     def save_record(self, record: dict[str, Any]) -> None:
-        """Replace run.json as a whole, so that no reader ever sees half of it."""
+        """Replace run.json atomically, so that no reader ever sees an incomplete file."""
         write_text_atomically(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False, default=str))
 
     def load_record(self) -> dict[str, Any]:
-        """What run.json holds; paths are those of where the run lies now.
+        """Return the content of run.json, with paths adapted to where the run folder is now.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: it cannot be read, or a newer m3b wrote it.
         """
         try:
             record = untrusted.read_json(self.path, "run.json")
@@ -155,7 +155,7 @@ class RunFolder:
             raise UsageError(f"{self.path / 'run.json'} cannot be read: {error}.") from error
         if not isinstance(record, dict):
             raise UsageError(f"{self.path / 'run.json'} is no JSON object.")
-        from m3b.journal import JOURNAL_FORMAT  # brings the events along, which an import does without
+        from m3b.journal import JOURNAL_FORMAT  # imports the events, which `import m3b` does not need
 
         format_version = record.get("format", JOURNAL_FORMAT)
         if not isinstance(format_version, int) or format_version > JOURNAL_FORMAT:
@@ -167,7 +167,7 @@ class RunFolder:
 
     @property
     def started_at(self) -> float:
-        """When the run was started, in seconds since 1970; of one that cannot be read, when run.json was last written."""
+        """Start of the run in seconds since 1970; if run.json cannot be read, when it was last written."""
         file = self.path / "run.json"
         try:
             return float(untrusted.read_json(self.path, "run.json")["started"])
@@ -184,7 +184,10 @@ class RunFolder:
 
 
 def _is_unused(folder: Path) -> bool:
-    """Whether it is empty, or what a process left that was killed before it wrote run.json: empty folders, a token, a free lock."""
+    """Return whether a folder is empty, or holds only what a process left that was killed before it wrote run.json.
+
+    Such leftovers are empty folders, a token, and a free lock.
+    """
     entries = {entry.name: entry for entry in folder.iterdir()}
     lock = entries.pop(LOCK_FILE, None)
     entries.pop(TOKEN_NAME, None)
@@ -195,15 +198,15 @@ def _is_unused(folder: Path) -> bool:
 
 
 def get_runs_root() -> Path:
-    """Where runs go that were given no folder: `$M3B_RUNS`, or `runs` in the current folder."""
+    """Return the parent folder of runs without an explicit folder: `$M3B_RUNS`, or `runs` in the current folder."""
     return Path(os.environ.get("M3B_RUNS") or "runs")
 
 
 def list_runs(root: Path | None = None) -> list[RunFolder]:
-    """Return the user's registered runs, or those of a folder, the one that began first first.
+    """Return the user's registered runs, or those of a folder, the earliest first.
 
     Args:
-        root: a run folder, or a folder that holds some; runs that lie inside data folders are left out.
+        root: a run folder, or a folder that holds some; runs inside data folders are excluded.
     """
     if root is None:
         runs = [RunFolder(entry.folder) for entry in read_registry().existing()]
@@ -214,26 +217,27 @@ def list_runs(root: Path | None = None) -> list[RunFolder]:
 
 
 def data_folders(record: Mapping[str, Any]) -> list[Path]:
-    """Return the folders with the data of a run, external sets included, as run.json names them."""
+    """Return the data folders of a run, external sets included, as run.json names them."""
     cards, sets = record.get("data"), record.get("external")
-    places = [card.get("path") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
+    paths = [card.get("path") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
     values = list(sets.values()) if isinstance(sets, dict) else []
-    places += [value[0] for value in values if isinstance(value, list) and value]
-    return [Path(place) for place in places if isinstance(place, str) and os.path.isabs(place) and "\0" not in place]
+    paths += [value[0] for value in values if isinstance(value, list) and value]
+    return [Path(path) for path in paths if isinstance(path, str) and os.path.isabs(path) and "\0" not in path]
 
 
 def data_folder_above(folder: Path) -> Path | None:
-    """Return the data folder in which a run folder, or the folder of a model, lies; None if it lies in none.
+    """Return the data folder that contains a run folder or a model folder; None if there is none.
 
-    Known data folders are those that the run itself names, and, unless it is one of the user's registered runs, those of all
-    registered runs: what a data set brings along is data.
+    Known data folders are those that the run itself names and, unless it is one of the user's registered runs, those of
+    all
+    registered runs: a run or model that came with a data set is data, and must not be executed.
     """
     registry = read_registry()
-    holders = [place for place in (folder, Path(os.path.abspath(folder)).parent) if (place / "run.json").is_file()]
-    for run in holders:
+    candidates = (folder, Path(os.path.abspath(folder)).parent)
+    for run in [candidate for candidate in candidates if (candidate / "run.json").is_file()]:
         try:
             data_folder = enclosing(run, data_folders(RunFolder(run).load_record()))
-        except UsageError:  # told to whoever needs the record
+        except UsageError:  # reported by the code that needs the record
             data_folder = None
         if data_folder is not None or registry.at(run) is not None:
             return data_folder
@@ -244,53 +248,53 @@ def refuse_inside_data(folder: Path) -> None:
     """Refuse a run or model that lies inside a data folder.
 
     Raises:
-        UsageError: it does.
+        UsageError: the folder lies inside a data folder.
     """
     if (data := data_folder_above(folder)) is not None:
         raise UsageError(
-            f"{folder} lies inside the data folder {data}, and what a data set brings along is not run. If it is yours, "
+            f"{folder} lies inside the data folder {data}, and code that comes with a data set is not run. If it is yours, "
             "move it out of there, then name it by its path."
         )
 
 
 def _find_by_id(run_id: str) -> Path:
-    """Return the folder of the registered run with an id; of several, the one below `runs/`.
+    """Return the folder of the registered run with an id; if there are several, the one below `runs/`.
 
     Raises:
-        UsageError: there is none, or several elsewhere.
+        UsageError: there is none, or there are several elsewhere.
     """
-    usual = get_runs_root().absolute() / run_id
+    default_path = get_runs_root().absolute() / run_id
     folders = [entry.folder for entry in read_registry().find_by_id(run_id) if (entry.folder / "run.json").is_file()]
     if len(folders) == 1:
         return folders[0]
-    if usual in folders:
-        return usual
+    if default_path in folders:
+        return default_path
     if folders:
         raise UsageError(
             f"{len(folders)} runs are called {run_id}; name one by its path: {', '.join(map(str, folders[:5]))}."
         )
-    if run_id not in ("", ".", "..") and "/" not in run_id and (usual / "run.json").is_file():
+    if run_id not in ("", ".", "..") and "/" not in run_id and (default_path / "run.json").is_file():
         raise UsageError(
-            f"{usual} is not in the list of your runs ({_registry_place()}), so its id does not name it. "
+            f"{default_path} is not in the list of your runs ({_describe_registry()}), so its id does not name it. "
             f"Name it by its path: {get_runs_root() / run_id}."
         )
     raise UsageError(f"There is no run {run_id}. `m3b runs` lists your runs; a run's path works too.")
 
 
-def _registry_place() -> str:
-    """The list of the user's runs, and why it is not used if it is not."""
+def _describe_registry() -> str:
+    """Return the path of the user's list of runs, and why it is not used if that is so."""
     try:
-        place = str(state_file())
+        location = str(state_file())
     except OSError as error:
-        place = str(error.strerror)
-    return " ".join([place, *(f"({warning})" for warning in read_registry().warnings)])
+        location = str(error.strerror)
+    return " ".join([location, *(f"({warning})" for warning in read_registry().warnings)])
 
 
 def find_model_folder(name: str | Path) -> Path:
-    """The folder of a delivered model, named by itself, or by the folder or id of its run, or `last`.
+    """Return the folder of a delivered model, given as that folder, as the folder or id of its run, or as `last`.
 
     Raises:
-        UsageError: there is neither, or the run has delivered no model.
+        UsageError: there is no such model or run, or the run has delivered no model.
     """
     path = Path(name).expanduser()
     if str(name) != LAST_RUN:
@@ -312,12 +316,12 @@ def find_model_folder(name: str | Path) -> Path:
 
 def is_own_model(folder: Path) -> bool:
     """Return whether a folder is the delivered model of one of this user's registered runs."""
-    place = Path(os.path.realpath(folder))
-    return place.name == "model" and is_registered(place.parent)
+    resolved_folder = Path(os.path.realpath(folder))
+    return resolved_folder.name == "model" and is_registered(resolved_folder.parent)
 
 
 def _relocate_paths(record: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The record with the paths of a run that was moved or copied since it was written."""
+    """Return the record with its paths adapted, if the run folder was moved or copied since it was written."""
     old, new = str(record.get("run_dir") or ""), str(folder)
     if not old or old == new:
         return record

@@ -1,4 +1,4 @@
-"""One run of a pipeline: its events as they happen, its end, and a way to bring that about."""
+"""A started run: its events as they happen, its result, and a way to cancel it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from m3b.run.folder import RunFolder
 from m3b.run.result import Result
 
 RunWork = Callable[[Callable[[Event], None], threading.Event], Result]
-"""Works on a run until its end: takes what is told of each event, and what is set to end it."""
+"""Works on a run until its end; takes a callback for each event, and a flag that is set to cancel the run."""
 
 
 class EventFeed:
-    """Events for any number of readers: what the journal keeps from the beginning, the rest from when one begins."""
+    """Events for any number of subscribers.
+
+    A subscriber gets all journaled events from the beginning, and other events from when it subscribes.
+    """
 
     def __init__(self) -> None:
         self._journaled_events: list[Event] = []
@@ -33,14 +36,14 @@ class EventFeed:
                 subscriber.put(event)
 
     def close(self) -> None:
-        """No event follows."""
+        """End the feed: no further event follows."""
         with self._lock:
             self._is_closed = True
             for subscriber in self._subscribers:
                 subscriber.put(None)
 
     def subscribe(self) -> Iterator[Event]:
-        """Every event until the last one."""
+        """Yield every event until the last one."""
         subscriber: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         with self._lock:
             for event in self._journaled_events:
@@ -61,8 +64,8 @@ class RunHandle:
 
     Args:
         run: its folder, locked.
-        run_to_end: does it, once.
-        on_end: told when the run is over.
+        work: performs the run; called once.
+        on_end: called when the run is over.
     """
 
     def __init__(
@@ -75,12 +78,12 @@ class RunHandle:
 
     @property
     def id(self) -> str:
-        """Names the run, as `m3b resume` takes it."""
+        """The id of the run, as `m3b resume` takes it."""
         return self._run.id
 
     @property
     def folder(self) -> Path:
-        """Where everything of the run lies."""
+        """The run folder, which holds everything of the run."""
         return self._run.path
 
     @property
@@ -89,25 +92,25 @@ class RunHandle:
         return self._future.done()
 
     def events(self) -> Iterator[Event]:
-        """The events of the run as they happen, from the first one; the last is `RunEnded`.
+        """Yield the events of the run as they happen, from the first one; the last is `RunEnded`.
 
-        Any number of readers may look on, from any thread, also when the run is over. What is not kept (`ScriptOutput`,
-        `WaitingForModel`, `ReplyDelta`) is heard by those who look on at that moment.
+        Any number of readers may iterate, from any thread, also when the run is over. Events that are not journaled
+        (`ScriptOutput`, `WaitingForModel`, `ReplyDelta`) reach only those who are iterating at that moment.
         """
         return self._feed.subscribe()
 
     def cancel(self) -> None:
-        """End the run soon, from any thread; its status becomes `cancelled`."""
+        """End the run soon; may be called from any thread. The status becomes `cancelled`."""
         self._cancel_event.set()
 
     def result(self, timeout: float | None = None) -> Result:
-        """Wait for the end of the run.
+        """Wait for the end of the run and return its result.
 
         Args:
-            timeout: seconds to wait at most; None for as long as it takes.
+            timeout: maximum time in seconds; None waits without a limit.
 
         Raises:
-            TimeoutError: the run is not over; it goes on.
+            TimeoutError: the run is not over yet; it goes on.
         """
         result = self._future.result(timeout)
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -115,8 +118,8 @@ class RunHandle:
         return result
 
     async def wait(self) -> Result:
-        """The same for a task of asyncio. Cancelling the task cancels the run, and waits until that has ended."""
-        import asyncio  # what only this needs
+        """Return the result in asyncio. Cancelling the task cancels the run, and waits until the run has ended."""
+        import asyncio  # only this method needs it
 
         future = asyncio.wrap_future(self._future)
         try:
@@ -127,19 +130,19 @@ class RunHandle:
             raise
 
     def start_thread(self) -> None:
-        """Work in a thread of its own."""
+        """Run in a thread of its own."""
         self._thread = threading.Thread(target=self.run_to_end, name=f"m3b-run {self.id}")
         self._thread.start()
 
     def run_to_end(self) -> Result:
-        """Work in this thread.
+        """Run in the current thread.
 
         Raises:
-            BaseException: whatever ends a process, such as SystemExit from a function of the user's.
+            BaseException: anything that ends a process, such as SystemExit from a function of the user.
         """
         try:
             result = self._run_work(self._feed.publish, self._cancel_event)
-        except BaseException as error:  # carried over to whoever waits for the result
+        except BaseException as error:  # passed on to the threads that wait for the result
             self._close()
             self._future.set_exception(error)
             raise

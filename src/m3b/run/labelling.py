@@ -1,8 +1,9 @@
-"""Masks for images that have none, prompted for by the Data Engineer where the user has approved it (`label_with`).
+"""Masks for images without one, made by the Data Engineer prompting a segmenter, if the user has approved it
+(`label_with`).
 
-An episode of `m3b.interactive` an image, kept whole in the run folder: journal, a picture of every turn, the mask. The masks are
-put into `work/` for training; a register out of the agents' reach says which they are, so that none is ever test truth, and
-card and report count them.
+Each image is one episode of `m3b.interactive`, kept in the run folder: journal, a picture of every turn, the mask. The
+masks are copied to `work/` for training. A register out of the agents' reach lists them, so that none is ever used as
+test truth, and model card and report state their number.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 LABELLING_FOLDER, REGISTER_FILE = "labelling", "masks.json"
 MAX_IMAGES_PER_CALL = 50
-"""Images a call."""
+"""Maximum number of images in one call of the tool."""
 MIN_EXPECTED_IOU = 0.5
-"""What the segmenter must expect of a mask's overlap for it to be taught."""
+"""Minimum IoU, as expected by the segmenter, for a mask to be used for training."""
 LABELLING_INSTRUCTIONS = (
     "The user has approved that images without a mask are labelled: `label_images` prompts a segmenter for them. Their masks "
     "teach and never test, so the test cases need masks of their own. Label only what the request asks for, call the target "
@@ -45,14 +46,14 @@ LABELLING_INSTRUCTIONS = (
 
 
 class MaskLabelling:
-    """The masks that were prompted for in one run.
+    """The masks of one run that were made by prompting a segmenter.
 
     Args:
         segmenter_folder: a folder that `m3b.interactive.open_segmenter` opens.
-        budget: pays for the requests.
+        budget: the budget that the requests are counted on.
         get_llm: returns the model that looks at the images.
         resolve_path: returns the file of a path that an agent names.
-        is_cancelled: polled while a model is waited for.
+        is_cancelled: polled while waiting for a model.
     """
 
     def __init__(
@@ -72,15 +73,16 @@ class MaskLabelling:
 
     @property
     def tools(self) -> dict[str, BoundTool]:
-        """What the Data Engineer may call besides."""
+        """The additional tools of the Data Engineer."""
         from m3b.tools.user_tools import bind_user_tools
 
         def label_images(images: list[str], target: str) -> str:
-            """Mark a target in images that have no mask: a segmenter is prompted, its answer looked at and corrected. The user
-            has approved it. These masks are for training alone.
+            """Mark a target in images that have no mask: a segmenter is prompted, its answer looked at and corrected.
+            The user has approved it. These masks are for training alone.
 
             Args:
-                images: paths of pictures or volumes without a mask, as an index names them (data/NAME/...), at most 50 a call.
+                images: paths of pictures or volumes without a mask, as an index names them (data/NAME/...), at most 50
+                    a call.
                 target: what to mark, in the words of its class.
             """
             return self.label_all(images, target)
@@ -88,10 +90,11 @@ class MaskLabelling:
         return bind_user_tools([label_images])
 
     def label_all(self, images: Sequence[str], target: str) -> str:
-        """Episodes on these images, one after the other; what came of each, in lines.
+        """Run an episode on each image in turn; return one line on the result of each.
 
         Raises:
-            ToolError: no images or too many, a path that leads nowhere, a model that sees nothing, a segmenter that cannot be opened.
+            ToolError: no images or too many, an invalid path, a model without vision, a segmenter that cannot be
+                opened.
         """
         if not images or len(images) > MAX_IMAGES_PER_CALL:
             raise ToolError(f"label_images: {len(images)} images; give 1 to {MAX_IMAGES_PER_CALL} a call.")
@@ -115,7 +118,7 @@ class MaskLabelling:
         return file
 
     def _label_image(self, image: str, file: Path, target: str) -> str:
-        """One episode; what came of it."""
+        """Run one episode, store its mask, and return what came of it."""
         rows = self.read_register()
         number = len(list(self.folder.glob("[0-9]*"))) + 1 if self.folder.is_dir() else 1
         segmentation = self._run_episode(file, target, self.folder / f"{number:05d}")
@@ -123,7 +126,7 @@ class MaskLabelling:
         if segmentation.mask_file is None or not segmentation.mask.any():
             return f"no mask ({segmentation.status}{': ' + segmentation.reason if segmentation.reason else ''})"
         if segmentation.score < MIN_EXPECTED_IOU:
-            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}, and {MIN_EXPECTED_IOU:g} is the least"
+            return f"no mask: the best has an expected IoU of {segmentation.score:.2f}; at least {MIN_EXPECTED_IOU:g} is required"
         name = f"{PROMPTED}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
         content = segmentation.mask_file.read_bytes()
         write_atomic(self.work, name, content)
@@ -152,7 +155,7 @@ class MaskLabelling:
             raise ToolError(f"label_images: {error}") from error
 
     def read_register(self) -> list[dict[str, Any]]:
-        """The register: image, target, file below `work/`, and how each mask came about."""
+        """Return the register: image, target, file below `work/`, and how each mask was made."""
         file = self.folder / REGISTER_FILE
         register: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
         return register
@@ -163,16 +166,16 @@ class MaskLabelling:
         write_atomic(self.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
 
     def restore_mask_list(self) -> None:
-        """Put the list of masks into `work/` as the register has it, whatever scripts have made of it."""
+        """Write the list of masks in `work/` again from the register, since scripts may have changed it."""
         if rows := self.read_register():
             self._save_register(rows)
 
     def find_prompted_test_mask(self, index: Index, root: Path, *, is_scripted: bool) -> str:
-        """Why an index cannot stand: a test case whose truth was prompted for; empty where none is.
+        """Return the problem if a test case has a prompted mask as truth; else ''.
 
         Args:
-            root: the folder that the index's paths count from, out of the agents' reach.
-            is_scripted: whether a script made the index; then a mask that it made of an image that was prompted for counts as such.
+            root: base folder of the paths in the index, out of the agents' reach.
+            is_scripted: whether a script made the index; any mask that it made of a labelled image counts as prompted.
         """
         rows = self.read_register()
         images, hashes = {row["image"] for row in rows}, {row["sha256"] for row in rows}
@@ -190,7 +193,7 @@ class MaskLabelling:
         return ""
 
     def describe_masks(self, index: Index) -> tuple[str, ...]:
-        """What card and report say of prompted masks."""
+        """Return the sentences on prompted masks for model card and report."""
         rows = {row["image"]: row for row in self.read_register()}
         training_rows = [rows[name] for record in index.train if (name := _labelled_image_of(record, rows))]
         if not training_rows:
@@ -203,7 +206,7 @@ class MaskLabelling:
 
 
 def _labelled_image_of(record: Record, rows: dict[str, dict[str, Any]]) -> str:
-    """The image of a record whose mask was prompted for; empty for another."""
+    """Return the image of a record whose mask was prompted; '' for other records."""
     has_only_raw_masks = all(path.startswith("data/") for path in record.targets)
     return "" if has_only_raw_masks else next((path for path in record.files if path in rows), "")
 
@@ -213,5 +216,5 @@ def _hash_if_file(root: Path, path: str) -> str:
 
 
 def extra_tool_names_of(labelling: MaskLabelling | None, role: str) -> tuple[str, ...]:
-    """The names of the further tools of a role."""
+    """Return the names of the additional tools of a role."""
     return tuple(labelling.tools) if labelling is not None and role == DATA_ENGINEER.name else ()

@@ -1,6 +1,6 @@
-"""Readings of a data folder in a run: proposed before the Data Engineer begins, executed by m3b when one is handed over.
+"""Manifests of a data folder in a run: proposed before the Data Engineer begins, executed when one is handed over.
 
-Both are done by the reader process (`m3b.data.spec.inside`), without a network, with the data folder read-only.
+Both are done in the confined reader (`m3b.data.spec.inside`), without a network, with the data folder read-only.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ ORIGIN_SENTENCES = {
     ORIGIN_GIVEN: "The index was made by m3b from the manifest that the user gave.",
     ORIGIN_SCRIPT: "The index was made by a script of the Data Engineer's.",
 }
-"""Origin -> what people are told."""
+"""Origin -> sentence for people."""
 LABELS_FROM_KEY, LEFT_OUT_KEY = "labels_from", "left_out"
-"""Keys of the closing words by which a Data Engineer gives reasons."""
+"""Keys of the closing text under which a Data Engineer gives reasons."""
 MAX_REASON_CHARS = 300
 
 
 def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckResult | None:
-    """The rejection of an index that says something else than the archive, or leaves cases out, without a reason."""
+    """Return the rejection of an index that contradicts the archive or excludes cases without a reason; else None."""
     issues = []
     if comparison["expected"] and not comparison["fits"] and not extract_reason(closing_text, LABELS_FROM_KEY):
         differ, targets = comparison["compared"] - comparison["agreeing"], comparison["what"]
@@ -76,13 +76,13 @@ def _ask_for_reason(key: str, placeholder: str) -> str:
 
 
 def extract_reason(closing_text: str, key: str) -> str:
-    """What the Data Engineer says for itself, if it does."""
+    """Return the reason that the Data Engineer gives in the closing text under a key; '' if there is none."""
     reply_object = find_json_object(closing_text, key)
     return " ".join(str(reply_object[key] or "").split())[:MAX_REASON_CHARS] if reply_object else ""
 
 
 def describe_origin(origin: str, comparison: Mapping[str, Any], closing_text: str) -> list[str]:
-    """Origin, agreement with the archive and reasons, for people."""
+    """Return sentences for people on origin, agreement with the archive, and reasons."""
     lines = [ORIGIN_SENTENCES[origin]]
     targets_word = str(comparison.get("what", "labels"))
     if comparison.get("compared") and origin == ORIGIN_SCRIPT:
@@ -105,33 +105,33 @@ def describe_origin(origin: str, comparison: Mapping[str, Any], closing_text: st
 
 
 def make_user_proposal(manifest: IndexSpec) -> dict[str, Any]:
-    """A given spec in the form of a proposal."""
+    """Return a manifest that the user gave in the form of a proposal."""
     return {"spec": manifest.model_dump(mode="json", exclude_defaults=True), "title": "the manifest that the user gave", "score": 1.0,
             "evidence": ["given by the user: it stands as it is"], "doubts": [], "unclear": "", "given": True}  # fmt: skip
 
 
 def proposal_to_json(proposal: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a proposal as people and programs get it: its manifest is called `manifest`."""
+    """Return a proposal for people and programs: the key `spec` becomes `manifest`."""
     return {("manifest" if key == "spec" else key): value for key, value in proposal.items()}
 
 
 def manifest_to_json(manifest: IndexSpec) -> str:
-    """A spec as people edit it."""
+    """Return a manifest as JSON text for people to edit."""
     return json.dumps(manifest.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"
 
 
 SURVEY_FOLDER = "survey"
-"""The folder of the run in which the survey and what was asked and offered lie, out of the agents' reach."""
+"""Folder of the run with the survey, its job and the proposals, out of the agents' reach."""
 CHOICE_FILE = "chosen.json"
-"""The task, boxes and target of the proposal that `m3b look` shows for the request, by card."""
+"""By card: task, boxes and target of the proposal that `m3b look` would show for the request."""
 JOB_FILE, PROPOSALS_FILE, DOUBT_FILE, RIVAL_FILE = "asked.json", "offered.json", "doubt.json", "rival.json"
-"""What was asked of the survey, the specs that were proposed, why the best may not be taken without asking, and what is borne
-out just as well."""
+"""Files with the job of the survey, the proposed manifests, the open question (why the best one may not be taken
+without asking), and the rival that has as much evidence."""
 EDIT_HINT = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
 
 
 def list_survey_questions() -> list[tuple[str, bool | None]]:
-    """Tasks that manifests are proposed for, and boxes alone where a task can be measured by them."""
+    """Return (task, boxes) for which manifests are proposed; boxes is True if a task can be measured by boxes alone."""
     from m3b.data.spec.model import Task
 
     task_families = [task_family for task_family in list_families() if task_family.name in get_args(Task)]
@@ -145,17 +145,21 @@ def list_survey_questions() -> list[tuple[str, bool | None]]:
 def make_survey_summary(
     survey_questions: Sequence[tuple[str, bool | None]], answer: Mapping[str, Any]
 ) -> SurveySummary:
-    """What the job `overview` answered to `list_survey_questions()`: the folder's lines, and the best manifest of each question."""
+    """Return the summary of an answer to the job `overview`: lines on the folder, the best manifest of each question.
+
+    Args:
+        survey_questions: the questions of the job, see `list_survey_questions`.
+    """
     proposals = [
-        _task_reading(task, boxes, proposed)
+        _make_task_proposal(task, boxes, proposed)
         for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)
         if proposed["readings"]
     ]
     return SurveySummary(lines=tuple(answer["lines"]), readings=tuple(proposals))
 
 
-def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskProposal:
-    """The best manifest that an answer proposes for a task; without a title if it proposes none."""
+def _make_task_proposal(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> TaskProposal:
+    """Return the best manifest that an answer proposes for a task; its title is empty if none is proposed."""
     if not answer["readings"]:
         return TaskProposal(task=task, boxes=boxes, title="", score=0.0, insufficient=answer["insufficient"])
     best = answer["readings"][0]
@@ -165,29 +169,33 @@ def _task_reading(task: str, boxes: bool | None, answer: Mapping[str, Any]) -> T
         title=best["title"] + _extract_counts(best["evidence"]),
         score=best["score"],
         insufficient=_describe_open_question(best, answer["insufficient"]),
-        target=_target(task, best.get("spec", {})),
+        target=_find_target(task, best.get("spec", {})),
     )
 
 
-def _target(task: str, spec: Mapping[str, Any]) -> str:
-    """Which of a task's targets a spec learns from: `labels`, `masks`, `boxes`, and so on."""
-    return next((name for name in kinds.of(task).targets if spec.get(name) is not None), "")
+def _find_target(task: str, manifest: Mapping[str, Any]) -> str:
+    """Return the target of a task that a manifest provides: `labels`, `masks`, `boxes`, and so on."""
+    return next((name for name in kinds.of(task).targets if manifest.get(name) is not None), "")
 
 
 def _extract_counts(evidence: Sequence[str]) -> str:
-    """The counts of classes in a manifest's evidence; empty where it has no classes."""
+    """Return the class counts from a manifest's evidence; '' if it has no classes."""
     label_evidence = next((sentence for sentence in evidence if sentence.startswith("labels from ")), "")
     return f": {label_evidence.rpartition(': ')[2]}" if ": " in label_evidence else ""
 
 
 RunJob = Callable[[dict[str, Any], Path], dict[str, Any]]
-"""Has a job of `m3b.data.spec.inside` on a data folder done by the reader."""
+"""Runs a job of `m3b.data.spec.inside` on a data folder in the confined reader."""
 
 
 @dataclass(frozen=True)
 class ManifestProposals:
-    """Readings, best first, and why the best may not be taken as it is, or why there is none; `data_problem` says what is
-    wrong with the data itself."""
+    """Manifest proposals, best first.
+
+    Args:
+        insufficient: why the best may not be taken without asking, or why there is none.
+        unusable: what is wrong with the data itself.
+    """
 
     proposals: tuple[ManifestProposal, ...]
     insufficient: str = ""
@@ -195,29 +203,28 @@ class ManifestProposals:
 
 
 class RunManifests:
-    """The manifests of one run.
+    """The manifests of one run: proposed, executed, and compared with the data.
 
     Args:
-        run_job: has a job done.
-        emit: takes events.
-        overrides: what the user said of the manifest; a whole one stands, whatever an agent writes.
+        run_job: runs a job in the confined reader.
+        emit: receives events.
+        overrides: what the user fixed of the manifest; a whole manifest is used whatever an agent writes.
     """
 
     def __init__(self, run: RunFolder, run_job: RunJob, emit: Emit, overrides: Given | None = None) -> None:
         self.run, self.run_job, self.emit, self.overrides = run, run_job, emit, overrides
         self.facts: dict[str, Any] = {}
-        """Of the index at hand: `accounting`, and what was found when it was executed or compared."""
+        """Facts of the current index: `accounting`, and the results of its execution or comparison."""
         self.origin = ""
         self.proposals: list[dict[str, Any]] = []
-        """What was proposed, with its spec; empty in a process that took the run up later."""
+        """The proposals with their manifests; empty in a process that resumed the run later."""
         self._answered_jobs: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        """Jobs that the overview has answered."""
+        """(job, answer) pairs from the overview, so that a job is not run twice."""
 
     def survey(self, request: str, card: Card) -> SurveySummary:
-        """What all files of a data set hold, and the best manifest of each task; said as a note too.
+        """Survey all files of a data set and return the best manifest of each task; emit the summary as a note.
 
-        What is found here is not asked for again when manifests are proposed. Nothing where the survey fails or a whole
-        manifest was given.
+        The answers are kept for `propose`. The summary is empty if the survey fails or the user gave a whole manifest.
         """
         if (
             card.path is None
@@ -230,7 +237,7 @@ class RunManifests:
         answer = self._ask_reader({**job, "do": "overview", "asked": survey_questions}, card.path)
         if "error" in answer and self.overrides is None:
             return SurveySummary()
-        if "error" in answer:  # what the user gave may fit one task alone
+        if "error" in answer:  # the overrides may fit one task only
             return SurveySummary(chosen=self._choose(request, card))
         self._answered_jobs += [({**job, "task": task, "boxes": boxes}, proposed)
                         for (task, boxes), proposed in zip(survey_questions, answer["proposed"], strict=True)]  # fmt: skip
@@ -239,34 +246,37 @@ class RunManifests:
         return summary.model_copy(update={"chosen": self._choose(request, card)})
 
     def _choose(self, request: str, card: Card) -> TaskProposal | None:
-        """The proposal that `m3b look` shows for the request."""
+        """Return the proposal that `m3b look` would show for the request."""
         assert card.path is not None
         root, job = card.path, proposal_job(request, card, self._overrides_to_json())
         if not request.strip():
             return None
         choice = choose_proposal(
             request,
-            lambda task, boxes: self._proposed({**job, "task": task, "boxes": boxes}, root),
+            lambda task, boxes: self._run_proposal_job({**job, "task": task, "boxes": boxes}, root),
             task=task_for_card(request, card.task),
         )
-        reading = _task_reading(choice.task, choice.boxes, choice.answer)
+        task_proposal = _make_task_proposal(choice.task, choice.boxes, choice.answer)
         choices = {
             **self._load(CHOICE_FILE, {}),
-            card.root: reading.model_dump(mode="json", include={"task", "boxes", "target"}),
+            card.root: task_proposal.model_dump(mode="json", include={"task", "boxes", "target"}),
         }
         self._store(CHOICE_FILE, choices)
-        return reading
+        return task_proposal
 
-    def _proposed(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
-        """The answer to a job that proposes manifests; not asked for again if the overview holds it."""
+    def _run_proposal_job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
+        """Return the answer to a job that proposes manifests, from the overview if that has it."""
         cached_answer = next((answer for previous_job, answer in self._answered_jobs if previous_job == job), None)
         if cached_answer is not None:
             return cached_answer
         self.emit(StepStarted("surveying the data folder"))
         return self._ask_reader(job, root)
 
-    def _boxes(self, selection: Selection, card: Card) -> bool | None:
-        """Whether boxes alone are asked for: as for the proposal that was chosen, if the selection measures its target."""
+    def _should_use_boxes(self, selection: Selection, card: Card) -> bool | None:
+        """Return True if boxes alone are the target, else None.
+
+        The chosen proposal decides if the selection measures its target, else the metric.
+        """
         family = get_family(selection.task)
         by_metric = selection.metric in family.box_metrics and selection.metric not in family.state_metrics
         choice = self._load(CHOICE_FILE, {}).get(card.root, {})
@@ -278,18 +288,21 @@ class RunManifests:
         return self.overrides.model_dump(mode="json", exclude_defaults=True) if self.overrides is not None else {}
 
     def propose(self, request: str, selection: Selection, card: Card) -> ManifestProposals:
-        """What the folder could be read as; the specs are written to `work/Datapath/proposals`.
+        """Return the manifest proposals for the folder, and write them to `work/Datapath/proposals`.
 
-        A folder that breaks the survey is told as a note and proposes nothing.
+        A folder that cannot be surveyed is noted and gives no proposals.
+
+        Raises:
+            DataRejected: the survey failed and the user gave overrides.
         """
         if card.path is None or not card.path.is_dir():
             return ManifestProposals((), "The data is not on this machine.")
         if self.overrides is not None and self.overrides.index is not None:
             return self._write_proposals([make_user_proposal(self.overrides.index)])
         job = {**proposal_job(request, card, self._overrides_to_json()), "task": selection.task,
-               "classes": list(selection.classes), "boxes": self._boxes(selection, card)}  # fmt: skip
+               "classes": list(selection.classes), "boxes": self._should_use_boxes(selection, card)}  # fmt: skip
         self._store(JOB_FILE, job)
-        answer = self._proposed(job, card.path)
+        answer = self._run_proposal_job(job, card.path)
         if "error" in answer and self.overrides is not None:
             raise DataRejected(str(answer["error"]))
         if "error" in answer:
@@ -301,7 +314,10 @@ class RunManifests:
         return replace(proposals, unusable=answer["unusable"])
 
     def _add_counts(self, proposals: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
-        """The manifests with the cases, classes and patients that both parts of each would have; none but the first that has none."""
+        """Return the proposals with the cases, classes and patients of both splits.
+
+        Proposals without training cases are dropped, except the first one.
+        """
         if not proposals:
             return []
         answer = self._ask_reader({"do": "count", "specs": [proposal["spec"] for proposal in proposals]}, root)
@@ -315,7 +331,7 @@ class RunManifests:
         ]
 
     def _write_proposals(self, proposals: Sequence[dict[str, Any]], insufficient: str = "") -> ManifestProposals:
-        """The manifests where agents find them, and what is told of each."""
+        """Write the proposals where agents find them, and return their descriptions."""
         self._store(PROPOSALS_FILE, [proposal["spec"] for proposal in proposals])
         self._store(DOUBT_FILE, insufficient)
         self.proposals = [dict(proposal) for proposal in proposals]
@@ -329,7 +345,7 @@ class RunManifests:
         return ManifestProposals(tuple(manifest_proposals), insufficient)
 
     def list_for_display(self) -> list[dict[str, Any]]:
-        """For people: the manifest that was taken, then the proposed ones that were not."""
+        """Return the accepted manifest, then the proposals that were not taken, for people."""
         manifest = self.facts.get("spec")
         accepted = [
             proposal for proposal in self.proposals if manifest is not None and proposal.get("spec") == manifest
@@ -341,13 +357,13 @@ class RunManifests:
         return [*(accepted or [unproposed]), *(proposal for proposal in self.proposals if proposal not in accepted)]
 
     def get_review_reason(self) -> str:
-        """Why a person should look at the index at hand before training; empty where the evidence suffices."""
+        """Return why a person should review the current index before training; '' if its evidence suffices."""
         if self.origin == ORIGIN_SCRIPT and not (self.facts.get("compared") and self.facts.get("fits")):
-            return f"A script made the index, and nothing in the data folder bears its {self.facts.get('what', 'labels')} out."
+            return f"A script made the index, and nothing in the data folder confirms its {self.facts.get('what', 'labels')}."
         return "" if self.origin == ORIGIN_GIVEN else str(self._load(DOUBT_FILE, "") or self._describe_rival())
 
     def _describe_rival(self) -> str:
-        """What is borne out as well as the first manifest, where that was taken."""
+        """Return the description of the rival, if the first proposal was taken; else ''."""
         proposed_manifests = self._load(PROPOSALS_FILE, [])
         is_first = (
             self.origin == ORIGIN_PROPOSED
@@ -358,7 +374,7 @@ class RunManifests:
         return f"{rival[:1].upper()}{rival[1:]}." if rival else ""
 
     def execute_manifest(self, selection: Selection, card: Card) -> CheckResult | None:
-        """Make the index files from the manifest that was handed over, if one was; a rejection where that fails."""
+        """Write the index files by the manifest that was handed over, if any; return a rejection if that fails."""
         self.facts, self.origin = {}, ORIGIN_SCRIPT
         user_manifest = self.overrides.index if self.overrides is not None else None
         if user_manifest is not None:
@@ -398,11 +414,12 @@ class RunManifests:
     def compare_with_data(
         self, selection: Selection, card: Card, index: Index, root: Path, closing_text: str
     ) -> CheckResult | None:
-        """Hold an index that rests on no proposed or given manifest against the archive; a rejection where they differ
-        and nobody says why.
+        """Compare an index without a proposed or given manifest with the archive.
+
+        Returns a rejection if they differ and the closing text gives no reason.
 
         Args:
-            root: the folder that the index's paths are relative to, out of the agents' reach.
+            root: base folder of the paths in the index, out of the agents' reach.
         """
         if card.path is None or not card.path.is_dir() or self.origin not in (ORIGIN_SCRIPT, ORIGIN_EDITED):
             return None
@@ -421,7 +438,7 @@ class RunManifests:
         return find_objection(answer, closing_text)
 
     def describe(self, closing_text: str) -> tuple[str, ...]:
-        """How the index came about, and what was used and left out."""
+        """Return sentences on how the index was made, what was used, and the exclusions."""
         rival_lines = [rival] if (rival := self._describe_rival()) else []
         return (
             *describe_origin(self.origin, self.facts, closing_text),
@@ -430,7 +447,7 @@ class RunManifests:
         )
 
     def _store(self, name: str, value: object) -> None:
-        """Keep something out of the agents' reach, for this run and a resumed one."""
+        """Store a value out of the agents' reach, for this run and a resumed one."""
         folder = self.run.path / SURVEY_FOLDER
         folder.mkdir(exist_ok=True)
         write_text_atomically(folder / name, json.dumps(value, ensure_ascii=False))
@@ -451,12 +468,12 @@ class RunManifests:
 
 
 def _describe_open_question(best: Mapping[str, Any], insufficient: str) -> str:
-    """Why a manifest may not be taken as it is, without its title, which stands beside it."""
+    """Return why a manifest may not be taken without asking, without its title, which is shown next to it."""
     return str(best["unclear"]) if insufficient and best["unclear"] else insufficient.replace(f" ({best['title']})", "")
 
 
 def describe_accounting(answer: Mapping[str, Any]) -> list[str]:
-    """What was used and what was left out, for people."""
+    """Return sentences for people on the files that were used and the exclusions."""
     accounting = answer["accounting"]
     used = sum(accounting["used"].values())
     lines = [f"{used:,} of {accounting['files']:,} files of the data folder are used."]
@@ -471,5 +488,5 @@ def describe_accounting(answer: Mapping[str, Any]) -> list[str]:
 
 
 def remove_survey_files(run: RunFolder) -> None:
-    """Remove the jobs of an ended run; the survey holds names of files."""
+    """Remove the survey files of an ended run, since they hold file names."""
     shutil.rmtree(run.path / SURVEY_FOLDER, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Everything about a run that a user can set."""
+"""The options of a run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ MINUTES_PER_DAY = 24 * 60
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The lowest and highest value of what is counted, and its unit. Of a float, the lowest itself is not allowed:
-    nothing can be done in no time, or for no money. pydantic takes the bounds from here."""
+    """The allowed range of a number and its unit; pydantic takes the bounds from here.
+
+    The lower bound of a float is itself excluded, since a time or cost of 0 allows nothing.
+    """
 
     low: float
     high: float
@@ -32,7 +34,10 @@ class ValueRange:
 
 
 class NamedOptions(TypedDict, total=False):
-    """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`. `tools` is a parameter of its own there."""
+    """The options by name, for `Pipeline(..., train_minutes=20)`: see `Options`.
+
+    `tools` is missing here, because it is a parameter of `Pipeline`.
+    """
 
     max_actions: Annotated[int, ValueRange(1, 100_000)]
     max_iterations: Annotated[int, ValueRange(0, 1_000)]
@@ -54,7 +59,7 @@ class NamedOptions(TypedDict, total=False):
 
 
 class AllNamedOptions(NamedOptions, total=False):
-    """All options by name, which pydantic checks."""
+    """All options by name, for validation by pydantic."""
 
     tools: ToolMode
 
@@ -65,24 +70,24 @@ class Options:
 
     Args:
         max_actions: tool calls of all roles together.
-        max_iterations: debug iterations and rejected hand-overs of each role.
-        max_tokens: input summed over every request, plus output; None is no limit.
+        max_iterations: debug iterations and rejected artifacts of each role.
+        max_tokens: input tokens of every request plus output tokens; None is no limit.
         max_cost: US dollars, as far as the model's prices are known.
         max_wall: seconds of the whole run.
-        train_minutes: what the templates plan for.
+        train_minutes: training time that the templates plan for.
         roles: `four` agents one after the other, or a `single` one for all stages.
         reflect, examples, debug: reflection turns, worked examples in prompts, debug iterations.
-        sandbox: which backend confines scripts; `off` only on purpose.
-        tools: what counts as a call of a tool: `native` calls by the provider's protocol alone, `auto` also calls that
-            the model wrote into its text, unless its provider's protocol can be relied on.
-        stream: ask for the model's words as they come; they appear as `delta` events.
-        confirm: whether m3b asks (`Pipeline(ask=...)`) before it trains if the data is read rightly: always, never, or where
-            the evidence of the manifest is `weak` and there is somebody to ask.
+        sandbox: which backend confines scripts; `off` turns confinement off.
+        tools: what counts as a call of a tool: `native` calls by the provider's protocol alone; `auto` also calls in the
+            text of the reply, unless the provider's protocol is known to be reliable.
+        stream: request the model's output as a stream; it appears as `delta` events.
+        confirm: whether m3b asks (`Pipeline(ask=...)`) before training whether the data is read correctly: always,
+            never, or only if the evidence of the manifest is `weak` and there is somebody to ask.
         phi: `mask` hides what identifies a person from previews, `allow` shows it.
-        offline: refuse models that another machine serves; `M3B_OFFLINE=1` in the environment does the same.
-        label_with: the folder of a promptable segmenter (`m3b.interactive`): the Data Engineer may prompt it for masks of images
-            that have none, whose pictures its model then sees. Naming it is the approval.
-        seed: of splits and bootstrap.
+        offline: refuse models on other machines; `M3B_OFFLINE=1` in the environment does the same.
+        label_with: the folder of a promptable segmenter (`m3b.interactive`). The Data Engineer may prompt it for masks
+            of images without one; its language model then sees these pictures. Naming the folder is the approval.
+        seed: random seed of splits and bootstrap.
     """
 
     max_actions: int = 100
@@ -131,15 +136,15 @@ def _option_hints() -> dict[str, Any]:
 
 @cache
 def _option_validators() -> dict[str, Any]:
-    """What reads each option, by its name."""
-    from pydantic import ConfigDict, TypeAdapter  # what only checking needs: importing m3b is quick without it
+    """Return the validator of each option by its name."""
+    from pydantic import ConfigDict, TypeAdapter  # imported late, so that `import m3b` is quick
 
     config = ConfigDict(strict=True, allow_inf_nan=False)
     return {name: TypeAdapter(hint, config=config) for name, hint in _option_hints().items()}
 
 
 def _find_invalid_options(values: dict[str, Any]) -> Iterator[str]:
-    """The names of the options that are not what they must be."""
+    """Yield the names of the options with invalid values."""
     from pydantic import ValidationError
 
     for name, validator in _option_validators().items():
@@ -150,7 +155,7 @@ def _find_invalid_options(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _describe_invalid_option(name: str, value: Any, *, for_command_line: bool) -> str:
-    """What is wrong with an option; with `for_command_line` in the command line's words and units."""
+    """Return what is wrong with an option; with `for_command_line` in the names and units of the command line."""
     option_name, hint = _to_flag(name) if for_command_line else name, _option_hints()[name]
     if get_origin(hint) is Literal:
         return f"{option_name} must be one of {', '.join(get_args(hint))}; it is {value!r}."
@@ -177,7 +182,7 @@ def _describe_invalid_option(name: str, value: Any, *, for_command_line: bool) -
 
 
 def _to_flag(name: str) -> str:
-    """An option as the command line spells it."""
+    """Return an option as the command line spells it."""
     if name in ("roles", "max_iterations"):
         return name  # not on the command line
     return f"--{name.replace('_', '-')}"

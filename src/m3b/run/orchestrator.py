@@ -1,7 +1,7 @@
-"""One run from its request to a delivered model: the stages one after the other, and what m3b does between them.
+"""One run from its request to a delivered model: the stages in order, and what m3b does between them.
 
-What a stage is stands in `m3b.run.stages`, how one is performed in `m3b.run.stage_runner`. From the acceptance of the index on,
-agents and scripts see training cases alone.
+`m3b.run.stages` defines the stages, `m3b.run.stage_runner` performs one. Once the index is accepted, agents and scripts
+see training cases only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from m3b.run.stages import Stage
 from m3b.run.state import RunState
 
 OpenServices = Callable[[RunState], RunServices]
-"""Makes the services of a run whose state is known."""
+"""Makes the services of a run from its state."""
 
 
 def execute_run(
@@ -52,14 +52,14 @@ def execute_run(
     open_services: OpenServices,
     notes: Sequence[str] = (),
 ) -> Result:
-    """Work on a run to its end, whatever that is, and leave run.json and the report behind.
+    """Work on a run to its end, however it ends, and write run.json and the report.
 
     Args:
-        record: what run.json holds; see `m3b.run.record`.
-        state: what earlier processes did of the run; empty for a new one.
-        stages: worked on in this order.
-        open_services: called once run.json says that the run is at work.
-        notes: what the user is told, and the journal keeps, as the work begins.
+        record: the content of run.json; see `m3b.run.record`.
+        state: what earlier processes did in the run; empty for a new one.
+        stages: the stages in their order.
+        open_services: called after run.json says that the run is working.
+        notes: messages for the user and the journal at the start of the work.
     """
     started, services = time.monotonic(), None
     result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
@@ -69,7 +69,7 @@ def execute_run(
         services = open_services(state)
         services.emit(RunStarted(record["request"], run.id, sandbox_entry(services.sandbox), tuple(notes)))
         result = _make_model_result(record, state, run, run_stages(stages, state, services))
-    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every end is told in a Result
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
         result = _make_result(record, state, *_describe_ending(run, error))
     finally:
         result = _finish_run(run, record, result, state, services, state.worked_seconds + time.monotonic() - started)
@@ -77,11 +77,11 @@ def execute_run(
 
 
 TRACEBACK_FILE = "error.txt"
-"""Where in the run folder an error that nobody expected is told with all its lines."""
+"""File of the run folder with the traceback of an unexpected error."""
 
 
 def _describe_ending(run: RunFolder, error: BaseException) -> tuple[Status, str]:
-    """How a run ends by an error, and the reason for people."""
+    """Return the status of a run that ended with an error, and the reason for people."""
     resume_hint = f"`{run.format_command('resume')}` goes on."
     match error:
         case TrainingDeclined():
@@ -113,7 +113,7 @@ def _save_traceback(run: RunFolder, error: BaseException) -> None:
 def _finish_run(
     run: RunFolder, record: dict[str, Any], result: Result, state: RunState, services: RunServices | None, wall_s: float
 ) -> Result:
-    """Stop what still runs, then write the end down. A full disk or an impatient Ctrl-C must not hide the result."""
+    """Stop everything that still runs, then write the result; a full disk or a second Ctrl-C must not hide it."""
     result.usage["wall_s"] = round(wall_s, 1)
     if services is not None:
         services.role = ""
@@ -179,7 +179,7 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
 def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> DeliveredModel:
     """Perform all stages and deliver the model.
 
-    What was accepted in another process is not made again, so that a run that is taken up passes by here too.
+    Artifacts that another process got accepted are not made again, so a resumed run passes through here too.
 
     Raises:
         RunEnd: why there is no model.
@@ -198,7 +198,7 @@ def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServi
 
 
 def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
-    """Return the measured copy of the model, with its card, figures and hashes."""
+    """Copy the measured model to `model/` with its card, metrics and hashes, and return it."""
     services.emit(StepStarted("measuring and delivering the model"))
     services.tools.close()
     selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)

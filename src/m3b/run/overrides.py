@@ -1,4 +1,4 @@
-"""What a person gives of a manifest, brought into shape and tried against the data before a run begins."""
+"""Dataset overrides: what a user fixes of a manifest, parsed and checked against the data before a run begins."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
 
 MAX_MANIFEST_BYTES = 4 * 2**20
-"""Of a spec's file."""
+"""Size limit of a manifest file."""
 
 
 class OverrideArguments(TypedDict, total=False):
-    """Parts of a manifest that a person gives: see `m3b.data.spec.given.Given`."""
+    """Parts of a manifest that a user fixes: see `m3b.data.spec.given.Given`."""
 
     labels: str
     image_column: str
@@ -37,18 +37,18 @@ class OverrideArguments(TypedDict, total=False):
 
 
 def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given | None:
-    """What a caller gave; None where that is nothing.
+    """Return the overrides that a caller gave; None if there are none.
 
     Args:
-        manifest: a spec, its values, or a file that holds it as JSON.
+        manifest: a manifest as an object, its values, or a JSON file.
 
     Raises:
-        UsageError: it cannot be read, is no spec, or both are given.
+        UsageError: it cannot be read, is no manifest, or is given together with parts.
     """
     parts = {name: value for name, value in (overrides or {}).items() if value}
     if manifest is None and not parts:
         return None
-    from m3b.data.spec.given import Given  # pydantic, numpy: what an import of m3b does not need
+    from m3b.data.spec.given import Given  # imports pydantic and numpy, which `import m3b` does not need
 
     if manifest is not None and parts:
         option_names = ", ".join("--" + name.replace("_", "-") for name in parts)
@@ -73,7 +73,10 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         return manifest
     source = "The manifest that was given" if isinstance(manifest, Mapping) else f"--manifest {manifest}"
     try:
-        return spec_of(manifest if isinstance(manifest, Mapping) else _read_json_file(Path(manifest).expanduser()))
+        if isinstance(manifest, Mapping):
+            return spec_of(manifest)
+        file = Path(manifest).expanduser()
+        return spec_of(untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES))
     except OSError as error:
         raise UsageError(f"{source} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
@@ -84,21 +87,17 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         ) from error
 
 
-def _read_json_file(file: Path) -> object:
-    return untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES)
-
-
 def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:
-    """What was given with paths below the data folder, and the cards with the task and classes that follow from it.
+    """Return the overrides with paths relative to the data folder, and the cards with the task and classes that follow.
 
-    Tried in the sandbox against the folder: nothing has been made when it is refused.
+    The overrides are checked against the folder in the sandbox, before anything is created for the run.
 
     Raises:
-        UsageError: the data is not one folder, or something that was named is not there.
+        UsageError: the data is not one folder, or something that was named does not exist.
     """
     user_cards = [card for card in cards.values() if card.own and card.path is not None]
     if len(user_cards) != 1 or user_cards[0].path is None or not user_cards[0].path.is_dir():
-        raise UsageError(f"A manifest is of one data folder; --data names {len(user_cards)}.")
+        raise UsageError(f"A manifest describes exactly one data folder; --data names {len(user_cards)}.")
     card, root = user_cards[0], user_cards[0].path
     overrides = make_relative_to_root(overrides, root)
     validate_overrides(overrides, root, sandbox)
@@ -114,7 +113,7 @@ def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sand
 
 
 def enforce_overrides(overrides: Given | None, check: Callable[[str], CheckResult]) -> Callable[[str], CheckResult]:
-    """A check of a selection that holds it to the task and classes of a whole manifest that was given."""
+    """Return a check of the selection that also enforces task and classes of the user's whole manifest, if any."""
     if overrides is None or overrides.index is None:
         return check
     manifest = overrides.index
@@ -133,7 +132,7 @@ def enforce_overrides(overrides: Given | None, check: Callable[[str], CheckResul
 
 
 def make_relative_to_root(overrides: Given, root: Path) -> Given:
-    """Paths as they count from the data folder, however they were given."""
+    """Return the overrides with paths relative to the data folder, however they were given."""
     updates = {name: _relative_to_root(getattr(overrides, name), root) for name in ("labels", "masks", "split")}
     return overrides.model_copy(update=updates)
 
@@ -147,7 +146,7 @@ def _relative_to_root(text: str, root: Path) -> str:
 
 
 def validate_overrides(overrides: Given, root: Path, sandbox: Sandbox) -> None:
-    """Raises UsageError where what was given does not fit the folder."""
+    """Raise UsageError if the overrides do not fit the folder."""
     job = {"do": "check", "given": overrides.model_dump(mode="json", exclude_defaults=True)}
     with TemporaryFolder("given") as scratch, Reader(sandbox, Mounts(read=(root,), write=(scratch,))) as reader:
         try:
@@ -158,13 +157,13 @@ def validate_overrides(overrides: Given, root: Path, sandbox: Sandbox) -> None:
 
 
 def run_reader_job(job: Mapping[str, Any], root: Path, scratch: Path, reader: Reader) -> dict[str, Any]:
-    """The answer to a job of `m3b.data.spec.inside`, outside of any run.
+    """Return the answer to a job of `m3b.data.spec.inside` that belongs to no run.
 
     Args:
-        reader: sees `root` and may write to `scratch`.
+        reader: may read `root` and write to `scratch`.
 
     Raises:
-        DataError: it failed, or says that the data is at fault.
+        DataError: the job failed, or found a problem with the data.
     """
     answer = reader.run_job(MANIFEST_JOB, {**job, "root": str(root), "place": str(scratch)})
     if "error" in answer:

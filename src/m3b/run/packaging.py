@@ -1,4 +1,4 @@
-"""From an accepted deliverable to `model/`: the one look at the test figure, the model card, the verdict."""
+"""From an accepted deliverable to `model/`: test metrics, verdict, model card, provenance."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RECORDED_PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelera
 
 @dataclass(frozen=True)
 class DeliveredModel:
-    """The end of a run that has a model: m3b's own figures, and whether they make it a success."""
+    """A delivered model with m3b's own scores, and whether they make the run a success."""
 
     is_accepted: bool
     reason: str
@@ -62,17 +62,17 @@ TEST_PREDICTIONS_FILE = "predictions.json"
 
 
 def write_test_result(run: RunFolder, test_result: LockedTestResult) -> None:
-    """Store the measured answers on the test cases, where no agent can see them."""
+    """Store the measured predictions of the test cases, out of the agents' reach."""
     write_text_atomically(run.locked / TEST_PREDICTIONS_FILE, json.dumps(list(test_result.rows), indent=1))
 
 
 def read_test_result(run: RunFolder) -> LockedTestResult:
-    """What `write_test_result` stored."""
+    """Return what `write_test_result` stored."""
     return LockedTestResult(tuple(json.loads((run.locked / TEST_PREDICTIONS_FILE).read_text(encoding="utf-8"))))
 
 
 def get_acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:
-    """The card's range, if it speaks of the metric that was chosen."""
+    """Return the card's acceptable range if it is for the selected metric."""
     return card.acceptable if card.metric == selection.metric else None
 
 
@@ -89,16 +89,16 @@ def deliver_model(
     journal: Mapping[str, Any] = MappingProxyType({}),
     external_results: Mapping[str, ExternalResult] = MappingProxyType({}),
 ) -> DeliveredModel:
-    """Score the stored predictions, decide, and write `model/` with model card, metrics and provenance.
+    """Score the stored predictions, judge them, and write `model/` with model card, metrics and provenance.
 
     Args:
-        run_facts: `request`, `llm`, `options`, `sandboxes`, `seed` and `run` for the model card and the provenance.
-        predict_baseline: makes the best answer that looks at no image.
-        journal: how far the journal had come, `lines` and `head`, for provenance.json.
-        external_results: the figures on external sets, by name; no verdict rests on them.
+        run_facts: `request`, `llm`, `options`, `sandboxes`, `seed` and `run` for model card and provenance.
+        predict_baseline: computes the image-blind baseline predictions.
+        journal: `lines` and `head` of the journal so far, for provenance.json.
+        external_results: name -> result on an external set; the verdict does not depend on them.
 
     Raises:
-        Failed: the model or its answers are not those that were measured.
+        RunFailed: the model or its predictions are not those that were measured.
     """
     _check_unchanged(run, model)
     scores = compute_test_scores(run, selection, int(run_facts["seed"]), predict_baseline)
@@ -130,13 +130,13 @@ def deliver_model(
 def compute_test_scores(
     run: RunFolder, selection: Selection, seed: int, predict_baseline: PredictBaseline | None = None
 ) -> Scores:
-    """The test figures, from the measured answers and the index in `locked/`.
+    """Return the test scores, from the measured predictions and the index in `locked/`.
 
     Args:
-        predict_baseline: as for `deliver_model`; without it the figures have no value of a trivial answer.
+        predict_baseline: as for `deliver_model`; without it the scores have no baseline.
 
     Raises:
-        DataError, OSError, ValueError: one of them cannot be read.
+        DataError, OSError, ValueError: a file cannot be read.
     """
     test_result = read_test_result(run)
     index, task_family = read_index(run.locked, selection.task), get_family(selection.task)
@@ -151,7 +151,7 @@ def compute_test_scores(
 
 
 def _check_unchanged(run: RunFolder, model: TrainedModel) -> None:
-    """What was measured must be what is there. Journals of early versions hold no hashes to compare with."""
+    """Raise RunFailed if model or predictions changed since they were measured. Early journals hold no hashes."""
     changed = find_changes(run.measured_model, model.hashes, editable=()) if model.hashes else []
     if model.answers and sha256_or_missing(run.locked, TEST_PREDICTIONS_FILE) != model.answers:
         changed.append(f"{TEST_PREDICTIONS_FILE}, the measured answers, was changed")
@@ -162,12 +162,12 @@ def _check_unchanged(run: RunFolder, model: TrainedModel) -> None:
 def _make_tampering_error(changed: Sequence[str]) -> RunFailed:
     return RunFailed(
         f"The run was tampered with: after the model was measured, {', '.join(changed[:5])} in locked/. Nothing is "
-        "delivered, since no figure speaks of it."
+        "delivered, since the measured figures are not those of these files."
     )
 
 
 def _copy_measured_model(run: RunFolder, model: TrainedModel) -> None:
-    """Put the measured copy into `model/`; what is written there is hashed once more on the way."""
+    """Copy the measured model to `model/`; what is written is hashed and compared again."""
     if not model.hashes:  # measured by an early version, in the folder where it was made
         freeze(run.work / model.folder, run.model)
         return
@@ -214,7 +214,7 @@ def _make_card_info(
 
 
 def _anonymize_external_result(external_result: ExternalResult) -> dict[str, Any]:
-    """As the deliverable tells it, whose readers need no name of a file."""
+    """Return an external result for the deliverable, without file names."""
     return replace(
         external_result,
         reason=remove_file_names(external_result.reason),
@@ -223,7 +223,7 @@ def _anonymize_external_result(external_result: ExternalResult) -> dict[str, Any
 
 
 def _describe_validation(model: TrainedModel, metric: str) -> str:
-    """The validation figure in words; of a refit that it is not of the delivered weights."""
+    """Return the validation metric in words; for a refit, say that the delivered weights have none of their own."""
     value = model.validation.get("value")
     validation_text = f"validation {metric} {value:.3f}" if isinstance(value, float) else ""
     if not model.refit:
@@ -237,7 +237,7 @@ def _describe_validation(model: TrainedModel, metric: str) -> str:
 
 
 def remove_file_names(note: str) -> str:
-    """A note of the audit without the files that it gives as examples: their names may be those of patients."""
+    """Return a note without the files that it gives as examples, since file names may identify patients."""
     shortened = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
     return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", shortened)
 
@@ -269,7 +269,7 @@ def _make_provenance(
 
 
 def collect_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide what a run gives; missing ones are left out."""
+    """Return the versions of Python and of the packages that influence results; missing packages are omitted."""
     package_versions = {"python": platform.python_version()}
     for name in RECORDED_PACKAGES:
         try:

@@ -43,10 +43,10 @@ ModelInputs = ModelInput | Mapping[str, ModelInput] | None
 
 
 def parse_options(options: Options | None, named_options: dict[str, Any]) -> Options:
-    """The options that were given, together or by name.
+    """Return the options that were given, together or by name.
 
     Raises:
-        UsageError: both were, or there is no such option.
+        UsageError: both were given, or an option does not exist.
     """
     unknown = sorted(set(named_options) - set(Options.__dataclass_fields__))
     if unknown:
@@ -60,18 +60,18 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
 
 
 def check_can_confirm(options: Options, ask_user: object) -> None:
-    """Raises UsageError where a run is to ask before it trains, and nobody can be asked."""
+    """Raise UsageError if the run has to ask before training and nobody can be asked."""
     if options.confirm is True and ask_user is None:
-        problem = "is to ask before it trains, and there is nobody to ask"
         raise UsageError(
-            f"m3b {problem}: run --confirm on a terminal, give `ask` with confirm=True, or leave confirm out."
+            "m3b is to ask before it trains, and there is nobody to ask: run --confirm on a terminal, give `ask` with "
+            "confirm=True, or leave confirm out."
         )
 
 
 def parse_dataset_overrides(
     manifest: str | Path | Mapping[str, Any] | IndexSpec | None, overrides: OverrideArguments | None
 ) -> Given | None:
-    """What the user says of how the data is to be read; None, and nothing imported, where that is nothing."""
+    """Return the user's dataset overrides; None, without importing anything, if there are none."""
     if manifest is None and not overrides:
         return None
     from m3b.run.overrides import parse_overrides
@@ -80,11 +80,10 @@ def parse_dataset_overrides(
 
 
 def check_models_offline(llm: ModelInputs, fallback: ModelInput | None, offline: bool, label_with: str = "") -> None:
-    """That no role's model is on another machine, where that is forbidden, and that there is the folder of the segmenter with
-    which images may be labelled; nothing is opened for it.
+    """Check that models are local if remote ones are forbidden, and that the segmenter folder exists; opens nothing.
 
     Raises:
-        UsageError: one is; there is no such folder.
+        UsageError: a model is remote, or the segmenter folder does not exist.
     """
     if label_with and not Path(label_with).is_dir():
         raise UsageError(
@@ -102,13 +101,13 @@ def connect_models(
     offline: bool,
     role_names: Sequence[str],
 ) -> dict[str, LLM]:
-    """A model a role, and the `default`.
+    """Return role -> language model, with `default` for the other roles.
 
     Args:
-        role_names: those that there are.
+        role_names: the roles of the run.
 
     Raises:
-        UsageError: a role or a provider that does not exist.
+        UsageError: a role or a provider does not exist.
     """
     if not isinstance(llm, Mapping):
         return {"default": connect(llm, tools=tools, fallback=fallback, local_only=offline)}
@@ -123,7 +122,7 @@ def connect_models(
 
 
 def make_tool_schema() -> dict[str, Any]:
-    """How a pipeline is told of as a tool of another agent."""
+    """Return the JSON schema of a pipeline as a tool of another agent."""
     request = {"type": "string", "description": "what the model shall tell from which images"}
     return {
         "name": "build_medical_imaging_model",
@@ -138,7 +137,7 @@ def make_tool_schema() -> dict[str, Any]:
 
 
 class Callbacks(TypedDict, total=False):
-    """What a resumed run has to be given again: see `Pipeline`."""
+    """The callbacks that a resumed run needs again: see `Pipeline`."""
 
     ask: Callable[[str], str | None] | None
     approve: Callable[[str], bool] | None
@@ -152,30 +151,31 @@ class Pipeline:
         llm: `provider:model`, `rules`, an `LLM`, any Python function, or a mapping of role to one of these with a
             `default`; None takes the first provider whose usual key variable is set, else `rules`.
         data: folders with raw data, JSON data cards, or `Card`s.
-        workspace: instead of `data`, a whole workspace.
+        workspace: a whole workspace, instead of `data`.
         out: the run folder; None makes a dated one below `runs/`.
         fallback: a model that takes over when the first one fails for good; the same as `first|second`.
-        ask: takes a question, of the agents or before training (`confirm`, see `Options`), and returns the answer, or None.
+        ask: takes a question (of an agent, or before training: option `confirm`) and returns the answer, or None.
         approve: takes a shell command before it runs; False refuses it.
-        on_event: called with every event, in the thread that runs; None shows a line of progress in a notebook.
-        tools: functions that agents may call beside m3b's eight tools: typed, with a docstring. They run in this process,
-            outside the sandbox. A text is the option of this name, see `Options`.
-        checks: a role (`data_engineer` for instance) -> a function of what the role handed over and of the working
-            directory, which is asked once m3b's own check has accepted it; what it returns has to be fixed.
+        on_event: called with every event, in the thread of the run; None shows a line of progress in a notebook.
+        tools: functions that agents may call in addition to m3b's eight tools: typed, with a docstring. They run in
+            this process, outside the sandbox. A string is the option of this name, see `Options`.
+        checks: role (for instance `data_engineer`) -> a function of the artifact and the working directory. It is
+            called after m3b's own check has accepted the artifact; the problems that it returns have to be fixed.
         stages: all stages in their order: names of m3b's own roles, and `m3b.Stage` objects; None for m3b's four.
-        metrics: `m3b.Metric` objects; they are known in this process from then on.
-        templates: training projects of your own, as for `Workspace`.
-        manifest: a manifest of the data folder (`IndexSpec`, its values, or a JSON file) that stands: m3b makes the index from it.
-        overrides: parts of one that narrow what m3b proposes: `labels`, `image_column`, `label_column`, `patient_column`,
-            `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
-        external: name -> folder of a test set of another place, or (folder, its manifest): see `Result.external`.
-        register: whether its runs are added to the list of the user's runs, where `m3b runs`, ids and `last` find them. A list
-            that cannot be written costs a note in the run, no more.
-        options: see `Options`; single ones can be given by name instead, e.g. `train_minutes=20`.
+        metrics: `m3b.Metric` objects; they are registered in this process.
+        templates: additional training projects, as for `Workspace`.
+        manifest: a manifest of the data folder (`IndexSpec`, its values, or a JSON file), from which m3b makes the
+            index.
+        overrides: parts of a manifest that limit m3b's proposals: `labels`, `image_column`, `label_column`,
+            `patient_column`, `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
+        external: name -> folder of an external test set, or (folder, its manifest): see `Result.external`.
+        register: whether to add runs to the user's list of runs, where `m3b runs`, ids and `last` find them. If the
+            list cannot be written, the run has a note on it.
+        options: see `Options`; single options can be given by name instead, e.g. `train_minutes=20`.
 
     Raises:
-        UsageError: an option that does not exist or is out of range, an unknown provider, stages that do not fit together.
-        DataError: data that cannot be read as a folder or card, prompts for no role.
+        UsageError: an option does not exist or is out of range, a provider is unknown, stages do not fit together.
+        DataError: data cannot be read as a folder or card, or a prompt belongs to no role.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Pipeline:
         **single_options: Unpack[NamedOptions],
     ) -> None:
         if workspace is not None and templates is not None:
-            raise UsageError("Give `templates` to the workspace, or none of your own: Workspace(templates=...).")
+            raise UsageError("`templates` does not go with `workspace`; use Workspace(templates=...) instead.")
         tool_mode = {"tools": tools} if isinstance(tools, str) else {}
         self.options = parse_options(options, {**single_options, **tool_mode})
         check_models_offline(
@@ -228,40 +228,42 @@ class Pipeline:
         self._active_handles: set[RunHandle] = set()
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
-        """Work until there is a model, or a reason why there is none. Ctrl-C ends it as `cancelled`.
+        """Run until there is a model, or a reason why there is none. Ctrl-C ends the run as `cancelled`.
 
         Args:
+            request: what the model should predict from which images, in plain words.
             out: the folder of this run, instead of the pipeline's.
 
         Raises:
-            UsageError: the request is empty, asks for two tasks or for nothing that images hold; the run folder cannot be
-                made, or lies inside the data. Nothing has been made then.
-            SandboxError: this machine allows no sandbox and `sandbox="off"` was not asked for.
+            UsageError: the request is empty, asks for two tasks or for something that images do not show; the run
+                folder cannot be created, or lies inside the data. Nothing has been created then.
+            SandboxError: this machine has no sandbox and `sandbox="off"` was not set.
         """
         return self._new_run(request, out, self.on_event or _make_progress_callback()).run_to_end()
 
     def start(self, request: str, *, out: str | Path | None = None) -> RunHandle:
-        """Begin to work in a thread of its own, and come back at once. One pipeline may run many requests at a time.
+        """Start a run in a thread of its own and return at once. One pipeline may run many requests in parallel.
 
         Args:
+            request: as for `run`.
             out: the folder of this run, instead of the pipeline's.
 
         Raises:
-            UsageError, SandboxError: as `run`.
+            UsageError, SandboxError: as for `run`.
         """
         handle = self._new_run(request, out, self.on_event)
         handle.start_thread()
         return handle
 
     def plan(self, request: str, *, with_examples: bool = False) -> DatasetPreview:
-        """How the data would be read for a request, and what is not clear: nothing is trained and nothing is kept.
+        """Return how the data would be read for a request, with open questions; nothing is trained or stored.
 
         Args:
-            with_examples: whether example images are drawn, for `DatasetPreview.page()`; they show patients.
+            with_examples: whether example images are drawn, for `DatasetPreview.render_page()`; they show patients.
 
         Raises:
             UsageError: the data is not one folder.
-            DataError: it cannot be surveyed.
+            DataError: the folder cannot be surveyed.
         """
         from m3b.run.dataset_preview import preview_single_folder
 
@@ -270,7 +272,7 @@ class Pipeline:
         )
 
     def iter(self, request: str, *, out: str | Path | None = None) -> Iterator[Event]:
-        """The events of a run as they happen; the last is `RunEnded`, whose data is the Result.
+        """Yield the events of a run as they happen; the last is `RunEnded`, whose data is the Result.
 
         Closing the iterator cancels the run.
         """
@@ -282,15 +284,15 @@ class Pipeline:
             handle.result()
 
     async def arun(self, request: str, *, out: str | Path | None = None) -> Result:
-        """`run` for asyncio. Cancelling the task cancels the run.
+        """Run in asyncio, as `run`. Cancelling the task cancels the run.
 
         Raises:
-            UsageError, SandboxError: as `run`.
+            UsageError, SandboxError: as for `run`.
         """
         return await self.start(request, out=out).wait()
 
     def cancel(self) -> None:
-        """End every run of this pipeline, those that are started later included; a handle ends one of them."""
+        """End every run of this pipeline, including runs that are started later; a `RunHandle` ends a single one."""
         with self._lock:
             self._is_cancelled = True
             for handle in self._active_handles:
@@ -311,25 +313,26 @@ class Pipeline:
         sandbox: SandboxMode | None = None,
         **hooks: Unpack[Callbacks],
     ) -> Result:
-        """Go on with a run that was interrupted, from the last event that reached its journal.
+        """Resume an interrupted run, from the last event in its journal.
 
-        Accepted artifacts stay as they are and conversations are taken up where they stopped. A run that
-        ended with a status of `FINAL_STATUSES` is returned as it is; one that failed, was cancelled or spent its budget goes on.
-        What is not given is taken from the run's own record: data, options, workspace, models that a text can name.
+        Accepted artifacts are kept, and conversations continue where they stopped. The result of a run that ended with
+        a status of `FINAL_STATUSES` is returned unchanged; one that failed, was cancelled or spent its budget
+        continues. Data, options, workspace and models with a name are taken from the run's record unless they are
+        given.
 
         Args:
             run: a run folder, the id of one of the user's registered runs, or `last`.
-            llm: None takes what the run was started with. A run whose model was a Python object needs it given again,
-                as do tools, checks, metrics and stages of the user's own.
-            workspace: where that of the run is not there any more.
+            llm: None takes the models that the run was started with. Models that are Python objects must be given
+                again, like the user's tools, checks, metrics and stages.
+            workspace: needed if the workspace of the run does not exist any more.
             offline: as the option, for a run that was started without it.
-            sandbox: another mode than the run had, which may confine less. None never goes below the confinement in the
-                user's list of runs, or for a run that is not in it below what `auto` finds, whatever run.json says.
+            sandbox: another mode than the run had; it may confine less. None never confines less than the sandbox in
+                the user's list of runs (for an unlisted run: than what `auto` finds), whatever run.json says.
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
 
         Raises:
-            UsageError: there is no such run, it lies inside a data folder, another process is at work on it, its journal is
-                damaged, or something has to be given again. Nothing has been changed then.
+            UsageError: there is no such run, it lies inside a data folder, another process is working on it, its
+                journal is damaged, or something has to be given again. Nothing has been changed then.
             SandboxError: this machine has no sandbox that confines as much.
         """
         run_folder = RunFolder.open(run)
@@ -353,10 +356,10 @@ class Pipeline:
         return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
-        """A JSON schema and a callable, for hosting m3b inside another agent system.
+        """Return a JSON schema and a callable, for use as a tool of another agent system.
 
-        The callable takes `request` and returns the Result as a plain dict. It may be called again, and by several threads
-        at once: where `out` is taken, a run gets a numbered folder beside it.
+        The callable takes `request` and returns the Result as a plain dict. It may be called repeatedly and from
+        several threads; if `out` is set, later runs get numbered folders next to it.
         """
         return (
             make_tool_schema(),
@@ -364,7 +367,7 @@ class Pipeline:
         )
 
     def _next_out_folder(self) -> Path | None:
-        """The pipeline's folder, or one beside it that no earlier call has."""
+        """Return the pipeline's folder, or for later calls a numbered one next to it."""
         if self.out is None:
             return None
         with self._lock:
@@ -397,10 +400,10 @@ class Pipeline:
         return self._make_handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
 
     def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
-        """An earlier run, taken up.
+        """Return the handle of a resumed run.
 
         Args:
-            mode: the confinement that the user asks for now.
+            mode: the sandbox mode that the user asks for now.
         """
         from m3b.run.confinement import choose_for_resume, describe_change, used_sandboxes
         from m3b.run.state import RunState
@@ -415,7 +418,7 @@ class Pipeline:
         except UsageError:
             run.unlock()
             raise
-        record["id"] = run.id  # it may have been moved
+        record["id"] = run.id  # the folder may have been renamed
         record["options"] = {**record.get("options", {}), "sandbox": self.options.sandbox}
         record.update(used_sandboxes(state.sandboxes, sandbox))
         change = describe_change(state.sandboxes, sandbox)
@@ -432,7 +435,7 @@ class Pipeline:
         )
 
     def _register(self, run: RunFolder, record: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
-        """Add a run to the user's list; what has to be said about that."""
+        """Add a run to the user's list; return the warning if that fails."""
         if not self.register:
             return []
         warning = register(run.path, sandbox.name, data_folders(record))
@@ -452,7 +455,7 @@ class Pipeline:
         from m3b.run.handle import RunHandle
 
         def run_work(publish: OnEvent, cancel_event: threading.Event) -> Result:
-            # the agents, the tools and numpy: what a run needs and an import does not
+            # imported late: agents, tools and numpy, which `import m3b` does not need
             from m3b.agents.artifacts import Selection
             from m3b.run.orchestrator import execute_run
             from m3b.run.services import RunServices, make_hooks
@@ -494,7 +497,7 @@ class Pipeline:
 
 
 def _make_progress_callback() -> OnEvent:
-    from m3b.progress import make_progress_watcher  # brings the events along, which an import does without
+    from m3b.progress import make_progress_watcher  # imports the events, which `import m3b` does not need
 
     return make_progress_watcher()
 
@@ -507,5 +510,5 @@ def resume(
     sandbox: SandboxMode | None = None,
     **hooks: Unpack[Callbacks],
 ) -> Result:
-    """`Pipeline.resume` with a model and callbacks."""
+    """Resume a run with a model and callbacks: see `Pipeline.resume`."""
     return Pipeline.resume(run, llm, offline=offline, sandbox=sandbox, **hooks)

@@ -1,6 +1,6 @@
-"""What is refused before a run begins: no folder is made for it, and no language model is asked.
+"""Checks before a run begins, without creating a folder or asking a language model.
 
-Only what is certain is refused here. Whether a data set serves a request is for the Task Manager to say.
+Only certain mistakes are refused here. The Task Manager decides whether a data set serves a request.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_ENTRIES = 20_000
 
 
 def check_data_folders(cards: Sequence[Card]) -> None:
-    """Look at the folders of all cards that have one.
+    """Check that at least one card has a data folder that can be read and holds a file.
 
     Raises:
-        NoDatasetFound: no card has a folder at all.
-        DataRejected: none of the folders can be read and holds a file; each is named with what is wrong.
+        NoDatasetFound: no card has a folder.
+        DataRejected: no folder can be used; the message says what is wrong with each.
     """
     cards_with_folder = [card for card in cards if card.path is not None]
     if not cards_with_folder:
@@ -61,7 +61,7 @@ def _find_folder_problem(folder: Path, data_roots: Inside) -> str:
 
 
 def _find_link_problem(path: str, data_roots: Inside) -> str:
-    """Why a file cannot be read for being a link; empty where it can."""
+    """Return why a file that is a link cannot be read; '' if it can."""
     if not os.path.islink(path):
         return ""
     target = data_roots.real(path)
@@ -81,16 +81,18 @@ NON_MEDICAL_PATTERNS = (
     r"\b(?:poem|gedicht|poeme|poema|joke|witz|song lyrics|recipe|rezept|recette|receta)s?\b",
     r"\bcapital of\b|\bhauptstadt von\b|\bcapitale (?:de|du)\b|\bwho (?:won|is the president)\b|\bworld cup\b",
 )
-"""What no image of a patient shows; looked for in texts without accents."""
+"""Topics that no image of a patient shows; matched against texts without accents."""
 _CLAUSE_START = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
 _FILLER_WORDS = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
 _ORDER_START = _CLAUSE_START + _FILLER_WORDS
-"""How a clause begins that orders something, in texts without accents."""
+"""Beginning of a clause that gives an order, in texts without accents."""
 
 
 def check_locations(cards: Iterable[Card], out: Path | None, external_sources: Iterable[ExternalSource] = ()) -> None:
-    """Raises UsageError where run folder and data would lie in each other: scripts may write to the one only. So do external
-    sets, which training must not see."""
+    """Raise UsageError if the run folder or an external set overlaps with the data.
+
+    Scripts may write to the run folder only, and training must not see external sets.
+    """
     check_external_sources(external_sources, cards, out)
     run_folder = (out if out is not None else get_runs_root()).expanduser().absolute().resolve()
     subject = f"The run folder {out}" if out is not None else f"The folder for runs, {run_folder},"
@@ -105,10 +107,10 @@ def check_locations(cards: Iterable[Card], out: Path | None, external_sources: I
 
 
 def check_request(request: str, cards: Iterable[Card]) -> None:
-    """Refuse what cannot become one model on images.
+    """Raise UsageError if a request cannot become one model on images.
 
     Raises:
-        UsageError: the request holds no words, asks for two tasks at once, or for something that no image holds.
+        UsageError: the request holds no words, asks for two tasks at once, or for something that no image shows.
     """
     if not request.strip():
         raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")
@@ -131,13 +133,13 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
         if card.own
     ):
         raise UsageError(
-            "The request asks for nothing that medical images hold. Say what the model shall tell from which images, "
+            "The request asks for nothing that medical images show. Say what the model shall tell from which images, "
             'such as "Tell pneumonia from normal on chest X-rays".'
         )
 
 
 def find_ordered_tasks(request: str) -> list[str]:
-    """The tasks that a request orders in clauses of their own, in their order; alike ones count once."""
+    """Return the tasks that a request orders in separate clauses, in order and without duplicates."""
     from m3b.tasks import list_families
 
     text, families_by_name = (
@@ -160,9 +162,7 @@ def find_ordered_tasks(request: str) -> list[str]:
             and families_by_name[task].is_about_objects
         )
         is_same_order = both_mark_objects and not re.search(r"\w", text[previous_end:start])
-        if (
-            task not in tasks and not is_same_order
-        ):  # "segment and classify nuclei": two words for what is done to one object
+        if task not in tasks and not is_same_order:  # "segment and classify nuclei" is one task on the same objects
             tasks.append(task)
         previous_end, previous_task = end, task
     return tasks

@@ -1,4 +1,4 @@
-"""Which proposed manifest of a folder answers a request: one decision for `m3b look`, `Pipeline.plan` and runs."""
+"""Choice of the manifest proposal that answers a request, the same for `m3b look`, `Pipeline.plan` and runs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from m3b.errors import DataError, UsageError
 
 SURVEY_S = 90.0
 MIN_PROPOSED_SCORE = 0.2
-"""Score below which the manifests for a guessed task count as none, so that other tasks are tried."""
+"""Minimum score of a proposal for a guessed task; below it, other tasks are tried."""
 _CLASSES_WANTED = re.compile(
     r"\b(?:classif(?:y|ies|ication)|distinguish|differentiate|tell\b.+\b(?:from|apart)|whether)\b", re.I | re.S
 )
-"""Words that ask which class an image belongs to: masks beside the images are then no other meaning."""
+"""Words that ask for the class of an image; the request is then not read as segmentation, even if there are masks."""
 
 Propose = Callable[[str, bool | None], Mapping[str, Any]]
-"""Returns the answer of the job `propose` for a task, and for boxes alone if the second argument is True."""
+"""Returns the answer of the job `propose` for a task; if the second argument is True, for boxes as the only targets."""
 
 
 @dataclass(frozen=True)
 class ChosenProposal:
-    """The task that a request and a folder agree on, and the manifests that are proposed for it.
+    """The task that fits request and folder, and the manifest proposals for it.
 
     Args:
-        boxes: whether boxes alone were asked for; None leaves it to the data.
-        answer: the answer of the job `propose`: `readings`, best first, `insufficient`, and more.
+        boxes: whether boxes alone were requested; None leaves it to the data.
+        answer: answer of the job `propose`: `readings` (the proposals, best first), `insufficient`, and more.
     """
 
     task: str
@@ -39,7 +39,7 @@ class ChosenProposal:
 def proposal_job(request: str, card: Card, given_parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job that proposes manifests of a card's folder, without the task.
 
-    A folder that came without a card speaks through its own notes alone.
+    For a folder without a card, only the notes in the folder are used.
     """
     return {
         "do": "propose",
@@ -62,29 +62,31 @@ def _notes(card: Card) -> str:
 
 
 def choose_proposal(request: str, propose: Propose, *, task: str = "") -> ChosenProposal:
-    """Return the proposal for the task of a request; other tasks are tried if the request names none and nothing is found.
+    """Return the proposal for the task of a request.
+
+    If the request names no task and nothing is found for the guessed one, other tasks are tried.
 
     Args:
-        task: named by the user or the data card; empty leaves the task to the request's words.
+        task: the task named by the user or the data card; '' derives it from the request.
 
     Raises:
         UsageError: the request is empty, and no task is named.
     """
     guess = task or guess_task(request)
     choice = ChosenProposal(guess, _wants_boxes(guess, request), {})
-    choice = replace(choice, answer=_readings_of(propose, choice))
-    if task or any(reading["score"] >= MIN_PROPOSED_SCORE for reading in choice.answer["readings"]):
+    choice = replace(choice, answer=_propose_for_task(propose, choice))
+    if task or any(proposal["score"] >= MIN_PROPOSED_SCORE for proposal in choice.answer["readings"]):
         return choice
     for name in other_tasks(request):
         alternative = ChosenProposal(name, _wants_boxes(name, request), {})
-        answer = _readings_of(propose, alternative)
+        answer = _propose_for_task(propose, alternative)
         if answer["readings"] and not (answer["insufficient"] and choice.answer["readings"]):
             return replace(alternative, answer=answer)
     return choice
 
 
-def _readings_of(propose: Propose, choice: ChosenProposal) -> Mapping[str, Any]:
-    """The answer for a task; if the job fails, no manifest, and why."""
+def _propose_for_task(propose: Propose, choice: ChosenProposal) -> Mapping[str, Any]:
+    """Return the answer for a task; if the job fails, an answer without proposals and with the error."""
     try:
         answer = propose(choice.task, choice.boxes)
     except DataError as error:
@@ -101,7 +103,7 @@ def _wants_boxes(task: str, request: str) -> bool | None:
 
 
 def guess_task(request: str) -> str:
-    """Return the task that a request's words name; diagnosis if they leave it open.
+    """Return the task that a request names; diagnosis if it names none.
 
     Raises:
         UsageError: the request is empty.
@@ -114,22 +116,22 @@ def guess_task(request: str) -> str:
 
 
 def other_tasks(request: str) -> tuple[str, ...]:
-    """Return other tasks that a request may mean if it names none, hinted ones first; none if it asks for classes."""
+    """Return other tasks that a request without a named task may mean, hinted first; none if it asks for classes."""
     from m3b.agents.briefing import build_task_options
 
     if _CLASSES_WANTED.search(request):
         return ()
-    offers = build_task_options(request)
-    if any(offer.asked for offer in offers):
+    task_options = build_task_options(request)
+    if any(option.asked for option in task_options):
         return ()
-    marked = [offer for offer in offers if "masks" in offer.needs]
-    return tuple(offer.name for offer in sorted(marked, key=lambda offer: not offer.hinted))
+    mask_options = [option for option in task_options if "masks" in option.needs]
+    return tuple(option.name for option in sorted(mask_options, key=lambda option: not option.hinted))
 
 
 def task_for_card(request: str, card_task: str) -> str:
-    """Return the task for which data of a card's task is read; empty if the card names none.
+    """Return the task for which the data of a card is read; '' if the card names none.
 
-    The task that the request names is taken if the card's data may serve it, else the card's own.
+    This is the task that the request names if the card's data can serve it, else the card's own task.
     """
     from m3b.tasks import find_requested_task, get_family, list_families
 
@@ -137,9 +139,9 @@ def task_for_card(request: str, card_task: str) -> str:
     if not card_task or not requested or card_task not in {family.name for family in list_families()}:
         return card_task
     requested_family, card_family = get_family(requested), get_family(card_task)
-    serves = (
+    can_serve = (
         card_task == requested
         or card_task in requested_family.related_tasks
         or set(requested_family.required_targets) & set(card_family.required_targets)
     )
-    return requested if serves else card_task
+    return requested if can_serve else card_task

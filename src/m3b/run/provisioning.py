@@ -1,4 +1,4 @@
-"""Laying out a run folder: the links to the raw data, and the run's own copy of the read-only material."""
+"""Layout of a run folder: links to the raw data, and the run's own copy of the read-only resources."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from m3b.untrusted.temporary import sweep_temporary
 from m3b.writing import rename_durably
 
 SCRATCH_FOLDER = "scratch"
-"""Where the Data Engineer's working directory lies while others train; see `m3b.run.training_view`."""
+"""The Data Engineer's working directory, moved here for the time of training; see `m3b.run.training_view`."""
 PARTIAL_WORK_FOLDER = ".work.part"
-"""The working directory of those who train, until it takes the place of the Data Engineer's."""
+"""The working directory for training while it is being made; it then replaces the Data Engineer's."""
 
 FROZEN_FOLDER = ".frozen"
-"""Below it lies what was handed over while it is looked at."""
+"""Folder with the frozen copies of artifacts while they are checked."""
 RUN_LEFTOVER_PATTERNS = (".staged-*", ".output-*", ".model.part", ".resources.part", ".view.part", FROZEN_FOLDER)
-"""Test images staged for predict.py, outputs of checks, copies that were not made to their end."""
+"""Test images staged for predict.py, outputs of checks, incomplete copies."""
 LOCKED_LEFTOVER_PATTERNS = (".model.part", "*.accepted")
-"""A model that was being copied; an earlier one that was set aside while another was measured, which is done again."""
+"""An incomplete copy of a model; the backup of an earlier model while another was measured, which is done again."""
 
 _REPLACE_TEXT_PATTERN = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
-"""What `m3b.writing.write_text_atomically` writes first."""
+"""Temporary file of `m3b.writing.write_text_atomically`."""
 _ATOMIC_WRITE_PATTERN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
-"""What `m3b.untrusted.write_atomic` writes first."""
+"""Temporary file of `m3b.untrusted.write_atomic`."""
 
 
 def remove_leftovers(run: RunFolder) -> None:
-    """Remove what processes that were killed left in the run's folder and among the temporary files of the system.
+    """Remove what killed processes left in the run folder and in the temporary folder of the system.
 
-    Only the process that holds the run's lock may call it.
+    Only the process that holds the run's lock may call this.
     """
     for folder, patterns in ((run.path, RUN_LEFTOVER_PATTERNS), (run.locked, LOCKED_LEFTOVER_PATTERNS)):
         for pattern in patterns:
@@ -52,14 +52,14 @@ def remove_leftovers(run: RunFolder) -> None:
         for leftover in folder.glob(".*"):
             if _REPLACE_TEXT_PATTERN.fullmatch(leftover.name):
                 leftover.unlink(missing_ok=True)
-    if not (run.path / SCRATCH_FOLDER).is_dir():  # else it is whole, and about to take its place
+    if not (run.path / SCRATCH_FOLDER).is_dir():  # otherwise it is complete, and about to become the working directory
         remove_tree(run.path / PARTIAL_WORK_FOLDER)
     _remove_partial_files(run.work)
     sweep_temporary()
 
 
 def _list_protected_folders(run: RunFolder) -> list[Path]:
-    """The run's folder, and those in it that no script writes to."""
+    """Return the run folder and its subfolders to which no script can write."""
     script_folders = {run.work.name, SCRATCH_FOLDER, PARTIAL_WORK_FOLDER}
     subfolders = [
         entry
@@ -86,17 +86,17 @@ SHARED_TARGET = "Utils"
 def lay_out_run_folder(
     run: RunFolder, cards: Iterable[Card], resources: Path, templates: Mapping[str, Path] = NO_TEMPLATES
 ) -> Roots:
-    """Make the links and copies that a run needs, and say where its tools may go. May be called again.
+    """Make the links and copies that a run needs, and return the folders of its tools. May be called again.
 
-    `work/data/<name>` leads to the raw data, `work/resources` to a copy of the material as it was when the run
-    began, with the templates' shared parts put into each of them.
+    `work/data/<name>` links to the raw data, `work/resources` to a copy of the resources as they were when the run
+    began, with the shared parts copied into each template.
 
     Args:
-        templates: further ones by name; they hide those of the same name in `resources`.
+        templates: additional templates by name; they replace those of the same name in `resources`.
 
     Raises:
         OSError: the run folder cannot be written.
-        UsageError: the run folder lies inside a data folder, which scripts could then write to.
+        UsageError: the run folder lies inside a data folder, to which scripts could then write.
     """
     readable_folders: dict[str, Path] = {}
     remove_leftovers(run)
@@ -124,18 +124,19 @@ def lay_out_run_folder(
 
 
 def ensure_plain_folder(work: Path, name: str) -> None:
-    """A folder there, in place of a link or file that a script may have left."""
+    """Create a real folder, replacing a link or file that a script may have left there."""
     if not is_folder(work, name) and os.path.lexists(work / name):
         remove_tree(work / name)
     os.close(make_folder(work, name))
 
 
 def replace_link(link: Path, target: Path) -> None:
-    """A link that leads there, in place of whatever else stands there."""
+    """Create a link to the target, replacing anything else at its path."""
     if link.is_symlink() and os.readlink(link) == str(target):
         return
     if os.path.lexists(link):
         remove_tree(link)
+    link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(target, target_is_directory=True)
 
 
@@ -155,14 +156,14 @@ def _copy_resources(resources: Path, templates: Mapping[str, Path], cards: Seque
 
 
 def copy_template(template: Path, target: Path, shared: Path) -> None:
-    """A copy of a template, with the parts that all templates share below its own; what `target` holds besides stays."""
+    """Copy a template and the parts shared by all templates; other files in `target` are kept."""
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(shared, target / SHARED_TARGET, ignore=ignore, dirs_exist_ok=True)
     shutil.copytree(template, target, ignore=ignore, dirs_exist_ok=True)
 
 
 def _write_index_schemas(folder: Path) -> None:
-    """Schema and example of the tasks that m3b does not ship with."""
+    """Write schema and example of the tasks whose files do not ship with m3b."""
     for task in kinds.names():
         if not (folder / f"{task}.schema.json").exists():
             parts = {"schema": json_schema(task), "example": example(task)}

@@ -1,4 +1,4 @@
-"""What run.json holds of how a run was started, and the same taken from it when the run is taken up again."""
+"""The record of how a run was started (run.json), and what a resumed run takes from it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def make_record(
     role_names: Sequence[str],
     external_sources: Sequence[ExternalSource] = (),
 ) -> dict[str, Any]:
-    """What run.json holds when a run begins."""
-    from m3b.run.packaging import collect_versions  # brings numpy along
+    """Return the content of run.json at the start of a run."""
+    from m3b.run.packaging import collect_versions  # imports numpy
 
     cards = [
         {"name": card.name, "description": card.description, "path": str(card.path) if card.path else None, "task": card.task,
@@ -69,18 +69,18 @@ def make_record(
 
 
 def restore_workspace(record: Mapping[str, Any]) -> Workspace:
-    """The workspace that a run was started with.
+    """Return the workspace that a run was started with.
 
     Raises:
-        UsageError: a folder of it is gone, or can no longer be used.
+        UsageError: a folder of it does not exist any more, or cannot be used.
     """
-    places = dict(record.get("workspace") or {})  # journals of format 1 hold none
-    root = Path(places["root"]) if places.get("root") else None
+    stored = dict(record.get("workspace") or {})  # journals of format 1 hold none
+    root = Path(stored["root"]) if stored.get("root") else None
     data = [dict(card) for card in record.get("data", [])]
     try:
         return Workspace(
-            root, data, with_shipped=places.get("shipped", True), templates=places.get("templates"),
-            prompts=places.get("prompts"),
+            root, data, with_shipped=stored.get("shipped", True), templates=stored.get("templates"),
+            prompts=stored.get("prompts"),
         )  # fmt: skip
     except (DataError, OSError) as error:
         raise UsageError(
@@ -92,11 +92,11 @@ def restore_workspace(record: Mapping[str, Any]) -> Workspace:
 def read_recorded_options(
     run: RunFolder, record: Mapping[str, Any], offline: bool, sandbox: SandboxMode | None
 ) -> Options:
-    """Return the options that a run goes on with: those that it was started with, but for these.
+    """Return the options of a resumed run: those that it was started with, except for the arguments.
 
     Args:
         offline: whether it is offline from now on.
-        sandbox: what the user asks for now; None: see `resume_mode`.
+        sandbox: the mode that the user asks for now; None: see `resume_mode`.
     """
     known_options = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
     mode = resume_mode(run, str(known_options.get("sandbox", "auto")), sandbox)
@@ -104,7 +104,7 @@ def read_recorded_options(
 
 
 def check_extensions_given(record: Mapping[str, Any], extensions: UserExtensions) -> None:
-    """Python objects are in no file: what a run was started with has to be given again.
+    """Check that the user gives all extensions again, since Python objects cannot be stored in a file.
 
     Raises:
         UsageError: something is missing; the message names it.
@@ -121,15 +121,15 @@ def check_extensions_given(record: Mapping[str, Any], extensions: UserExtensions
 
 
 def check_same_stages(record: Mapping[str, Any], role_names: Sequence[str]) -> None:
-    """That a run goes on with the stages that it was started with, in the same order.
+    """Check that a resumed run has the stages that it was started with, in the same order.
 
     Args:
-        role_names: the roles of those that are given.
+        role_names: the roles of the stages that are given now.
 
     Raises:
-        UsageError: it does not; the message names both.
+        UsageError: they differ; the message names both.
     """
-    before = tuple(record.get("stages") or ROLE_NAMES)  # earlier versions had these alone
+    before = tuple(record.get("stages") or ROLE_NAMES)  # earlier versions had only these
     if before != tuple(role_names):
         raise UsageError(
             f"The run was started with the stages {', '.join(before)}; given are {', '.join(role_names)}. Stages are in no file: give "

@@ -1,9 +1,9 @@
-"""The user's own list of runs: which run folders this user began, and how strongly their scripts were confined.
+"""The user's list of runs: the run folders that this user started, and how strongly their scripts were confined.
 
-`$XDG_STATE_HOME/m3b/runs.jsonl` (default `~/.local/state/m3b/runs.jsonl`) holds one JSON object a line. Folders that merely
-look like runs, such as those of a downloaded data set, are not in it. Each run folder that was registered holds a random token
-(`.registered`); an entry counts only for a folder at the registered path with the same token, so a folder that was put in the
-place of a run is not taken for that run.
+`$XDG_STATE_HOME/m3b/runs.jsonl` (default `~/.local/state/m3b/runs.jsonl`) holds one JSON object per line. It does not
+list folders that merely look like runs, such as those in a downloaded data set. Each registered run folder holds a
+random token (`.registered`). An entry counts only for a folder at the registered path with the same token, so a folder
+that replaced a run is not taken for that run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from m3b import locking, untrusted
 from m3b.sandbox.choose import STRENGTH
 
 FORMAT = 1
-"""Of a line; lines of a newer format are ignored."""
+"""Format of a line; lines of a newer format are ignored."""
 
 NAME, LOCK_NAME, TOKEN_NAME = "runs.jsonl", "runs.lock", ".registered"
 MAX_BYTES = 4 << 20
-"""Bytes of the list that are read, from its end."""
+"""Maximum number of bytes that are read from the end of the list."""
 MAX_LINE_BYTES = 64 << 10
 MAX_LINES = 5_000
-"""A longer list is shortened when a run is added: entries of folders that are gone are removed, then the oldest."""
+"""A longer list is shortened when a run is added: entries of missing folders are removed first, then the oldest."""
 LOCK_PATIENCE_S = 10.0
 
 _TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -41,12 +41,12 @@ _TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 @dataclass(frozen=True)
 class RegisteredRun:
-    """One run of the list.
+    """One run in the list.
 
     Args:
         folder: its absolute path.
         token: the content of the folder's `.registered`.
-        started: when it was registered first, in seconds since 1970.
+        started: time of its first registration, in seconds since 1970.
         sandbox: name of the sandbox that confined its scripts last.
         data: folders with the data of the run, external sets included.
     """
@@ -76,18 +76,18 @@ class RegisteredRun:
 
 @dataclass(frozen=True)
 class RunRegistry:
-    """The list as it was read.
+    """The content of the list.
 
     Args:
-        runs: in the order in which they were registered first; each with what was registered of it last.
-        warnings: lines that were ignored, or why the whole file was.
+        runs: in the order of their first registration; each with its latest entry.
+        warnings: which lines were ignored, or why the whole file was.
     """
 
     runs: tuple[RegisteredRun, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def existing(self) -> list[RegisteredRun]:
-        """Return the runs whose folders are still where they were registered."""
+        """Return the runs whose folders still exist at their registered paths."""
         return [run for run in self.runs if run.is_there]
 
     def find_by_id(self, run_id: str) -> list[RegisteredRun]:
@@ -95,14 +95,14 @@ class RunRegistry:
         return [run for run in self.runs if run.id == run_id and run.is_there]
 
     def at(self, folder: Path) -> RegisteredRun | None:
-        """Return the entry of a run folder, however its path is spelled."""
+        """Return the entry of a run folder, also if the path is spelled differently."""
         token = _read_token(folder)
-        place = os.path.realpath(folder)
-        matches = [run for run in self.runs if run.token == token and os.path.realpath(run.folder) == place]
+        resolved_folder = os.path.realpath(folder)
+        matches = [run for run in self.runs if run.token == token and os.path.realpath(run.folder) == resolved_folder]
         return matches[-1] if matches else None
 
     def data_above(self, folder: Path) -> Path | None:
-        """Return a data folder of any registered run in which a folder lies, or which it is."""
+        """Return the data folder of a registered run that contains a folder or is the folder itself."""
         return enclosing(folder, (data for run in self.runs for data in run.data))
 
 
@@ -112,9 +112,9 @@ def is_registered(folder: Path) -> bool:
 
 
 def enclosing(folder: Path, roots: Iterable[Path]) -> Path | None:
-    """Return the first of some folders that is `folder` or holds it, links followed."""
-    place = Path(os.path.realpath(folder))
-    return next((root for root in roots if place.is_relative_to(os.path.realpath(root))), None)
+    """Return the first of the roots that is `folder` or contains it, links resolved."""
+    resolved_folder = Path(os.path.realpath(folder))
+    return next((root for root in roots if resolved_folder.is_relative_to(os.path.realpath(root))), None)
 
 
 def state_file() -> Path:
@@ -141,7 +141,7 @@ _cache: dict[tuple[Any, ...], RunRegistry] = {}
 
 
 def read_registry() -> RunRegistry:
-    """Read the list. A file that cannot be trusted or read counts as empty; `warnings` says why."""
+    """Return the list. A file that cannot be trusted or read counts as empty; `warnings` says why."""
     try:
         file = state_file()
         with _open_list_file(file, os.O_RDONLY) as handle:
@@ -157,22 +157,22 @@ def read_registry() -> RunRegistry:
     except FileNotFoundError:
         return RunRegistry()
     except OSError as error:
-        return RunRegistry(warnings=(f"The list of your runs is not used: {_reason(error)}.",))
+        return RunRegistry(warnings=(f"The list of your runs is not used: {_describe_os_error(error)}.",))
 
 
 def parse(content: bytes, name: str = NAME, *, is_tail: bool = False) -> RunRegistry:
-    """Return the runs of a list; damaged and foreign lines are left out with a warning.
+    """Return the runs of a list; damaged and foreign lines are ignored with a warning.
 
     Args:
-        name: the file, for warnings.
-        is_tail: the content is the end of a longer file, so its first line may be half a line.
+        name: name of the file, for warnings.
+        is_tail: whether the content is the end of a longer file, so that its first line may be incomplete.
     """
     lines = content.split(b"\n")
-    torn = lines.pop()  # empty after a whole last line
+    incomplete_line = lines.pop()  # empty if the last line is complete
     if is_tail:
         lines = lines[1:]
     runs: dict[tuple[Path, str], RegisteredRun] = {}
-    damaged = [] if not torn else [len(lines) + 1]
+    damaged = [len(lines) + 1] if incomplete_line else []
     for number, line in enumerate(lines, start=1):
         run = _parse_line(line)
         if run is not None:
@@ -214,12 +214,12 @@ def _is_absolute_path(value: Any) -> TypeGuard[str]:
         return False
     try:
         return os.path.isabs(os.fsencode(value))
-    except UnicodeEncodeError:  # surrogates that stand for no byte
+    except UnicodeEncodeError:  # surrogates that represent no byte
         return False
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
-    """Whether a value can be seconds since 1970, for which a calendar has a date."""
+    """Return whether a value is a valid time in seconds since 1970."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11 and math.isfinite(value)
 
 
@@ -245,7 +245,7 @@ def _read_token(folder: Path) -> str:
 
 
 def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
-    """Add a run to the user's list, or change what the list says of it.
+    """Add a run to the user's list, or update its entry.
 
     Args:
         folder: the run folder, which this process has locked.
@@ -270,17 +270,17 @@ def register(folder: Path, sandbox: str, data: Sequence[Path] = ()) -> str:
         _append(state_file(), run.to_line())
     except OSError as error:
         return (
-            f"This run is not in the list of your runs ({_reason(error)}): `last` and `m3b runs` do not find it; "
+            f"This run is not in the list of your runs ({_describe_os_error(error)}): `last` and `m3b runs` do not find it; "
             f"name it by its folder, {folder}."
         )
     return ""
 
 
 def _write_token(folder: Path, token: str) -> None:
-    """Write the token in place: a kill leaves no temporary file, and half a token counts as none."""
-    place = folder / TOKEN_NAME
-    place.unlink(missing_ok=True)
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Write the token without a temporary file, so that a kill leaves none; an incomplete token counts as none."""
+    token_file = folder / TOKEN_NAME
+    token_file.unlink(missing_ok=True)
+    handle = os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, f"{token}\n".encode())
         os.fsync(handle)
@@ -301,21 +301,21 @@ def _append(file: Path, line: bytes) -> None:
         if size > MAX_BYTES or content.count(b"\n") > MAX_LINES:
             _shorten(file, parse(content, is_tail=size > MAX_BYTES), line)
             return
-        if content and not content.endswith(b"\n"):  # a crash tore the last line
+        if content and not content.endswith(b"\n"):  # a crash left the last line incomplete
             line = b"\n" + line
         os.write(handle, line)
         os.fsync(handle)
 
 
 def _shorten(file: Path, registry: RunRegistry, line: bytes) -> None:
-    """Replace the list by the newest runs that still exist, and one more."""
+    """Replace the list by the newest runs that still exist, followed by one more line."""
     lines = [run.to_line() for run in registry.existing()[-MAX_LINES // 2 :]]
     untrusted.write_atomic(file.parent, file.name, b"".join([*lines, line]))
 
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock of the list, waiting for another process that adds a run."""
+    """Hold the lock of the list; wait while another process adds a run."""
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while (handle := locking.acquire_lock(file)) is None:
         if time.monotonic() > deadline:
@@ -361,12 +361,12 @@ def _check_folder(folder: Path) -> None:
     _check_owner(folder, status)
 
 
-def _check_owner(place: Path, status: os.stat_result) -> None:
+def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
-        raise untrusted.UnsafePathError(place, f"it belongs to another user (number {status.st_uid})")
+        raise untrusted.UnsafePathError(path, f"it belongs to another user (number {status.st_uid})")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise untrusted.UnsafePathError(place, f"others may write to it; `chmod go-w {place}` mends that")
+        raise untrusted.UnsafePathError(path, f"others may write to it; `chmod go-w {path}` fixes that")
 
 
-def _reason(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)

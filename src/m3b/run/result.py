@@ -1,4 +1,4 @@
-"""What a run comes to."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from m3b.measure import Measure, describe_unknown_patients, format_measure
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 FINAL_STATUSES: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")
-"""Statuses that `resume` gives back as they are: going on would not change them. It takes the others up again."""
+"""Statuses that `resume` returns unchanged, since continuing would not change them; other runs continue."""
 
 
 @dataclass(frozen=True)
 class ExternalResult:
-    """A test set of another place, or why it was not measured.
+    """Result on an external test set, or why it was not measured.
 
     Args:
         name: as the user named it.
-        reason: why there is no figure; empty where there is one.
-        primary: the run's own metric on its cases.
-        metrics: every metric by name, as `Measure.to_dict` gives it.
-        cases: that were measured.
-        patients: whose they are; None where nobody knows.
-        grouped_by: as of `Result`.
-        notes: what was read, renamed and left out.
+        reason: why there is no measurement; empty if there is one.
+        primary: the primary metric of the run on these cases.
+        metrics: every metric by name, as `Measure.to_dict` returns it.
+        cases: number of measured cases.
+        patients: number of patients; None if they are unknown.
+        grouped_by: as in `Result`.
+        notes: what was read, renamed and excluded.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ExternalResult:
 
     @property
     def summary(self) -> str:
-        """For people: the figure and whom it rests on, or why there is none."""
+        """One line for people: the primary metric and the number of cases, or why there is none."""
         if self.primary is None:
             return f"external {self.name}: not measured. {self.reason}"
         patients_text = f"{self.patients} patients" if self.patients is not None else "patients unknown"
@@ -57,12 +57,12 @@ class ExternalResult:
         return f"external {self.name}: {figure_text}; {self.cases} cases, {patients_text}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {**asdict(self), "primary": self.primary and self.primary.to_dict(), "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> ExternalResult:
-        """Undoes `to_dict`; keys of other versions are left out."""
+        """Return the result of `to_dict`; keys of other versions are ignored."""
         values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
         values["primary"] = Measure.from_dict(raw["primary"]) if raw.get("primary") else None
         return cls(**{**values, "notes": tuple(raw.get("notes") or ())})
@@ -70,21 +70,21 @@ class ExternalResult:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The end of a run; `status` is one of `STATUSES`, and never `completed` on an agent's word.
+    """The result of a run; `status` is one of `STATUSES`, and never `completed` on an agent's word alone.
 
     Args:
         reason: one or two sentences on how the run came to this status.
-        primary: m3b's own test figure.
-        metrics: every metric by name, as `Measure.to_dict` gives it.
+        primary: the primary test metric, measured by m3b.
+        metrics: every metric by name, as `Measure.to_dict` returns it.
         usage: actions, iterations, tokens, cost (US dollars) and wall time (seconds).
-        roles: the same a role, with its status.
+        roles: the usage of each role, with its status.
         integrity: `clean`, or what was found.
-        acceptable: the range that the data card asks of the primary figure, the upper end perhaps open.
-        patients: test patients, whom training never saw; None where patients are unknown, or nothing was measured.
-        patients_known: whether the data says whose each image is; None before an index was accepted. If not, images of
-            one person may lie on both sides of the split, and the figure may be too high for that.
-        grouped_by: in words what keeps images together on one side, such as a column or a part of the file names.
-        external: the figures on the external test sets that were given, by name.
+        acceptable: the range that the data card requires of the primary metric; the upper end may be open.
+        patients: number of test patients, none of them seen in training; None if unknown, or if nothing was measured.
+        patients_known: whether the data says which patient each image is of; None before an index was accepted. If not,
+            images of one person may be on both sides of the split, and the metric may be too high for that reason.
+        grouped_by: what keeps images on one side of the split, such as a column or a part of the file names.
+        external: name -> result on an external test set.
     """
 
     status: Status
@@ -112,7 +112,7 @@ class Result:
 
     @property
     def tested_on(self) -> str:
-        """What the test figure rests on, in words; empty where nothing was measured."""
+        """The number of test cases and patients in words; '' if nothing was measured."""
         if self.primary is None or self.patients_known is None:
             return ""
         if self.patients_known:
@@ -136,7 +136,7 @@ class Result:
         return make_html_table(self.status, rows)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; `acceptable` stands in `primary`."""
+        """Return JSON values; `acceptable` is stored in `primary`."""
         raw = {**asdict(self), "primary": self._primary_to_dict()}
         raw["external"] = {name: external_result.to_dict() for name, external_result in self.external.items()}
         del raw["acceptable"]
@@ -149,7 +149,7 @@ class Result:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Result:
-        """A result as run.json holds it; keys of other versions are left out."""
+        """Return the result that run.json holds; keys of other versions are ignored."""
         values = {key: value for key, value in raw.items() if key in cls.__dataclass_fields__}
         if isinstance(primary := raw.get("primary"), dict):
             values["primary"] = Measure.from_dict(primary)

@@ -1,4 +1,4 @@
-"""What m3b itself runs in the sandbox: the probe of a project, and a deliverable on cases that it has not seen."""
+"""What m3b itself runs in the sandbox: probes of a training project, and a deliverable on unseen cases."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from m3b.untrusted import remove_tree
 
 
 class ReaderPool:
-    """Makes readers and keeps them.
+    """Confined readers, created on demand and kept.
 
     Args:
-        sandbox: what confines them.
-        is_cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+        sandbox: confines the readers.
+        is_cancelled: polled twice a second while waiting; True ends the wait with `RunCancelled`.
     """
 
     def __init__(self, sandbox: Sandbox, is_cancelled: Callable[[], bool]) -> None:
@@ -51,9 +51,9 @@ class ReaderPool:
         self._readers: dict[Mounts, Reader] = {}
 
     def get_reader(self, read: Iterable[Path], write: Sequence[Path] = ()) -> Reader:
-        """The reader that sees these folders and may write to those: the one of an earlier job, or a new one.
+        """Return the reader that may read and write these folders, from an earlier job or a new one.
 
-        A folder must stay the same folder: what takes its place is not seen.
+        The reader does not see a folder that replaced one of these later.
         """
         mounts = Mounts(read=tuple(dict.fromkeys(read)), write=tuple(write))
         if mounts not in self._readers:
@@ -61,7 +61,7 @@ class ReaderPool:
         return self._readers[mounts]
 
     def close(self) -> None:
-        """End their processes; a later job starts others."""
+        """End the reader processes; a later job starts others."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -76,7 +76,7 @@ class SandboxExecutor:
     """Runs m3b's own checks of what agents made, confined like the agents' scripts.
 
     Args:
-        readable_folders: folders that the agents' scripts may read; predict.py gets none of them.
+        readable_folders: folders that the agents' scripts may read; predict.py may read none of them.
         is_cancelled: polled twice a second.
     """
 
@@ -92,7 +92,7 @@ class SandboxExecutor:
         self.reader_pool, self._raw_folders = ReaderPool(sandbox, is_cancelled), tuple(readable_folders)
 
     def run_probe(self, file: Path, *arguments: str) -> CommandResult:
-        """Run a Python file of m3b's in the working directory."""
+        """Run a Python file of m3b in the working directory."""
         script_folder = self.run.path / "checks"
         script_folder.mkdir(exist_ok=True)
         copy = script_folder / file.name
@@ -103,36 +103,35 @@ class SandboxExecutor:
         )
 
     def run_job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
-        """A job of `m3b.data.spec.inside`, which may write to its `place` and to the working directory.
+        """Run a job of `m3b.data.spec.inside`, which may write to its `place` and to the working directory.
 
         Args:
             root: the data folder, read-only.
 
         Raises:
-            DataError: the reader could not do it.
+            DataError: the job failed in the reader.
         """
         reader = self.reader_pool.get_reader((root, self._make_frozen_folder()), (Path(job["place"]), self.run.work))
         return reader.run_job(MANIFEST_JOB, job)
 
     def get_checking_reader(self) -> Reader:
-        """The reader that looks at what was handed over and at the raw data; it writes nowhere and stays for the next
-        look."""
+        """Return the reader of frozen artifacts, locked files and raw data; it can write nowhere and is kept."""
         folders = [self._make_frozen_folder(), self.run.locked, *self._raw_folders, *roots_of(self.run.locked)]
         return self.reader_pool.get_reader([path.resolve() for path in folders if path.is_dir()])
 
     def _make_frozen_folder(self) -> Path:
-        """The folder below which hand-overs are looked at: always the same one, so that a reader goes on seeing it."""
+        """Return the folder of frozen artifacts; always the same one, so that a kept reader continues to see it."""
         folder = self.run.path / FROZEN_FOLDER
         folder.mkdir(exist_ok=True)
         return folder
 
     def close(self) -> None:
-        """End the readers that were kept."""
+        """End the readers."""
         self.reader_pool.close()
         remove_tree(self.run.path / FROZEN_FOLDER)
 
     def open_reader(self, root: Path, write: Sequence[Path] = ()) -> Reader:
-        """A reader of what lies in `root` and of the raw data to which `base/data` leads.
+        """Return a new reader of `root` and of the raw data that `root/data` links to.
 
         Args:
             write: folders that it may write to.
@@ -141,12 +140,13 @@ class SandboxExecutor:
         return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), is_cancelled=self.is_cancelled)
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
-        """Run a deliverable on anonymous copies of cases, the raw data out of its reach, and measure its answers.
+        """Run a deliverable on anonymous copies of cases, without access to the raw data, and measure its predictions.
 
-        Among them are altered copies of some test images (`m3b.tasks.score_details`), which nothing tells from the others.
+        The copies include altered copies of some test images (`m3b.tasks.score_details`), which predict.py cannot tell
+        apart.
 
         Raises:
-            ModelError: predict.py fails, or answers something that cannot be right.
+            ModelError: predict.py fails, or returns an invalid prediction.
         """
         with _scratch_folder(self.run.path) as scratch, self.open_reader(self.run.locked, write=(scratch,)) as reader:
             try:
@@ -165,7 +165,7 @@ class SandboxExecutor:
                 raise ModelError(str(error)) from None
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """`TaskFamily.predict_baseline`, the masks opened by a reader. Raises ModelError, DataError."""
+        """Return `TaskFamily.predict_baseline`, with masks opened in a reader. Raises ModelError, DataError."""
         return compute_baseline_in_reader(training, records, index, root, self.get_checking_reader())
 
     def _stage_images(self, records: Sequence[Record], folder: Path, reader: Reader) -> StagedCases:
@@ -179,7 +179,7 @@ class SandboxExecutor:
     def _alter_copies(
         self, copies: Sequence[score_details.AlteredCopy], staged: StagedCases, reader: Reader
     ) -> list[bool]:
-        """Alter the staged files of copies, which come last; gives for each whether it was."""
+        """Alter the staged files of the copies, which come last; return for each whether it was altered."""
         if not copies:
             return []
         paths = staged.restore_order(staged.paths)[-len(copies) :]
@@ -202,7 +202,7 @@ class SandboxExecutor:
         )
 
     def _explain_missing_sockets(self, result: CommandResult) -> str:
-        """What may be behind a failure where predict.py has neither sockets nor shared memory."""
+        """Return the likely reason if predict.py failed because it has neither sockets nor shared memory; else ''."""
         is_refused = any(word in result.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
         if result.exit_code == 0 or self.sandbox.name != "landlock" or not is_refused:
             return ""
@@ -227,7 +227,7 @@ class SandboxExecutor:
 
 @contextmanager
 def _scratch_folder(folder: Path) -> Iterator[Path]:
-    """A new folder that is removed whatever predict.py built in it."""
+    """Make a temporary folder and remove it afterwards, whatever predict.py put into it."""
     scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".staged-"))
     try:
         yield scratch
@@ -236,7 +236,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 
 
 def describe_device() -> str:
-    """What training runs on, in words for an agent."""
+    """Return the GPUs and CPU cores for training, in words for an agent."""
     cores = count_usable_cpus()
     gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
     if gpus:

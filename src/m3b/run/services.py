@@ -1,4 +1,4 @@
-"""What one run works with: its folder, options, models, tools and readers, and the one way to record an event."""
+"""The services of one run: folder, options, models, tools and readers, and the recording of events."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ OnEvent = Callable[[Event], None]
 
 
 def ignore_event(event: Event) -> None:
-    """Takes events where nobody looks on."""
+    """Ignore an event; the default callback."""
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """See `Pipeline`."""
+    """The callbacks of a user, see `Pipeline`."""
 
     ask: AskUser | None = None
     approve: ApproveCommand | None = None
@@ -61,7 +61,7 @@ class Hooks:
 def make_hooks(
     ask: AskUser | None, approve: ApproveCommand | None, on_event: OnEvent | None, publish: OnEvent
 ) -> Hooks:
-    """What a user gave, guarded, with m3b's own feed of events before it."""
+    """Return the user's callbacks, guarded; events go to `publish` first, then to the user."""
     user_callback = guard_callback("on_event", on_event) if on_event else ignore_event
 
     def publish_event(event: Event) -> None:
@@ -76,20 +76,20 @@ def make_hooks(
 
 
 LLMs = Mapping[str, LLM]
-"""A model a role; `default` is for those that are not named."""
+"""Role -> model; `default` is for all other roles."""
 
 
 class RunServices:
-    """What a run works with, made anew by each process that takes it up; what the run knows is its `RunState`.
+    """The services of a run, created by each process that works on it; what the run knows is in its `RunState`.
 
     Args:
-        state: receives every event; what earlier processes did of the same run, empty for a new one.
-        remarking_roles: the roles whose closing remarks later roles are told, in their order.
-        extensions: tools and checks of the user's.
-        cancel_event: set from anywhere to end the run.
-        overrides: what the user gave explicitly about how the data is to be read.
-        external_sources: test sets of other places, measured at the end; nothing else looks at them.
-        fsync: whether each event waits for the disk.
+        state: receives every event; it holds what earlier processes did in the run, and is empty for a new one.
+        remarking_roles: the roles, in order, whose closing remarks are given to later roles.
+        extensions: tools and checks of the user.
+        cancel_event: set by any thread to end the run.
+        overrides: what the user fixed of how the data is to be read.
+        external_sources: external test sets, which are measured at the end and used for nothing else.
+        fsync: whether each event waits until it is on the disk.
     """
 
     def __init__(
@@ -170,10 +170,10 @@ class RunServices:
         )
 
     def emit(self, event: Event) -> None:
-        """Write an event down, fold it into the state, show it.
+        """Write an event to the journal, fold it into the state, and pass it to the callback.
 
         Raises:
-            Failed: the journal cannot be written, because the disk is full for instance.
+            RunFailed: the journal cannot be written, for instance because the disk is full.
         """
         event = event.with_role(self.role)
         if event.is_journaled:
@@ -188,7 +188,7 @@ class RunServices:
         self.hooks.on_event(event)
 
     def record_artifact(self, artifact_class: type[Any], artifact: Any, remark: str = "") -> None:
-        """Write down what a check accepted; it takes the place of an earlier artifact of the same class."""
+        """Record an artifact that a check accepted; it replaces an earlier artifact of the same class."""
         hashes = artifact.hashes if isinstance(artifact, DataIndex | TrainedModel) else {}
         self.emit(ArtifactAccepted(kind_of(artifact_class), to_json(artifact), hashes, remark))
 
@@ -197,11 +197,11 @@ class RunServices:
         return self.workspace.cards[selection.card]
 
     def get_llm(self, role: str) -> LLM:
-        """The model that plays a role."""
+        """Return the model of a role."""
         return self.llms.get(role) or self.llms["default"]
 
     def get_metered_llm(self, role: str) -> LLM:
-        """The same, as it is asked: what it gets is written to the ledger, without the names of persons."""
+        """Return the model of a role with the ledger and, unless `phi` allows names, with pseudonymization."""
         llm = self.get_llm(role)
         metered_llm = self.ledger.meter(llm, role)
         if self.options.phi == "allow" or spec_of(llm) == RULES:
@@ -213,17 +213,17 @@ class RunServices:
         return PseudonymizingModel(metered_llm, self.pseudonyms)
 
     def preview(self, tool: str, arguments: Mapping[str, object]) -> ToolResult:
-        """A preview on m3b's own account: it costs the agents no action."""
+        """Call a preview tool for m3b itself, without costing the agents an action."""
         return self.tools.call(ToolCall("look", tool, dict(arguments)), (tool,))
 
     def switch_folders(self, roots: Roots, readable_folders: list[Path]) -> None:
-        """Give scripts, tools and m3b's own probes other folders from now on."""
+        """Give scripts, tools and m3b's probes other folders from now on."""
         self.tools.close()
         self.tools = self._make_toolbox(roots, readable_folders)
         self.executor.readable_folders = tuple(readable_folders)
 
     def restrict_to_training_cases(self, selection: Selection) -> None:
-        """From here on no script, preview or probe meets the raw data, the test cases or what the index was made with."""
+        """Hide the raw data, the test cases and the files that made the index from scripts, previews and probes."""
         self.tools.close()
         self.executor.close()
         card = self.card_of(selection)
@@ -240,7 +240,7 @@ class RunServices:
         self.switch_folders(roots, [self.folder.path / VIEW_FOLDER, self.folder.resources])
 
     def restore_folders(self, index: DataIndex | None, *, is_resumable: bool) -> None:
-        """Stop every process, and put back for people what training did not see."""
+        """Stop every process, and restore for people the files that were hidden from training."""
         self.tools.close()
         self.executor.close()
         if index is not None:

@@ -1,7 +1,8 @@
-"""A stage performed: its agent briefed or taken up again, its hand-over checked, what was accepted written down."""
+"""Performs a stage: briefs or resumes its agent, checks the artifact, and records the accepted one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
@@ -10,23 +11,26 @@ from m3b.agents import prompts
 from m3b.agents.agent_state import AgentState
 from m3b.agents.briefing import Briefing
 from m3b.agents.check_result import CheckResult, explain_failure
-from m3b.agents.conversation import Conversation
+from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE_AGENT, Role
 from m3b.errors import BudgetExceeded, RunEnd, RunFailed
 from m3b.events import ArtifactChecked, Event, NoteAdded, PromptSent, RoleEnded, RoleStarted
-from m3b.run import interrupted
+from m3b.messages import ToolCall
 from m3b.run.extensions import CallbackError, guard_callback
+from m3b.run.folder import RunFolder
 from m3b.run.labelling import extra_tool_names_of
 from m3b.run.services import RunServices
 from m3b.run.stages import BUILTIN_STAGES, Stage
 from m3b.run.state import RunState
+from m3b.tools import REPEATABLE
+from m3b.untrusted import UnsafePathError, walk
 
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 NO_LLM_NAME = "Python"
-"""Stands for the model of a stage that asks none."""
+"""Model name of a stage without a language model."""
 
 
 class StageRunner:
@@ -37,7 +41,7 @@ class StageRunner:
         self._single_agent: Agent | None = None
 
     def run_stage(self, stage: Stage[A]) -> A:
-        """One stage from its briefing to its accepted artifact; skipped where the journal holds the artifact.
+        """Perform a stage from its briefing to its accepted artifact; skip it if the journal holds the artifact.
 
         Raises:
             RunEnd: why nothing was accepted.
@@ -56,7 +60,7 @@ class StageRunner:
             return self._record_artifact(stage, *self._salvage(stage, error))
 
     def _run_role(self, stage: Stage[A]) -> CheckResult:
-        """The agent at work, whatever becomes of it written down."""
+        """Let the role work, and record how it ended in any case."""
         services, role = self.services, stage.role
         services.role = role.name
         services.emit(RoleStarted(role.title, services.get_llm(role.name).name if stage.uses_agent else NO_LLM_NAME))
@@ -75,7 +79,7 @@ class StageRunner:
             self._emit_role_ended(status)
 
     def _submit(self, stage: Stage[A]) -> CheckResult:
-        """The verdict that accepts what an agent made, or what Python alone did."""
+        """Return the check result that accepts the artifact of an agent, or of a stage in Python alone."""
         if stage.uses_agent:
             return self._prepare_agent(stage).run(
                 lambda closing_text: self._check(stage, closing_text), stage.role.failure_message
@@ -93,22 +97,24 @@ class StageRunner:
         return check_result
 
     def _check(self, stage: Stage[A], closing_text: str) -> CheckResult:
-        """The check of a hand-over, once no script of the run can change any more what it looks at."""
+        """Check an artifact, after stopping all scripts so that none can change it during the check."""
         services = self.services
         stopped_scripts = services.tools.stop_running_scripts()
         for text in stopped_scripts:
             services.emit(NoteAdded(text))
         check_result = _guard_stage_method(stage, "check", stage.check)(self.state, services, closing_text)
         if not isinstance(check_result, CheckResult):
-            problem = f"The check of {stage.role.name} gave {check_result!r}"
-            raise CallbackError(
-                f"{problem}; let it give accepted(artifact) or rejected(words) of m3b.agents.check_result."
-            )
+            problem = f"The check of {stage.role.name} returned {check_result!r}"
+            raise CallbackError(f"{problem}; return accept(artifact) or reject(problem) of m3b.agents.check_result.")
         check_result = services.extensions.apply_check(services.role, check_result, services.folder.work)
         return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
 
     def _salvage(self, stage: Stage[A], budget_error: BudgetExceeded) -> tuple[CheckResult, str]:
-        """What lies there, measured whatever the budget, if the check accepts it: trained is trained; else raises `budget_error`."""
+        """Return what exists at the end of the budget if the check accepts it; measuring it ignores the budget.
+
+        Raises:
+            BudgetExceeded: `budget_error`, if nothing can be accepted.
+        """
         services = self.services
         services.role = stage.role.name
         services.tools.stop_running_scripts()
@@ -126,17 +132,20 @@ class StageRunner:
         return check_result, remark
 
     def _record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str = "") -> A:
-        """Write down what a check accepted."""
+        """Record the artifact that a check accepted, and return it."""
         artifact = check_result.artifact
         if not isinstance(artifact, stage.artifact):
             problem = f"The check of {stage.role.name} accepted {artifact!r}, which is no {stage.artifact.__name__}"
-            raise CallbackError(f"{problem}; let it give accepted({stage.artifact.__name__}(...)).")
+            raise CallbackError(f"{problem}; return accept({stage.artifact.__name__}(...)).")
         self.services.record_artifact(stage.artifact, artifact, remark)
         self.services.role = ""
         return artifact
 
     def _emit_role_ended(self, status: str) -> None:
-        """Said also when the journal itself is what failed; the first error is the one to be told."""
+        """Emit the end of the role; if the journal cannot be written, only update the state.
+
+        The error that ended the role is then the one that is reported.
+        """
         try:
             self.services.emit(RoleEnded(status))
         except RunFailed:
@@ -145,7 +154,7 @@ class StageRunner:
     # --- the agent -----------------------------------------------------------------------------------------------
 
     def _prepare_agent(self, stage: Stage[A]) -> Agent:
-        """A new agent with its briefing, or the one whose conversation the journal holds."""
+        """Return a new agent with its briefing, or an agent with the conversation from the journal."""
         services, role = self.services, stage.role
         is_single = services.options.roles == "single"
         if is_single and self._single_agent is not None:
@@ -174,10 +183,8 @@ class StageRunner:
         folder = self.services.folder
         state = AgentState.from_events(past_events)
         state.iterations = max(state.iterations, iterations)
-        agent.resume(state, lambda call: interrupted.answer_interrupted_call(folder, call))
-        lost_jobs = {
-            job: interrupted.describe_training_resume(folder, command) for job, command in state.lost_jobs.items()
-        }
+        agent.resume(state, lambda call: answer_interrupted_call(folder, call))
+        lost_jobs = {job: describe_training_resume(folder, command) for job, command in state.lost_jobs.items()}
         self.services.tools.record_lost_jobs(lost_jobs)
 
     def _make_agent(self, tool_role: Role, role: Role) -> Agent:
@@ -201,7 +208,7 @@ class StageRunner:
         )
 
     def _collect_dialogue(self) -> list[Event]:
-        """The dialogue of all stages so far, for the single agent."""
+        """Return the dialogue of all stages so far, for the single agent."""
         return [event for role in self._list_agent_roles() for event in self.state.dialogue.get(role.name, [])]
 
     def _list_agent_roles(self) -> list[Role]:
@@ -226,5 +233,43 @@ class StageRunner:
 
 
 def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
-    """A method of a stage; whatever one of the user's raises ends the run with its name."""
+    """Return a method of a stage, guarded if the stage is the user's, so that its errors end the run with its name."""
     return function if type(stage) in BUILTIN_STAGES else guard_callback(f"stages: {stage.role.name}.{name}", function)
+
+
+LOG_FOLDER = "Logout"
+COMPLETE_CHECKPOINT_PATTERN = re.compile(r"(?:^|/)checkpoint(?:-\d+/complete\.json|\.pt)$")
+"""Files of the templates that exist only when a checkpoint is complete."""
+TRAINING_COMMAND_PATTERN = re.compile(r"\bpython3?\s+train\.py\b")
+
+
+def answer_interrupted_call(run: RunFolder, call: ToolCall) -> str:
+    """Return the answer to a tool call that was started and never answered; '' if the call can be repeated safely."""
+    if call.name in REPEATABLE:
+        return ""
+    command = str(call.arguments.get("command", "")) if call.name == "run_script" else ""
+    return f"{INTERRUPTED_NOTE} {describe_training_resume(run, command)}".strip()
+
+
+def describe_training_resume(run: RunFolder, command: str) -> str:
+    """Return how to resume an interrupted training that left a checkpoint; else ''."""
+    if not TRAINING_COMMAND_PATTERN.search(command) or not (checkpoint := _find_checkpoint(run)):
+        return ""
+    resume_command = (
+        command
+        if "--resume" in command
+        else TRAINING_COMMAND_PATTERN.sub(lambda match: f"{match[0]} --resume", command, count=1)
+    )
+    return f"A checkpoint is there ({checkpoint}): `{resume_command}` goes on from it."
+
+
+def _find_checkpoint(run: RunFolder) -> str:
+    try:
+        checkpoints = [
+            entry.name
+            for entry in walk(run.work, LOG_FOLDER)
+            if entry.kind == "file" and COMPLETE_CHECKPOINT_PATTERN.search(entry.name)
+        ]
+    except (OSError, UnsafePathError):
+        return ""
+    return f"{LOG_FOLDER}/{checkpoints[-1].removesuffix('/complete.json')}" if checkpoints else ""

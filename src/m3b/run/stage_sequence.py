@@ -1,4 +1,4 @@
-"""Which stages a run has and in which order: m3b's four, or what the user made of them."""
+"""The stages of a run in their order: m3b's four, or those that the user gave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def resolve_stages(user_stages: UserStages | None) -> Stages:
-    """The stages that a user asks for, looked at; none, and nothing imported, where he asks for none.
+    """Return the user's stages after validation; empty, without importing anything, if there are none.
 
     Raises:
         UsageError: see `m3b.run.stages.validate_stages`.
@@ -30,8 +30,8 @@ def resolve_stages(user_stages: UserStages | None) -> Stages:
 
 
 def role_names_of(user_stages: Stages) -> tuple[str, ...]:
-    """The roles of the stages that a user asks for; m3b's own where he asks for none."""
-    from m3b.agents.roles import ROLE_NAMES  # what constructing a pipeline needs, and importing it does not
+    """Return the role names of the user's stages; m3b's own if there are none."""
+    from m3b.agents.roles import ROLE_NAMES  # needed to construct a pipeline, not to import it
 
     return tuple(stage.role.name for stage in user_stages) if user_stages else ROLE_NAMES
 
@@ -39,10 +39,10 @@ def role_names_of(user_stages: Stages) -> tuple[str, ...]:
 def check_agents_ready(
     user_stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], extensions: UserExtensions
 ) -> None:
-    """That every agent has its prompt, tools that exist, and a model that can play its role.
+    """Check that every agent has a prompt, tools that exist, and a model that can play its role.
 
     Raises:
-        DataError: a file of the workspace's prompts is called after no role.
+        DataError: a prompt file of the workspace belongs to no role.
         UsageError: something else is missing.
     """
     workspace.check_prompts(role_names_of(user_stages))
@@ -53,7 +53,7 @@ def check_agents_ready(
 
 
 def copy_stages(user_stages: Stages) -> Stages:
-    """The stages of one run: copies, so that runs side by side do not meet in them."""
+    """Return copies of the stages, so that parallel runs do not share them."""
     from m3b.run.stages import BUILTIN_STAGES
 
     return (
@@ -62,10 +62,10 @@ def copy_stages(user_stages: Stages) -> Stages:
 
 
 def check_resumed_state(user_stages: Stages, state: RunState) -> None:
-    """That a run which is taken up has handed over what these stages hand over.
+    """Check that the artifacts of a resumed run are those of these stages.
 
     Raises:
-        UsageError: the journal holds something else.
+        UsageError: the journal holds another artifact.
     """
     from m3b.agents.artifacts import kind_of
 

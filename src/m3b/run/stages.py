@@ -1,4 +1,4 @@
-"""The stages of a run: what an agent is told at the beginning of each, and how its hand-over is checked."""
+"""The stages of a run: the briefing of each agent, and how its artifact is checked."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ if TYPE_CHECKING:
 
 
 MAX_ROLE_NAME_CHARS = 40
-"""Characters of a role's name."""
+"""Maximum length of a role's name."""
 RESERVED_ROLE_NAMES = ("default", "common", SINGLE_AGENT.name)
-"""Names that mean something else: the model for other roles, the prompt for all, the agent for all stages."""
+"""Names with another meaning: the model of all other roles, the prompt of all roles, the agent for all stages."""
 STAGES_EXAMPLE = f"[{', '.join(map(repr, ROLE_NAMES[:2]))}, MyStage(), {', '.join(map(repr, ROLE_NAMES[2:]))}]"
 
 
 def validate_stages(user_stages: UserStages) -> Stages:
-    """The stages in their order.
+    """Return the stages in their order.
 
     Raises:
-        UsageError: an unknown name, a role or an artifact that occurs twice, a stage at a place where what it needs is not
-            there, something that no stage makes and every run needs, a stage that prompts, journal or report cannot hold.
+        UsageError: a name is unknown, a role or an artifact occurs twice, an artifact that a stage needs is not made
+            before it, an artifact that every run needs is never made, or prompts, journal or report cannot hold the
+            stage.
     """
     if isinstance(user_stages, str) or not user_stages:
         raise UsageError(f"`stages` is {user_stages!r}; give all stages in their order, such as {STAGES_EXAMPLE}.")
@@ -104,11 +105,15 @@ def _resolve_stage(item: Any) -> Stage[Any]:
     return item
 
 
-# --- what it makes --------------------------------------------------------------------------------------------------
+# --- validation: artifact -------------------------------------------------------------------------------------------
 
 
 def _check_artifact(stage: Stage[Any]) -> None:
-    """What m3b's roles make is accepted by m3b's checks alone, whoever makes it; anything else must fit into the journal."""
+    """Check the class of a stage's artifact.
+
+    m3b's own artifacts are accepted by m3b's checks only, whoever makes them; others must be serializable to the
+    journal.
+    """
     name, artifact_class = stage.role.name, getattr(stage, "artifact", None)
     if not isinstance(artifact_class, type):
         raise UsageError(
@@ -138,7 +143,7 @@ def _check_builtin_artifact(stage: Stage[Any], builtin_stage: type[Stage[Any]]) 
 
 
 def _find_serialization_problem(artifact_class: type[Any]) -> str:
-    """Why a class of artifacts cannot be written down and read again; empty where it can."""
+    """Return why an artifact class cannot be written to JSON and read again; '' if it can."""
     if not is_dataclass(artifact_class) and not issubclass(artifact_class, BaseModel):
         return "it is neither a dataclass nor a pydantic model"
     try:
@@ -148,11 +153,15 @@ def _find_serialization_problem(artifact_class: type[Any]) -> str:
     return ""
 
 
-# --- where it stands ------------------------------------------------------------------------------------------------
+# --- validation: order ----------------------------------------------------------------------------------------------
 
 
 def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, Stage[Any]]) -> None:
-    """`stage_by_kind` are the stages before it, by the kind of what they make."""
+    """Check that the artifacts a stage needs are made by the stages before it.
+
+    Args:
+        stage_by_kind: kind of artifact -> earlier stage that makes it.
+    """
     name, artifact_name = stage.role.name, stage.artifact.__name__
     if earlier_stage := stage_by_kind.get(kind_of(stage.artifact)):
         raise UsageError(f"{earlier_stage.role.name} and {name} both make a {artifact_name}; keep one of them.")
@@ -166,20 +175,21 @@ def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, 
             raise UsageError(f"{name} needs a {needed_class.__name__}, which is not there at its turn: {hint}.")
         if stage.required and not maker.required:
             raise UsageError(
-                f"{name} needs a {needed_class.__name__}, which a run may do without: set required of {maker.role.name}."
+                f"{name} needs a {needed_class.__name__}, but {maker.role.name}, which makes it, is not required: set its "
+                "required = True."
             )
     if stage.uses_agent and "run_script" in stage.role.tools and kind_of(Selection) not in stage_by_kind:
         raise UsageError(f"{name} may run scripts before a data set is chosen; put it behind {ROLE_NAMES[0]}.")
 
 
-# --- who does it ----------------------------------------------------------------------------------------------------
+# --- validation: agents ---------------------------------------------------------------------------------------------
 
 
 def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], extensions: UserExtensions) -> None:
-    """See `m3b.run.stage_sequence.check_agents_ready`.
+    """Check the agents of the stages; see `m3b.run.stage_sequence.check_agents_ready`.
 
     Raises:
-        UsageError: an agent that nothing is told, a tool that does not exist, a role that its model cannot play.
+        UsageError: an agent has no prompt, a tool does not exist, or a model cannot play its role.
     """
     known_tools = (*TOOLS, *extensions.tools)
     for stage in stages:
@@ -190,7 +200,7 @@ def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], 
             continue
         if role.name not in ROLE_NAMES and not has_prompt(workspace.root / "prompts", role, workspace.prompts):
             raise UsageError(
-                f"Nothing tells the agent of {role.name} what to do. Give Role(..., prompt=...), or {role.name}.md in the "
+                f"The agent of {role.name} has no prompt. Give Role(..., prompt=...), or {role.name}.md in the "
                 "folder of `prompts`."
             )
         model = llms.get(role.name) or llms["default"]
@@ -205,17 +215,18 @@ A = TypeVar("A")
 
 
 class Stage(ABC, Generic[A]):
-    """One part of a run, from what an agent is told to a hand-over that is accepted; or a part that Python does alone.
+    """One step of a run: an agent or plain Python makes an artifact, which is checked.
 
-    A subclass sets `role` and `artifact` and defines `check`; with `build_briefing` a language model works on it, without one
-    `check` is all there is. Each run works with a copy of the object. `state` is what the run knows so far
-    (`m3b.run.state.RunState`), `services` what it works with (`m3b.run.services.RunServices`).
+    A subclass sets `role` and `artifact` and defines `check`. With `build_briefing` a language model works on the
+    stage; without it, `check` is all there is. Each run works with a copy of the object. `state` is what the run knows
+    so far (`m3b.run.state.RunState`), `services` what it works with (`m3b.run.services.RunServices`).
 
     Attributes:
-        role: who does it, unlike that of every other stage.
-        artifact: the class of what is handed over: a dataclass or a pydantic model whose values JSON can hold.
-        required_artifacts: classes of what earlier stages must have handed over; `state.get_artifact` returns them.
-        required: whether the run ends where this stage fails. If not, that is noted, and the run goes on.
+        role: the role, different from that of every other stage.
+        artifact: the class of the artifact: a dataclass or a pydantic model with values that JSON can hold.
+        required_artifacts: classes of artifacts of earlier stages that this one needs; `state.get_artifact` returns
+            them.
+        required: whether the run ends if this stage fails. If not, the failure is noted and the run continues.
     """
 
     role: ClassVar[Role]
@@ -224,37 +235,41 @@ class Stage(ABC, Generic[A]):
     required: ClassVar[bool] = True
 
     def prepare(self, state: RunState, services: RunServices) -> None:
-        """Get ready before the agent is briefed or taken up again; not called once the artifact is accepted."""
+        """Prepare before the agent is briefed or resumed; not called once the artifact is accepted."""
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing | str:
-        """What the agent is told; asked for once a run, however often that is taken up again. This one is for no agent."""
+        """Return the briefing of the agent; called once per run, also if it is resumed. The default has no agent."""
         return ""
 
     @abstractmethod
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        """The verdict on what was handed over with these words: `accept(artifact)`, or `reject(what is wrong)`."""
+        """Return the check result on the artifact: `accept(artifact)`, or `reject(problem)`.
+
+        Args:
+            closing_text: the text with which the agent submits the artifact.
+        """
 
     def salvage(self, state: RunState, services: RunServices) -> CheckResult | None:
-        """The verdict on what lies there when the budget ends before the agent does; None where nothing can be used."""
+        """Return the check result on what exists when the budget ends before the agent does; None if it is unusable."""
         return None
 
     def accept(self, state: RunState, services: RunServices) -> None:
-        """Do what follows from the accepted artifact; called again by each process that takes the run up."""
+        """Act on the accepted artifact; called again by each process that resumes the run."""
 
     @property
     def uses_agent(self) -> bool:
-        """Whether a language model works on it."""
+        """Whether a language model works on the stage."""
         return type(self).build_briefing is not Stage.build_briefing
 
 
 class SelectionStage(Stage[Selection]):
-    """Which data set, which task, which metric."""
+    """Selection of data set, task and metric."""
 
     role = TASK_MANAGER
     artifact = Selection
 
     def prepare(self, state: RunState, services: RunServices) -> None:
-        self._check = SelectionCheck(services.workspace.cards, services.hooks.ask)  # it counts what it asks
+        self._check = SelectionCheck(services.workspace.cards, services.hooks.ask)  # it counts its questions
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
         manifests = services.validator.manifests
@@ -269,12 +284,12 @@ class SelectionStage(Stage[Selection]):
         return enforce_overrides(services.overrides, self._check)(closing_text)
 
     def accept(self, state: RunState, services: RunServices) -> None:
-        """Remember what the raw data looks like before any script has run."""
+        """Record the fingerprint of the raw data before any script has run."""
         services.validator.record_raw_fingerprint(services.card_of(state.get_artifact(Selection)))
 
 
 class IndexStage(Stage[DataIndex]):
-    """Each case with image, labels and patient, for training and for testing."""
+    """Index of the cases with image, labels, patient and split."""
 
     role = DATA_ENGINEER
     artifact = DataIndex
@@ -301,13 +316,13 @@ class IndexStage(Stage[DataIndex]):
         return services.validator.check_index(selection, services.card_of(selection), closing_text)
 
     def accept(self, state: RunState, services: RunServices) -> None:
-        """Ask the user to confirm the index, if that is wanted; from here on agents and scripts see training cases alone."""
+        """Ask the user to confirm the index if the options say so, then hide everything but the training cases."""
         confirm_index(state, services)
         services.restrict_to_training_cases(state.get_artifact(Selection))
 
 
 class ModuleStage(Stage[TrainingModule]):
-    """A training project that runs."""
+    """A working training project."""
 
     role = MODULE_ARCHITECT
     artifact = TrainingModule
@@ -336,7 +351,7 @@ class ModuleStage(Stage[TrainingModule]):
 
 
 class ModelStage(Stage[TrainedModel]):
-    """A trained model, exported."""
+    """A trained and exported model."""
 
     role = MODEL_TRAINER
     artifact = TrainedModel
@@ -365,15 +380,17 @@ class ModelStage(Stage[TrainedModel]):
 
 Stages = tuple[Stage[Any], ...]
 UserStages = Sequence[str | Stage[Any]]
-"""What a user gives: names of m3b's own stages, and objects."""
+"""The stages that a user gives: names of m3b's own stages, and objects."""
 
 BUILTIN_STAGES: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
-"""m3b's own, in the order of their work."""
+"""m3b's own stages in their order."""
 
 
 def collect_closing_remarks(state: RunState, services: RunServices, role: Role) -> dict[str, str]:
-    """Return title -> what the roles between the selection and `role` said when they handed over; nothing for a single
-    agent, which has said it itself."""
+    """Return role title -> closing remark of the roles between the selection and `role`.
+
+    Empty for a single agent, which made the remarks itself.
+    """
     if services.options.roles == "single":
         return {}
     remarks = {}
@@ -394,6 +411,6 @@ def _plan_training_minutes(services: RunServices) -> float:
 
 
 def _parse_planned_minutes(minutes: Any) -> float:
-    """What plan.json says of the minutes; 0 where that is no time. Scripts write it."""
+    """Return the training minutes of plan.json; 0 if the value is invalid, since scripts write the file."""
     is_valid = isinstance(minutes, int | float) and not isinstance(minutes, bool) and 0 < minutes < math.inf
     return float(minutes) if is_valid else 0.0

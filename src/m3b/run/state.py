@@ -1,4 +1,4 @@
-"""What has happened in a run so far, folded from its events: the same live and from a journal."""
+"""The state of a run, folded from its events, in the same way live and from a journal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A = TypeVar("A")
 
 @dataclass
 class RoleUsage:
-    """What one role has used; `status` is `working`, `done`, or how it failed."""
+    """The usage of one role; `status` is `working`, `done`, or how it failed."""
 
     status: str = "working"
     actions: int = 0
@@ -45,12 +45,14 @@ class RoleUsage:
 
 @dataclass
 class RunState:
-    """State of a run as its events tell it.
+    """The state of a run, folded from its events.
 
-    `artifacts` holds what was handed over last of each kind, as the journal does; `dialogue`, a role, the events from which
-    its conversation can be restored; `closing_remarks` what it said with a hand-over that was accepted;
-    `audit_text` what the audit of the
-    index said last; `remark` what the Result has to say of how the model came to be.
+    Args:
+        artifacts: kind -> last accepted artifact, as the journal holds it.
+        dialogue: role -> events from which its conversation can be restored.
+        closing_remarks: role -> its text with the accepted artifact.
+        audit_text: summary of the last audit of the index.
+        remark: addition to the reason in the Result, on how the model was made.
     """
 
     artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class RunState:
     remark: str = ""
     worked_seconds: float = 0.0
     sandboxes: dict[str, str] = field(default_factory=dict)
-    """Name of each sandbox that confined scripts -> its level; the last is that of the latest session."""
+    """Name -> level of each sandbox that confined scripts; the last one is that of the latest session."""
     _started_at: float = 0.0
     _last_event_at: float = 0.0
     _audit_event: IndexAudited | None = None
@@ -77,10 +79,10 @@ class RunState:
         return sum(usage.iterations for usage in self.role_usage.values())
 
     def get_artifact(self, artifact_class: type[A]) -> A:
-        """Return what an earlier stage handed over.
+        """Return the artifact of an earlier stage.
 
         Raises:
-            LookupError: none did; a stage names in `required_artifacts` what it takes.
+            LookupError: there is none; a stage names the artifacts that it needs in `required_artifacts`.
         """
         artifact = self.find_artifact(artifact_class)
         if artifact is None:
@@ -90,10 +92,10 @@ class RunState:
         return artifact
 
     def find_artifact(self, artifact_class: type[A]) -> A | None:
-        """Return what was handed over of a class, None if nothing was yet.
+        """Return the artifact of a class; None if there is none yet.
 
         Raises:
-            UsageError: the journal has it in a form that this class does not have.
+            UsageError: the journal holds it in a form that does not fit this class.
         """
         kind = kind_of(artifact_class)
         if kind not in self.artifacts:
@@ -113,7 +115,7 @@ class RunState:
 
     @property
     def audit_summary(self) -> AuditSummary:
-        """What the audit of the index counted and found last, as data."""
+        """Counts and findings of the last audit of the index, as data."""
         audit_event = self._audit_event
         return (
             AuditSummary.model_validate({**audit_event.facts, "findings": audit_event.findings})
@@ -121,17 +123,17 @@ class RunState:
             else AuditSummary()
         )
 
-    def _confined_by(self, sandbox: object) -> None:
+    def _record_sandbox(self, sandbox: object) -> None:
         if isinstance(sandbox, dict) and isinstance(name := sandbox.get("name"), str):
             self.sandboxes.pop(name, None)
             self.sandboxes[name] = str(sandbox.get("level", ""))
 
     def apply_event(self, event: Event) -> None:
-        """Fold one event in."""
+        """Fold an event into the state."""
         match event:
             case RunStarted():
-                self._confined_by(event.sandbox)
-                if self._started_at:  # a resumed run: the time between crash and resume was not worked
+                self._record_sandbox(event.sandbox)
+                if self._started_at:  # a resumed run: the time between crash and resume does not count
                     self.worked_seconds += max(0.0, self._last_event_at - self._started_at)
                 self._started_at = event.at
             case RoleStarted():
@@ -145,9 +147,8 @@ class RunState:
             case ArtifactChecked(accepted=True):
                 dialogue_events = self.dialogue.get(event.role, [])
                 if dialogue_events and isinstance(dialogue_events[-1], ReplyReceived):
-                    self.closing_remarks[event.role] = [
-                        dialogue_events[-1].text.strip()
-                    ]  # a reflection corrects what came before
+                    # a reflection replaces the remark before it
+                    self.closing_remarks[event.role] = [dialogue_events[-1].text.strip()]
             case IndexAudited():
                 self.audit_text = event.summary
                 self._audit_event = event
@@ -163,7 +164,7 @@ class RunState:
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> RunState:
-        """The state after these events, which another process told."""
+        """Return the state after the events of an earlier process."""
         state = cls()
         for event in events:
             state.apply_event(event)

@@ -1,7 +1,8 @@
-"""From the acceptance of an index on: a working directory and a view of the data that hold training cases only.
+"""Working directory and data view for training, which hold training cases only.
 
-The Data Engineer's `work/` is moved to `scratch/`, which no script can reach; `work/` starts again with the training
-part of the index and what was made for its cases. `work/data/<name>` leads to `view/<name>` in place of the raw data.
+When the index is accepted, the Data Engineer's `work/` is moved to `scratch/`, which no script can reach. A new `work/`
+starts with the training part of the index and the derived files of its cases. `work/data/<name>` links to
+`view/<name>` instead of the raw data.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
 from m3b.errors import DataError, RunFailed
 from m3b.reader import Reader
 from m3b.run.folder import RunFolder
-from m3b.run.provisioning import PARTIAL_WORK_FOLDER, SCRATCH_FOLDER
+from m3b.run.provisioning import PARTIAL_WORK_FOLDER, SCRATCH_FOLDER, replace_link
 from m3b.tools import Roots
 from m3b.untrusted import read_bytes, remove_tree, write_atomic
 from m3b.writing import rename_durably
 
 MakeReader = Callable[[Path, Sequence[Path]], Reader]
-"""A reader of a folder and of the raw data that it leads to, which may write to some folders."""
+"""Makes a reader of a folder and of the raw data that it links to; the second argument lists writable folders."""
 VIEW_FOLDER = "view"
 IMAGE_FACTS_FILE = "Datapath/about.json"
-"""What training projects may know of the images beside the index."""
+"""File with facts on the images for training projects, in addition to the index."""
 NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _PARTIAL_VIEW_FOLDER = ".view.part"
 FindNeededFiles = Callable[[], Wanted]
-"""What training cases need, found when it is first asked for."""
+"""Returns the files that the training cases need; computed on the first call."""
 
 
 def begin_training(
@@ -50,24 +51,24 @@ def begin_training(
     make_reader: MakeReader | None = None,
     image_facts: Mapping[str, str] = NO_FACTS,
 ) -> Roots:
-    """Take test cases and raw data away from those who train. May be called again, after a crash at any point too.
+    """Hide test cases and raw data from training. May be called again, also after a crash at any point.
 
     Args:
-        raw_folders: the folders of raw data by the names that records give them.
-        dataset_name: the name among them of the data set at work.
-        allow_links: whether the view may hold hard links, which nobody can write through.
-        make_reader: makes the reader process that takes archives apart; without one that is done here.
-        image_facts: what is known of the images, for the project: request, modality, anatomy.
+        raw_folders: name in the records -> folder of raw data.
+        dataset_name: name of the selected data set among them.
+        allow_links: whether the view may hold hard links; nobody can write through them in the sandbox.
+        make_reader: makes the reader process that extracts archive items; without it, that is done in this process.
+        image_facts: facts on the images for the project: request, modality, anatomy.
 
     Returns:
-        Where tools may go from now on.
+        The folders of the tools from now on.
 
     Raises:
-        Failed: the view cannot be made.
+        RunFailed: the view cannot be made.
     """
     index = read_index(run.locked, task)
     for name, folder in raw_folders.items():
-        _replace_link(run.locked / "data" / name, folder)
+        replace_link(run.locked / "data" / name, folder)
     find_needed_files: FindNeededFiles = cache(lambda: wanted_by(index.train, run.locked))
     try:
         _make_training_view(
@@ -115,7 +116,7 @@ def _make_training_view(
 def _open_archive_cutter(
     needed_files: Wanted, root: Path, partial: Path, make_reader: MakeReader | None
 ) -> Iterator[Cut]:
-    """What takes archives apart: a reader that may write below `partial`, started only where there is an archive."""
+    """Yield the function that extracts archive items; if there are any, in a reader that may write below `partial`."""
     if not needed_files.archives or make_reader is None:
         yield subset
         return
@@ -124,7 +125,7 @@ def _open_archive_cutter(
 
 
 def _select_by_origin(needed_files: Wanted, *, is_raw: bool) -> Wanted:
-    """Of what training cases need, the raw data, or what was made in the run."""
+    """Return the part of the needed files that is raw data, or the part that was derived in the run."""
     return Wanted(
         frozenset(path for path in needed_files.files if path.startswith("data/") == is_raw),
         {path: keys for path, keys in needed_files.archives.items() if path.startswith("data/") == is_raw},
@@ -138,7 +139,7 @@ def _restart_work_folder(
     make_reader: MakeReader | None,
     image_facts: Mapping[str, str],
 ) -> None:
-    """The new folder is whole before the old one is moved away, so that a crash in between leaves no doubt."""
+    """Replace the working directory; the new one is complete before the old one is moved, in case of a crash."""
     partial, scratch = run.path / PARTIAL_WORK_FOLDER, run.path / SCRATCH_FOLDER
     if not scratch.is_dir():
         remove_tree(partial)
@@ -156,16 +157,6 @@ def _restart_work_folder(
         rename_durably(partial, run.work)
 
 
-def _replace_link(link: Path, target: Path) -> None:
-    """A link that leads there, in place of whatever else stands there."""
-    if link.is_symlink() and os.readlink(link) == str(target):
-        return
-    if os.path.lexists(link):
-        remove_tree(link)
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(target, target_is_directory=True)
-
-
 def _link_data_folders(run: RunFolder, targets: Mapping[str, Path]) -> None:
     data = run.work / "data"
     if data.is_symlink() or not data.is_dir():
@@ -174,15 +165,15 @@ def _link_data_folders(run: RunFolder, targets: Mapping[str, Path]) -> None:
         if name not in targets and (data / name).is_symlink():
             (data / name).unlink()
     for name, target in targets.items():
-        _replace_link(data / name, target)
-    _replace_link(run.work / "resources", run.resources)
+        replace_link(data / name, target)
+    replace_link(run.work / "resources", run.resources)
 
 
-# --- for people, afterwards ---------------------------------------------------------------------------------------
+# --- after training -----------------------------------------------------------------------------------------------
 
 
 def end_training(run: RunFolder, raw_folders: Mapping[str, Path], task: str, *, keep_view: bool) -> None:
-    """Put back for people what training did not see: the links to the raw data, the test cases of the index.
+    """Restore for people what was hidden from training: links to the raw data, and the test cases of the index.
 
     Args:
         keep_view: whether the run may be resumed, which needs the view again.
@@ -200,7 +191,7 @@ def end_training(run: RunFolder, raw_folders: Mapping[str, Path], task: str, *, 
 
 
 def _remove_test_files(run: RunFolder, index: Index) -> None:
-    """Undo `end_training` where a run is resumed."""
+    """Undo `end_training` if a run is resumed."""
     for path in (TEST, AUDIT_FILE, *_list_test_only_files(index, run.locked)):
         copied_file = run.work / path
         if not os.path.lexists(copied_file):
@@ -209,13 +200,13 @@ def _remove_test_files(run: RunFolder, index: Index) -> None:
             source_folder = run.path if path == AUDIT_FILE else run.locked
             is_same = read_bytes(run.work, path, max_bytes=2**40) == read_bytes(source_folder, path, max_bytes=2**40)
         except OSError:
-            continue  # not what m3b put there
+            continue  # not a file of m3b
         if is_same:
             copied_file.unlink()
 
 
 def _list_test_only_files(index: Index, locked: Path) -> list[str]:
-    """Whole files that were made for test cases and that no training case has."""
+    """Return the derived files of test cases that no training case has."""
     if not list_derived_files(index.test):
         return []
     test_files = wanted_by(index.test, locked).files - wanted_by(index.train, locked).files

@@ -1,7 +1,7 @@
-"""Are a run and its model still what they were? Journal, locked evidence, figures and files against each other.
+"""Verification of a run or model: journal, locked files, scores and model files are compared with each other.
 
-What is compared lies in one folder, so whoever can write there and takes the trouble can make all of it anew. What cannot be
-made anew is a fingerprint that was kept elsewhere: `VerificationResult.fingerprint`, to be quoted with a figure.
+All of it is in one folder, so anybody who can write there can consistently make all of it anew. A fingerprint that was
+stored elsewhere cannot be made anew: `VerificationResult.fingerprint`, to be quoted together with a metric.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ComparisonState = Literal["same", "changed", "unknown"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One thing that was compared; `unknown` where there is nothing to compare it with."""
+    """One comparison; its state is `unknown` if there is nothing to compare with."""
 
     subject: str
     state: ComparisonState
@@ -44,12 +44,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """What a look at a run folder or a model folder found.
+    """The comparisons of a run folder or model folder.
 
     Args:
         kind: `run` or `model`.
-        fingerprint: SHA-256 of the journal's last line, or of the model's provenance.json: it stands for everything that was
-            compared. Kept elsewhere it shows later that nothing was made anew.
+        fingerprint: SHA-256 of the journal's last line, or of the model's provenance.json. It covers everything that
+            was compared; a copy of it that is kept elsewhere shows later whether anything was made anew.
     """
 
     kind: Literal["run", "model"]
@@ -72,11 +72,11 @@ class VerificationResult:
 
 
 def verify(place: str | Path, expected_fingerprint: str = "") -> VerificationResult:
-    """Compare a run folder, or a model folder alone, with what its own journal or provenance.json says.
+    """Compare a run folder, or a model folder alone, with its own journal or provenance.json.
 
     Args:
-        place: a run's folder or id, `last`, or the folder of a delivered model.
-        expected_fingerprint: the fingerprint as it was noted elsewhere; another one is a finding.
+        place: folder or id of a run, `last`, or the folder of a delivered model.
+        expected_fingerprint: the fingerprint as noted elsewhere; a different one counts as changed.
 
     Raises:
         UsageError: there is no such run or model.
@@ -98,7 +98,7 @@ def verify(place: str | Path, expected_fingerprint: str = "") -> VerificationRes
 
 
 MIN_FINGERPRINT_DIGITS = 12
-"""Hex digits of a fingerprint that have to be given; fewer could be met by trying."""
+"""Minimum number of hex digits of a fingerprint; fewer could be matched by trial and error."""
 
 
 # --- a run ---------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _digest_last_line(file: Path) -> str:
 
 
 def _check_record(run: RunFolder, events: list[Event]) -> Iterator[Comparison]:
-    """run.json against the journal's last word; paths may be those of where the run lies now."""
+    """Compare run.json with the result in the journal; paths may differ, since the run folder may have been moved."""
     subject, results = "the result in run.json", [event.result for event in events if isinstance(event, RunEnded)]
     if not results:
         yield Comparison(subject, "unknown", "the run has not ended")
@@ -192,8 +192,8 @@ def _check_index(run: RunFolder, state: RunState) -> Iterator[Comparison]:
 
 
 def _check_measured_model(run: RunFolder, state: RunState, events: list[Event]) -> Iterator[Comparison]:
-    """The model as it was measured, its answers, and the figure once more from these."""
-    model, selection = state.get_artifact(TrainedModel), state.selection
+    """Compare the measured model, its predictions, and the scores recomputed from them."""
+    model, selection = state.find_artifact(TrainedModel), state.selection
     if model is None or selection is None or state.index is None:
         return
     if not model.hashes:
@@ -241,15 +241,15 @@ def _compare_figures(subject: str, scores: Scores, recorded: Mapping[str, Any]) 
     user_metrics = [name for name in sorted(recorded) if name not in recomputed]
     if user_metrics and not differing:
         return Comparison(
-            subject, "unknown", f"{', '.join(user_metrics)}: metrics of the user's own; the others are the same"
+            subject, "unknown", f"{', '.join(user_metrics)}: metrics defined by the user; all others are the same"
         )
     return _make_comparison(subject, [f"{name} differs" for name in differing])
 
 
 def _comparable_values(name: str, measure: Mapping[str, Any]) -> list[Any]:
-    """Return what of a metric rests on the answers alone; images, which its baseline rests on, stay closed here.
+    """Return the values of a metric that depend on the predictions alone; no image is opened here for its baseline.
 
-    The worse limit of an unbounded metric rests on the baseline too, where it touches a perfect figure.
+    The worse limit of an unbounded metric depends on the baseline too, so it is left out.
     """
     keys = ["value", "low", "high", "n"]
     if is_unbounded(name):
@@ -262,11 +262,11 @@ def _check_delivered_model(run: RunFolder, events: list[Event]) -> Iterator[Comp
     if delivered_hashes:
         yield _make_comparison("the model that was delivered", _find_changes(run.model, delivered_hashes[-1]))
     elif run.model.is_dir():
-        yield Comparison("the model that was delivered", "unknown", "the journal does not speak of it")
+        yield Comparison("the model that was delivered", "unknown", "the journal does not mention it")
 
 
 def _find_changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
-    """As `changes`, the list itself included, and whatever was added."""
+    """Return the changed files as `find_changes` does, including provenance.json and added files."""
     if not folder.is_dir():
         return [f"{folder.name}/ is missing"]
     file_hashes = {name: value for name, value in hashes.items() if name != PROVENANCE_FILE}
@@ -306,11 +306,11 @@ def _check_files(folder: Path, content: bytes) -> Iterator[Comparison]:
 
 
 def _check_run_journal(folder: Path, content: bytes) -> Iterator[Comparison]:
-    """Where the run that made it is at hand, its journal says which provenance.json it wrote, and when."""
+    """Compare provenance.json with the journal of the run that made it, if the model folder is still in that run."""
     subject, journal = "the run's journal beside it", folder.absolute().parent / "journal.jsonl"
     if not journal.is_file():
         yield Comparison(
-            subject, "unknown", "no run lies around this folder: whoever wrote both files and list is not caught"
+            subject, "unknown", "this folder is in no run: a change of both files and list would not be detected"
         )
         return
     journal_comparison, events = _check_journal(journal)

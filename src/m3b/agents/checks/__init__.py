@@ -1,1 +1,1 @@
-"""Plain Python that accepts what a role hands over, or names what is wrong with it."""
+"""Checks in plain Python that accept the artifact of a role, or name its issues."""

@@ -1,4 +1,4 @@
-"""The check of what the Data Engineer hands over."""
+"""The check of the Data Engineer's index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from m3b.tools.paths import write_atomic
 
 AUDIT_FILE = "data_audit.json"
 DATA_PROBLEM_CODES = ("one_class", "nothing_opens", "too_few_cases", "all_empty", "one_report", "one_value")
-"""Findings for which the data rather than the index is to blame, if they stay."""
+"""Codes of findings that are caused by the data rather than the index, if they remain."""
 
 
 UNFIXABLE_CODES = (
@@ -31,9 +31,9 @@ UNFIXABLE_CODES = (
     "report_across", "label_in_name", "label_in_header", "mean_shape",
     "few_values", "text_in_pixels", "class_scarce_test",
 )  # fmt: skip
-"""Properties of the data that no other index would remove: kept for the model card, not put to the agent again."""
+"""Codes of properties of the data that no other index would change: kept for the model card, not shown to the agent."""
 SUFFICIENT_TEST_SHARE = 0.15
-"""A test split of this share that is still small cannot be fixed either: there are no more cases."""
+"""Share of test cases from which a small test split cannot be fixed, because there are no more cases."""
 
 
 def check_index(
@@ -46,28 +46,30 @@ def check_index(
     on_progress: Callable[[int, int], None] | None = None,
     reader: Reader | None = None,
 ) -> CheckResult:
-    """Accept an index that fits the task's schema, whose images and masks open and fit each other, and that keeps
-    patients and copies apart.
+    """Accept an index that fits the task's schema, whose images and masks open and match, and that separates patients.
 
-    Writes `data_audit.json` into `work`, or removes an old one where it does not come that far.
+    Copies of images must be on one side of the split, too. Writes `data_audit.json` into `work`; if no audit is made,
+    an old file is removed.
 
     Args:
-        reader: opens the images; without one, or where the task was added in this very process, they are opened here.
-        request: the user's words, which the classes are held against.
-        closing_text: the agent's closing words; `{"unusable": "<why>"}` in them gives the data up, where no index was written.
+        reader: opens the images; without one, or if the task was added in this process, they are opened in this
+            process.
+        request: the user's request, with which the classes are compared.
+        closing_text: the agent's closing text; `{"unusable": "<why>"}` in it declares the data unusable if no index was
+            written.
     """
     with contextlib.suppress(OSError):
-        (work / AUDIT_FILE).unlink()  # what lies there is an earlier audit's, or a script's
+        (work / AUDIT_FILE).unlink()  # it was written by an earlier audit or by a script
     try:
         index = read_index(work, selection.task)
     except DataError as error:
         return _reject_unreadable(error, closing_text, was_written=any((work / name).is_file() for name in INDEX_FILES))
     if problem := _find_escaping_path(index, work):
-        return reject(Issue(problem, f"The index that was written reaches beyond the data: {problem}"))
+        return reject(Issue(problem, f"The index that was written names files outside the data: {problem}"))
     if links := leading_out(index.records, work):
         return _reject_links(links, len(index.records))
     if problem := _find_class_mismatch(index, selection):
-        return reject(Issue(problem, f"The index that was written has other classes than were asked for: {problem}"))
+        return reject(Issue(problem, f"The index that was written has other classes than those requested: {problem}"))
     index_request = IndexRequest(request, selection.metric)
     if reader is not None and is_installed(kinds.of(index.task)):
         audit = reader.run_job(
@@ -89,7 +91,7 @@ def check_index(
 
 
 def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> CheckResult:
-    """There is no index that can be read: the agent hears how to write one, the user what kept it from doing so."""
+    """Return the rejection if no index can be read: how to write one (for the agent), and the cause (for the user)."""
     give_up = find_json_object(closing_text, "unusable")
     if give_up and str(give_up["unusable"]).strip() and not was_written:
         return reject(str(give_up["unusable"]).strip(), end_error=DataRejected, is_fatal=True)
@@ -116,7 +118,9 @@ def _format_finding(finding: Finding) -> str:
 
 
 def _find_escaping_path(index: Index, work: Path) -> str:
-    """Images and masks must come from the raw data or from what was made of it, by a relative path."""
+    """Return the problem if a path of the index is not relative, or leads outside the raw data and its derived
+    files; else ''.
+    """
     raw_folder = work / RAW_FOLDER
     roots = [root.resolve() for root in (work, *(raw_folder.iterdir() if raw_folder.is_dir() else ()))]
     for record in index.records:
@@ -132,7 +136,7 @@ def _find_escaping_path(index: Index, work: Path) -> str:
 
 
 def _reject_links(links: Leading, case_count: int) -> CheckResult:
-    """The agent hears which files, the user also where they lead and what to do about it."""
+    """Return the rejection of an index with links that lead out of the data; the user is also told where they lead."""
     summary = f"{links.files:,} files of {links.cases:,} of {case_count:,} cases are links that lead out of the data"
     agent_message = (
         f"{summary}, such as {links.first}. m3b does not follow them, and no script can. Leave these cases out."

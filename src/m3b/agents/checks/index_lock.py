@@ -1,4 +1,4 @@
-"""An accepted index in `locked/`: moved there with all that was made for its cases, hashed, and what training gets of it."""
+"""The locked index: freezing, locking, hashes, and the part of the index that training gets."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ MAX_INDEX_BYTES = 2**30
 
 
 def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task: str) -> list[str]:
-    """Copy an index and what its records rest on to `target`, with links to the raw data below `target/data`.
+    """Copy an index and its derived files to `target`, with links to the raw data below `target/data`.
 
-    Links are not followed, but for those that lead into the raw data, of which the content is copied.
+    Links are not followed, except those into the raw data, whose content is copied.
 
     Args:
-        raw_folders: the folders of raw data by the names that records give them.
+        raw_folders: name in the records -> folder of raw data.
 
     Returns:
-        What was left out of the index files, in words.
+        Sentences on the keys of the index files that were excluded.
 
     Raises:
-        DataError: a file that cannot be taken: a link to elsewhere, a pipe, a name that m3b uses itself.
+        DataError: a file cannot be copied: a link to another place, a pipe, a name that m3b uses itself.
     """
     remove_tree(target)
     (target / RAW_FOLDER).mkdir(parents=True)
@@ -49,13 +49,13 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
         try:
             contents[name] = _copy_index_file(work, target, name)
         except FileNotFoundError:
-            continue  # the check says that it is missing
+            continue  # the check reports that it is missing
         except OSError as error:
             raise DataError(f"{name} cannot be taken: {error.strerror}.") from error
     try:
         index = read_index(target, task)
     except DataError:
-        return notes  # the check says what is wrong
+        return notes  # the check reports what is wrong
     for name in (TRAIN, TEST):
         notes += _describe_unknown_keys(name, contents[name], task)
     index = replace(index, train=_normalize_paths(index.train), test=_normalize_paths(index.test))
@@ -83,14 +83,14 @@ def _describe_unknown_keys(name: str, content: bytes, task: str) -> list[str]:
 
 
 def write_index(folder: Path, index: Index) -> None:
-    """The three index files as m3b writes them: what the schema knows and nothing else."""
+    """Write the three index files, with the keys of the schema only."""
     write_records(folder / TRAIN, index.train, index.task)
     write_records(folder / TEST, index.test, index.task)
     (folder / LABELS).write_text(json.dumps(index.values, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
-    """Records whose paths are spelt in one way only, without `./` and `//`."""
+    """Return the records with normalized paths, without `./` and `//`."""
 
     def normalize(path: str) -> str:
         file, mark, item = path.partition("#")
@@ -115,7 +115,7 @@ def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def _copy_derived(work: Path, path: str, target: Path, raw_folders: Sequence[Path]) -> None:
-    """Copy one file or folder that a record names; one that is not there is left to the check."""
+    """Copy a file or folder that a record names; the check reports a missing one."""
     if path.startswith("/") or ".." in path.split("/"):
         return  # the check refuses it
     if path.split("/")[0] in RESERVED_NAMES:
@@ -141,12 +141,13 @@ def _copy_with_sidecars(work: Path, path: str, target: Path, raw_folders: Sequen
     root, name = _locate_source(work, path, raw_folders)
     copy_file(root, name, target, path)
     parent = path.rpartition("/")[0]
-    for sidecar in sides(target / path, beside=(root / name).parent):  # told by the copy, which nobody changes any more
+    # read from the copy, which nobody can change any more
+    for sidecar in sides(target / path, beside=(root / name).parent):
         copy_file(root, Path(name).parent / sidecar, target, f"{parent}/{sidecar}" if parent else sidecar)
 
 
 def _locate_source(work: Path, path: str, raw_folders: Sequence[Path]) -> tuple[Path, str | Path]:
-    """Where the content lies: in `work` under this very path, or in the raw data that a link leads to."""
+    """Return (root, path) of the content: in `work` under this path, or in the raw data that a link leads to."""
     real = Path(os.path.realpath(work / path))
     for folder in raw_folders:
         if real.is_relative_to(folder):
@@ -157,11 +158,11 @@ def _locate_source(work: Path, path: str, raw_folders: Sequence[Path]) -> tuple[
 INTEGRITY_CLEAN = "clean"
 INDEX_FILES = (TRAIN, TEST, LABELS)
 RAW_FOLDER = "data"
-"""The folder of `work` in which the links to the raw data lie."""
+"""Folder of `work` with the links to the raw data."""
 
 
 def sha256_or_missing(root: Path, name: str) -> str:
-    """Hex digest of a plain file below a folder, or `missing`."""
+    """Return the hex digest of a plain file below a folder, or `missing`."""
     try:
         return untrusted.hash_file(root, name)
     except OSError:
@@ -169,12 +170,12 @@ def sha256_or_missing(root: Path, name: str) -> str:
 
 
 def fingerprint_folder(folder: Path, *, change_times: bool = True) -> str:
-    """A digest of names, sizes and times of everything below a folder.
+    """Return a digest of names, sizes and times of everything below a folder.
 
     Args:
-        change_times: count the change times (ctime) too. The kernel sets them and no script can put them back, so that
-            even a write that restores size and modification time shows; but a hard link to a file sets it as well,
-            by whomever. Where the sandbox keeps scripts from writing to the data they are left out.
+        change_times: include the change times (ctime). The kernel sets them and no script can reset them, so even a
+            write that restores size and modification time is detected. A hard link to a file changes them too, whoever
+            makes it, so they are not included if the sandbox keeps scripts from writing to the data.
     """
     lines = []
     for parent, folders, files in os.walk(folder):
@@ -199,10 +200,10 @@ def check_integrity(
     *,
     derived_digest: str | None = None,
 ) -> str:
-    """`clean`, or everything that was found, joined by semicolons.
+    """Return `clean`, or all violations joined by semicolons.
 
     Args:
-        derived_digest: the digest, now, of the locked files that scripts made for the cases; None where there are none.
+        derived_digest: current digest of the locked derived files; None if there are none.
     """
     violations = [
         f"locked copy of {Path(name).name} changed"
@@ -227,7 +228,7 @@ def _count_test_images_in_training(work: Path, locked: Path, task: str) -> int:
         test = {path for record in read_records(locked / TEST, task) for path in _image_paths_of(record, task)}
         training = [kinds.parse(item, task) for item in untrusted.read_json(work, TRAIN)]
     except (DataError, OSError, ValueError, TypeError):
-        return 0  # a file that is gone or broken is named already, by its hash
+        return 0  # a missing or broken file is already reported by its hash
     return sum(any(path in test for path in _image_paths_of(record, task)) for record in training)
 
 
@@ -236,27 +237,27 @@ def _image_paths_of(record: Record, task: str) -> tuple[str, ...]:
 
 
 def save_hashes(locked: Path, hashes: Mapping[str, str], raw_fingerprint: str) -> None:
-    """Keep the hashes beside the locked files, for a resumed run and for provenance."""
+    """Store the hashes next to the locked files, for a resumed run and for provenance."""
     text = json.dumps({"index": dict(hashes), "raw_data": raw_fingerprint}, indent=1)
     write_text_atomically(locked / "hashes.json", text)
 
 
 RESERVED_NAMES = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW_FOLDER)
-"""Names in `locked/` that m3b uses itself."""
+"""Names in `locked/` that are reserved for m3b."""
 
 
 def list_derived_files(records: Sequence[Record]) -> list[str]:
-    """What of the records' files was made in the run, by path below `work`; the rest is raw data."""
+    """Return the derived files of the records, as paths below `work`; all other files are raw data."""
     paths = {path for record in records for path in (*record.files, *record.targets)}
     return sorted(path for path in paths if path.split("/")[0] != RAW_FOLDER)
 
 
 def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
-    """Move an accepted hand-over to `locked`, where m3b reads it from now on, and return its hashes.
+    """Move an accepted frozen index to `locked`, where m3b reads it from now on.
 
     Returns:
-        Of the index files, by name; of those that training gets, under `work/`; and of all files that scripts made for
-        the cases together, under `made`.
+        The hashes: of the index files by name, of the files that training gets under `work/`, and of all derived files
+        together under `made`.
     """
     for entry in locked.iterdir():
         if entry.name not in RESERVED_NAMES or entry.name == RAW_FOLDER:
@@ -277,13 +278,13 @@ def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
 
 
 def _sync_file(file: Path) -> None:
-    """Have a file on the disk before the journal says that it is locked."""
+    """Flush a file to the disk before the journal says that it is locked."""
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def digest_derived_files(locked: Path, paths: Sequence[str]) -> str:
-    """One digest of all files that scripts made for the cases, as they are locked; links and what is gone count too."""
+    """Return one digest of all locked derived files; links and missing files are included by their error."""
     lines = []
     for path in paths:
         names = [path]
@@ -298,8 +299,10 @@ def digest_derived_files(locked: Path, paths: Sequence[str]) -> str:
 
 
 def serialize_training_index(index: Index) -> bytes:
-    """`train.json` as those get it who train: patients under invented names, which sort as the true ones do, unknown ones
-    stay unknown; without attributes."""
+    """Return `train.json` for training: without attributes, and with invented patient names.
+
+    The invented names sort like the true ones; unknown patients remain unknown.
+    """
     names = sorted({record.patient for record in index.train})
     width = max(4, len(str(len(names))))
     unknown_patients = {record.patient for record in index.train if not record.patient_known}

@@ -1,4 +1,4 @@
-"""The check of what the Model Trainer hands over: the deliverable is run, in a clean process, on every case."""
+"""The check of the Model Trainer's deliverable: it is run in a clean process on every validation and test case."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from m3b.tasks.base import sample_evenly
 VALID_PREDICTIONS_FILE = "Logout/valid_predictions.json"
 ENSEMBLE_FILE = "Logout/members.json"
 MAX_WEIGHT_BYTES = 2**33
-"""Bytes of a weight file that is copied."""
+"""Maximum size of a weight file that is copied."""
 PredictCases = Callable[[Path, Sequence[Record], Index], list[Row]]
-"""Runs a deliverable's predict.py on cases, without the raw data, and measures each answer: one row a case."""
+"""Runs a deliverable's predict.py on cases, without the raw data, and measures it: one row for each case."""
 
 
 def read_folds(work: Path) -> dict[str, int]:
-    """Key of a held-out case -> the fold that it was held out of; empty where the project names none."""
+    """Return key of a held-out case -> its fold; empty if the project names none."""
     try:
         rows = untrusted.read_json(work, VALID_PREDICTIONS_FILE)
         return {case_key_of(row["image"]): int(row["fold"]) for row in rows}
@@ -41,12 +41,12 @@ def read_folds(work: Path) -> dict[str, int]:
 
 
 def case_key_of(image: Any) -> str:
-    """A case of `valid_predictions.json`, as `Record.key` has it."""
+    """Return the key of a case in `valid_predictions.json`, equal to its `Record.key`."""
     return "|".join(paths_of(image))
 
 
 def find_refit_problem(folder: Path, folds: Mapping[str, int], valid: Sequence[Record], work: Path) -> str:
-    """What keeps the held-out cases of a refit from being measured fairly; empty where nothing does, or of other deliverables."""
+    """Return why the held-out cases of a refit cannot be measured fairly; '' if they can, or for other deliverables."""
     has_refit, weight_files = _fold_weights(folder, work)
     if not has_refit or not valid:
         return ""
@@ -65,27 +65,30 @@ def find_refit_problem(folder: Path, folds: Mapping[str, int], valid: Sequence[R
 
 
 def _fold_weights(folder: Path, work: Path) -> tuple[bool, list[str]]:
-    """Whether the deliverable is a refit, and the weight files that answer the folds, in their order: its own, or of a refit
-    those below `work` that `ENSEMBLE_FILE` names."""
+    """Return whether the deliverable is a refit, and the weight files of the folds in their order.
+
+    They are the deliverable's own, or for a refit those below `work` that `ENSEMBLE_FILE` names.
+    """
     refit = is_refit(folder)
     return refit, _read_weight_files(work, ENSEMBLE_FILE) if refit else _read_weight_files(folder, "config.json")
 
 
 def is_refit(folder: Path) -> bool:
-    """Whether the weights of a deliverable were trained on every case, as its config.json says."""
+    """Return whether config.json says that the weights of a deliverable were trained on every case."""
     return bool(_read_config(folder).get("refit")) and len(_read_weight_files(folder, "config.json")) == 1
 
 
 def predict_held_out(
     folder: Path, folds: Mapping[str, int], valid: Sequence[Record], index: Index, predict: PredictCases, work: Path
 ) -> list[Row] | None:
-    """One row a case of `valid`, each from the network that was trained without it; None where the deliverable is neither one
-    network a fold nor a refit.
+    """Return one row for each case of `valid`, predicted by the fold that was trained without it.
+
+    None if the deliverable is neither an ensemble of folds nor a refit.
 
     Args:
-        folder: the deliverable; `weights` of its config.json are one file a fold, in their order.
-        folds: of each case, as `read_folds` gives them.
-        work: the project; copies with a single network lie beside it for a while.
+        folder: the deliverable; `weights` of its config.json is one file for each fold, in order.
+        folds: fold of each case, from `read_folds`.
+        work: the project; copies with a single network are made next to it temporarily.
 
     Raises:
         ModelError: predict.py fails.
@@ -123,7 +126,7 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
 
 
 def _read_weight_files(folder: Path, file: str) -> list[str]:
-    """The weight files that a JSON file below a folder lists; none where it does not."""
+    """Return the weight files that a JSON file below a folder lists; empty if it lists none."""
     try:
         names = untrusted.read_json(folder, file).get("weights")
     except (OSError, ValueError, AttributeError):
@@ -132,7 +135,7 @@ def _read_weight_files(folder: Path, file: str) -> list[str]:
 
 
 def _copy_with_one_network(folder: Path, target: Path, weight_files: Sequence[str], fold: int, work: Path) -> Path:
-    """A copy of the deliverable with one of its networks."""
+    """Copy the deliverable with only one of its networks."""
     other_weights = {name for name in weight_files if name != weight_files[fold]}
     shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name in other_weights])
     (target / "config.json").write_text(
@@ -142,7 +145,7 @@ def _copy_with_one_network(folder: Path, target: Path, weight_files: Sequence[st
 
 
 def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequence[str], fold: int, work: Path) -> Path:
-    """A copy of the deliverable with weights of the project in place of its own."""
+    """Copy the deliverable with weights of the project in place of its own."""
     delivered_weights = _read_weight_files(folder, "config.json")[0]
     shutil.copytree(folder, target, ignore=lambda _, entries: [name for name in entries if name == delivered_weights])
     with (
@@ -155,12 +158,12 @@ def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequenc
 
 DELIVERABLE_FOLDER = "Deliver"
 PredictBaseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
-"""`TaskFamily.predict_baseline`, or the same in the reader process."""
+"""`TaskFamily.predict_baseline`, or the same function in the reader process."""
 
 
 @dataclass(frozen=True)
 class LockedTestResult:
-    """What the deliverable answered on the locked test cases, measured."""
+    """The measured predictions of the deliverable on the locked test cases."""
 
     rows: tuple[Row, ...]
 
@@ -177,16 +180,16 @@ def check_model(
     root: Path,
     predict_baseline: PredictBaseline | None = None,
 ) -> CheckResult:
-    """Accept a deliverable that is whole and predicts every validation and test case.
+    """Accept a deliverable that is complete and predicts every validation and test case.
 
-    The test figure is not looked at here: agents hear the validation figure alone.
+    The test scores are not computed here, and agents are told the validation metric only.
 
     Args:
-        frozen: the copy of the deliverable that is looked at and measured, as `freeze_deliverable` made it.
-        index: the locked one.
+        frozen: the copy of the deliverable that is checked and measured, from `freeze_deliverable`.
+        index: the locked index.
         store_test_result: stores the predictions on the test cases where agents cannot see them.
-        root: what the index's paths count from.
-        predict_baseline: makes the best answer that looks at no image; by default the task family does, in this process.
+        root: base folder of the paths in the index.
+        predict_baseline: computes the image-blind baseline; by default the task family does, in this process.
     """
     if frozen is None:
         agent_message = (
@@ -196,7 +199,7 @@ def check_model(
     folder = frozen.folder
     problems = frozen.refusals or [
         *check_deliverable(folder),
-        *find_patient_identifiers(folder, _patient_ids_of(index)),
+        *find_patient_identifiers(folder, [record.patient for record in index.records if record.patient_known]),
     ]
     if problems:
         return reject(*(Issue(text, f"The trained model cannot be delivered: {text}.") for text in problems))
@@ -209,12 +212,15 @@ def check_model(
         )
     if training_mismatch := _find_training_mismatch(folder, work):
         return reject(
-            Issue(training_mismatch, "The trained model and the cases that were held out for it are of two trainings.")
+            Issue(training_mismatch, "The trained model and its held-out cases come from two different trainings.")
         )
     valid, folds = read_validation_records(work, index), read_folds(work)
     if refit_problem := find_refit_problem(folder, folds, valid, work):
         return reject(
-            Issue(refit_problem, "The trained model has learnt from every case, and nothing is left to measure it on.")
+            Issue(
+                refit_problem,
+                "The trained model was trained on every case, so no validation case is left to measure it on.",
+            )
         )
     try:
         held_out_rows = predict_held_out(folder, folds, valid, index, predict, work)
@@ -224,10 +230,8 @@ def check_model(
             else predict(folder, [*valid, *index.test], index)
         )
     except ModelError as error:
-        agent_message = f"{DELIVERABLE_FOLDER}/predict.py does not do its work in a clean process: {error}"
-        user_message = (
-            f"The trained model's predict.py does not do its work in a clean process: {extract_last_line(str(error))}"
-        )
+        agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
+        user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
         return reject(Issue(agent_message, user_message))
     store_test_result(LockedTestResult(tuple(rows[len(valid) :])))
     scores = _score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)
@@ -243,22 +247,18 @@ def check_model(
 
 
 def freeze_deliverable(work: Path, target: Path) -> FrozenCopy | None:
-    """Copy the deliverable out of every script's reach; None where there is none."""
+    """Copy the deliverable out of the reach of scripts; None if there is none."""
     try:
         return freeze(work / DELIVERABLE_FOLDER, target)
     except NotADirectoryError:
         return None
 
 
-def _patient_ids_of(index: Index) -> list[str]:
-    return [record.patient for record in index.records if record.patient_known]
-
-
 def _find_promise_mismatch(folder: Path, index: Index) -> str:
-    """Whether config.json speaks of this task and these classes."""
+    """Return the problem if config.json is for another task or other classes; else ''."""
     promise = read_model_info(folder)
     if promise.task != index.task:
-        return f"{DELIVERABLE_FOLDER}/config.json is of a {promise.task} model; the task is {index.task}."
+        return f"{DELIVERABLE_FOLDER}/config.json belongs to a {promise.task} model; the task is {index.task}."
     if get_family(index.task).answers.requires_classes and set(promise.classes) != set(index.classes):
         return (
             f"{DELIVERABLE_FOLDER}/config.json names the classes {sorted(promise.classes)}; the index has "
@@ -268,8 +268,10 @@ def _find_promise_mismatch(folder: Path, index: Index) -> str:
 
 
 def _find_training_mismatch(folder: Path, work: Path) -> str:
-    """Whether the held-out cases are those of another training, which this model may have seen; projects that do not say which
-    training their model is of are believed."""
+    """Return the problem if the held-out cases are those of another training, so that this model may have seen them.
+
+    Projects that do not record the training of their model are trusted.
+    """
     try:
         recorded_hash = untrusted.read_json(folder, "config.json").get("held_out")
         current_hash = hashlib.sha256(untrusted.read_bytes(work, VALID_PREDICTIONS_FILE, max_bytes=2**30)).hexdigest()
@@ -287,16 +289,15 @@ def _find_training_mismatch(folder: Path, work: Path) -> str:
 
 
 def read_validation_records(work: Path, index: Index) -> list[Record]:
-    """The training cases that the project held out, as far as it says which."""
+    """Return the training cases that the project held out, as far as it names them."""
     try:
         rows = untrusted.read_json(work, VALID_PREDICTIONS_FILE)
         keys = {case_key_of(row["image"]) for row in rows}
     except (OSError, ValueError, KeyError, TypeError):
         return []
     held_out = [record for record in index.train if record.key in keys]
-    return (
-        list(sample_evenly(held_out, get_family(index.task).max_validation_cases)) if held_out else []
-    )  # an index is often sorted by label
+    # sampled evenly, since an index is often sorted by label
+    return list(sample_evenly(held_out, get_family(index.task).max_validation_cases)) if held_out else []
 
 
 def _score_validation(
@@ -316,7 +317,7 @@ def _score_validation(
         scores = score_all(task_family, rows, index, primary=selection.metric, baseline=baseline_predictions)
         return replace(scores, patients_known=index.patients_known)
     except ValueError:
-        return None  # too few validation cases of a class to say anything
+        return None  # too few validation cases of a class
 
 
 def _describe_weaknesses(

@@ -1,4 +1,4 @@
-"""The check of what the Module Architect hands over: the project is run for a moment, in a clean process."""
+"""The check of the Module Architect's training project: it is run briefly in a clean process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ REQUIRED_FILES = (
 )  # fmt: skip
 PROBE_SCRIPT = Path(__file__).with_name("probe.py")
 MAX_LOSS_RATIO = 0.7
-"""The loss of one batch must fall to this part of what it was: a project that cannot memorise one batch has its
-labels, its loss or its gradient wrong."""
+"""Share of its first value to which the loss of one batch must fall: if a project cannot memorise one batch, its
+labels, its loss or its gradient are wrong."""
 MIN_USUAL_STEPS, MAX_LOSS_RATIO_FEW_STEPS = 100, 0.95
-"""Where a slow machine gets fewer steps done in the time of the probe, the loss only has to fall."""
+"""If a slow machine makes fewer steps than the first number within the time of the probe, the second ratio applies."""
 
 REQUIRED_REPORT_KEYS = {
     "shape", "dtype", "label_width", "finite", "range", "parameters", "outputs", "same_outputs", "loss_before",
     "loss_after", "steps", "loss_finite",
 }  # fmt: skip
-"""What a probe that ran to its end has reported."""
+"""Keys of the report of a completed probe."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a confined command ended: its exit code, why if it was ended, and what it printed."""
+    """The result of a confined command: exit code, why it was ended (if it was), and its output."""
 
     exit_code: int
     reason: str
@@ -53,7 +53,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)
-        user_message = f"The training project that was set up is not whole: it lacks {names}."
+        user_message = f"The training project that was set up is incomplete: it lacks {names}."
         return reject(Issue(f"The project lacks {', '.join(missing)}. {hint}", user_message))
     probe_result = run_probe(PROBE_SCRIPT, str(get_family(task).probe_batch_size))
     report = _parse_report(probe_result.output)
@@ -82,7 +82,8 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     if plan.get("task", task) != task:
         return reject(
             Issue(
-                f"plan.json is of a {plan['task']} project; the task is {task}. Copy the template that the briefing names.",
+                f"plan.json belongs to a {plan['task']} project; the task is {task}. Copy the template that the "
+                "briefing names.",
                 f"The training project that was set up is for {plan['task']}, and {task} was asked for.",
             )
         )
@@ -104,7 +105,7 @@ def _read_plan(work: Path) -> dict[str, Any] | None:
 
 
 def _parse_report(output: str) -> dict[str, Any] | None:
-    """The last line that the probe printed for m3b."""
+    """Return the report on the last line that the probe printed; None if there is no complete one."""
     for line in reversed(output.splitlines()):
         if line.startswith("M3B-PROBE "):
             try:
@@ -121,7 +122,7 @@ def _parse_report(output: str) -> dict[str, Any] | None:
 
 
 def _check_overfitting(before: float, after: float, steps: int) -> list[str]:
-    """A fault where the loss of one batch fell too little, with what was asked."""
+    """Return the problem if the loss of one batch fell too little."""
     has_few_steps = steps < MIN_USUAL_STEPS
     max_loss = (MAX_LOSS_RATIO_FEW_STEPS if has_few_steps else MAX_LOSS_RATIO) * before
     if after <= max_loss:

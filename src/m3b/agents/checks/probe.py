@@ -1,6 +1,6 @@
-"""Runs inside the sandbox, in the project's folder: one batch through data loader, model and loss.
+"""Probe of a training project, run in the sandbox in its folder: one batch through data loader, model and loss.
 
-Stands alone: it imports the project and torch, nothing of m3b. Its last line is `M3B-PROBE {json}`.
+This file is self-contained: it imports the project and torch, nothing of m3b. Its last line is `M3B-PROBE {json}`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 MIN_STEPS, MAX_STEPS, MAX_SECONDS = 20, 200, 45.0
-"""Steps on the one batch: as many as it takes, within the time."""
+"""Limits of the training on one batch: number of steps, and time."""
 LEARNED_LOSS_RATIO = 0.6
-"""Share of the first loss at which it is plain that the batch is learnt; below what the check asks for."""
+"""Share of the first loss at which the probe stops, because the batch is learnt; lower than what the check requires."""
 MAX_BATCH_SIZE = 8
 
 
@@ -35,10 +35,10 @@ def _format_traceback() -> str:
 
 
 def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
-    """Fill the report step by step; `report["step"]` names the step that raised.
+    """Fill the report step by step; `report["step"]` names the step that raised an error.
 
     Args:
-        batch_size: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch_size`; 0 for as many as the plan has.
+        batch_size: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch_size`; 0 for the batch size of the plan.
     """
     import torch
 
@@ -80,7 +80,7 @@ def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
 
 
 def collate_items(items: list[Any]) -> dict[str, Any]:
-    """A batch as training makes it: by the project's own `collate`, or every tensor stacked."""
+    """Return a batch as training makes it: by the project's own `collate`, or with every tensor stacked."""
     import torch
     from Datapath import dataloader  # type: ignore[import-not-found]
 
@@ -91,13 +91,13 @@ def collate_items(items: list[Any]) -> dict[str, Any]:
 
 
 def sample_items(dataset: Any, count: int) -> list[Any]:
-    """Up to `count` (and `MAX_BATCH_SIZE`) cases from all over the data set, so that more than one label is among them."""
-    # Drawn, not evenly spaced: in an index whose labels take turns, even steps meet a single label.
+    """Return up to `count` (and `MAX_BATCH_SIZE`) cases from the whole data set, to include more than one label."""
+    # Sampled at random: with alternating labels, evenly spaced cases might all have the same label.
     return [dataset[i] for i in random.Random(0).sample(range(len(dataset)), min(MAX_BATCH_SIZE, count, len(dataset)))]
 
 
 def overfit_batch(model: Any, batch: dict[str, Any], report: dict[str, Any], use_bf16: bool = False) -> None:
-    """A few steps on the same batch; the loss is taken in evaluation mode before, and in training mode after."""
+    """Train a few steps on one batch; the first loss is taken in evaluation mode, the last one in training mode."""
     import torch
 
     def evaluate_loss() -> float:
@@ -105,7 +105,7 @@ def overfit_batch(model: Any, batch: dict[str, Any], report: dict[str, Any], use
         with torch.no_grad():
             return float(model(**batch)["loss"])
 
-    # Batch statistics of so few cases differ from the running ones: keep dropout off, let the norms learn.
+    # Batch statistics of few cases differ from the running ones, so norms stay in training mode; dropout is off.
     before = evaluate_loss()
     model.train()
     for module in model.modules():
@@ -119,7 +119,8 @@ def overfit_batch(model: Any, batch: dict[str, Any], report: dict[str, Any], use
         and (steps < MIN_STEPS or last > LEARNED_LOSS_RATIO * before)
     ):
         model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=use_bf16):  # one a step: it keeps copies of the weights
+        # a new context for each step, since it caches copies of the weights
+        with torch.autocast("cpu", torch.bfloat16, enabled=use_bf16):
             loss = model(**batch)["loss"]
         loss.backward()
         last, steps = float(loss.detach()), steps + 1
@@ -130,7 +131,7 @@ def overfit_batch(model: Any, batch: dict[str, Any], report: dict[str, Any], use
 
 
 def adam_step(parameters: Any, moments: dict[Any, tuple[Any, Any]], step: int, rate: float = 3e-3) -> None:
-    """One step of Adam. torch.optim would import torch's compiler first, which takes seconds."""
+    """Make one step of Adam. torch.optim is not used, since it imports torch's compiler, which takes seconds."""
     for weight in parameters:
         if weight.grad is None:
             continue

@@ -1,4 +1,4 @@
-"""The check of what the Task Manager hands over."""
+"""The check of the Task Manager's selection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from m3b.metrics.metric_tables import metric_table, tasks_with_metrics
 
 
 def describe_format() -> str:
-    """What a closing text must look like."""
+    """Return the required form of the closing text."""
     return (
         'Reply with one JSON object and nothing else: {"data_card": "<name>", "task": "diagnosis", "metric": "auroc", '
         f'"classes": [], "plan": "...", "reason": "..."}}; `task` is one of {", ".join(tasks_with_metrics())}.'
@@ -30,13 +30,13 @@ AskUser = Callable[[str], str | None]
 
 
 MAX_QUESTIONS = 3
-"""So many questions of the agent are put to the user; then it decides by itself."""
+"""Maximum number of questions of the agent that the user is asked; then the agent decides by itself."""
 YES_WORDS = ("y", "yes", "ja", "j", "oui", "o", "si", "sí", "ok")
 NO_WORDS = ("n", "no", "none", "nein", "non", "keiner", "aucun", "ninguno")
 
 
 def check_selection(text: str, cards: Mapping[str, Card], ask_user: AskUser | None = None) -> CheckResult:
-    """The verdict on a first closing text; see `SelectionCheck`."""
+    """Return the check result on a first closing text; see `SelectionCheck`."""
     return SelectionCheck(cards, ask_user)(text)
 
 
@@ -45,8 +45,8 @@ class SelectionCheck:
 
     Args:
         cards: all cards by name.
-        ask_user: takes a question for the user and returns the answer; None where nobody can be asked. Which data set to use
-            where none seems to serve is asked until the answer names one.
+        ask_user: takes a question and returns the user's answer; None if nobody can be asked. If no data set seems to
+            serve the request, the user is asked which one to use, until the answer names one.
     """
 
     def __init__(self, cards: Mapping[str, Card], ask_user: AskUser | None = None) -> None:
@@ -73,7 +73,7 @@ class SelectionCheck:
         return (self.ask_user(question) or "").strip()
 
     def _handle_no_card(self, reason: str) -> CheckResult:
-        """The end of the run, unless the user names a data set all the same."""
+        """End the run without a data set, unless the user names one."""
         available_cards = [card for card in self.cards.values() if card.path]
         if self._user_has_chosen or not available_cards:
             return reject(reason, end_error=NoDatasetFound, is_fatal=True)
@@ -91,7 +91,7 @@ class SelectionCheck:
 
 
 def _find_answered_card(answer: str, available_cards: Sequence[Card]) -> Card | None:
-    """The card that an answer is: its name or path, or yes where there is but one."""
+    """Return the card that an answer names by its name or path, or the only card if the answer is yes; else None."""
     by_name = _find_card(answer.strip("'\".,! "), {card.name: card for card in available_cards})
     by_path = [card for card in available_cards if card.path and answer.rstrip("/") in (str(card.path), card.path.name)]
     if by_name or by_path:
@@ -132,7 +132,7 @@ def _check_choice(raw: Mapping[str, Any], cards: Mapping[str, Card]) -> CheckRes
 
 
 def _find_card(name: str, cards: Mapping[str, Card]) -> Card | None:
-    """By name, or by the folder name under data/, whatever the case."""
+    """Return the card with a name or a folder name under data/, case-insensitive."""
     normalized_name = name.strip().lower().removeprefix("data/").rstrip("/")
     return next((card for card in cards.values() if normalized_name in (card.name.lower(), card.root)), None)
 
@@ -142,7 +142,7 @@ def _find_issues(raw: Mapping[str, Any]) -> list[Issue]:
     task = raw.get("task")
     if not isinstance(task, str) or task not in tasks_with_metrics():
         user_message = (
-            f"The agent named no kind of model that m3b builds ({', '.join(tasks_with_metrics())}) but {task!r}."
+            f"The agent chose {task!r}, which is no kind of model that m3b builds ({', '.join(tasks_with_metrics())})."
         )
         issues.append(Issue(f"`task` is {task!r}; m3b builds {', '.join(tasks_with_metrics())} models.", user_message))
         task = None
@@ -154,16 +154,16 @@ def _find_issues(raw: Mapping[str, Any]) -> list[Issue]:
     has_single_class = isinstance(classes, list) and len(classes) == 1 and kinds.of(task or DEFAULT).fewest_classes > 1
     if not isinstance(classes, list) or has_single_class or len(set(map(str, classes))) != len(classes):
         agent_message = f"`classes` is {classes!r}; give at least two different names, or an empty list."
-        issues.append(Issue(agent_message, f"The agent named no classes that differ: {classes!r}."))
+        issues.append(Issue(agent_message, f"The agent named fewer than two different classes: {classes!r}."))
     return issues
 
 
 def _find_metric_issues(metric: object, task: str | None) -> list[Issue]:
-    """What is wrong with the metric; of an unknown task any metric will do."""
+    """Return the issues of the metric; for an unknown task any known metric is accepted."""
     try:
         canonical_metric(metric if isinstance(metric, str) else "", task)
     except ValueError:
         metric_names = metric_table(task or DEFAULT).names
-        user_message = f"The agent named no metric of such models ({', '.join(metric_names)}) but {metric!r}."
+        user_message = f"The agent chose {metric!r}, which is no metric of such models ({', '.join(metric_names)})."
         return [Issue(f"`metric` is {metric!r}; choose one of {', '.join(metric_names)}.", user_message)]
     return []

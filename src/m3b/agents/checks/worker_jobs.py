@@ -1,4 +1,4 @@
-"""What the checks ask of the reader process."""
+"""Worker jobs of the checks in the confined reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from m3b.reader.inprocess import open_reader
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """An index as it lies in `work`, how long its images may be opened, and what it is for."""
+    """The index in `work`, the maximum time to open its images, and what it is for."""
 
     work: Path
     task: str
@@ -26,7 +26,7 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class SubsetRequest:
-    """An archive, the items of it that are wanted by key, and where they shall lie."""
+    """An archive, its needed items by key, and the target of the copy."""
 
     source: Path
     target: Path
@@ -38,7 +38,7 @@ SUBSET_JOB = WorkerJob("m3b.agents.checks.worker_jobs:write_subset", SubsetReque
 
 
 def run_audit(audit_request: AuditRequest) -> Audit:
-    """Inside the reader: audit the index and open its images and masks. Raises DataError."""
+    """Audit the index and open its images and masks; runs in the reader. Raises DataError."""
     from m3b.data.audit import audit_index
     from m3b.data.index import read_index
     from m3b.untrusted import report_progress
@@ -53,7 +53,7 @@ def run_audit(audit_request: AuditRequest) -> Audit:
 
 
 def write_subset(subset_request: SubsetRequest) -> bool:
-    """Inside the reader: as `m3b.data.archives.subset`. Raises DataError."""
+    """Write the items of an archive as `m3b.data.archives.subset` does; runs in the reader. Raises DataError."""
     from m3b.data.archives import subset
     from m3b.untrusted import announce_opening
 
@@ -62,10 +62,10 @@ def write_subset(subset_request: SubsetRequest) -> bool:
 
 
 def audit_in_reader(work: Path, task: str, max_seconds: float) -> Audit:
-    """Audit an index outside of runs: by a reader, which does not know a task that was added in this very process.
+    """Audit an index outside of runs, in a reader; in this process if the task was added in this process.
 
     Raises:
-        DataError: no readable index.
+        DataError: there is no readable index.
     """
     audit_request = AuditRequest(work.resolve(), task, max_seconds)
     if not is_installed(kinds.of(task)):

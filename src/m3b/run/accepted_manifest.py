@@ -1,4 +1,4 @@
-"""The manifest of the data that a run's index was made from."""
+"""The manifest that the accepted index of a run was made from."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
-    """The spec of an accepted index, and the data folder that it reads.
+    """Return the manifest of a run's accepted index, and the data folder that it describes.
 
     Raises:
-        UsageError: no index was accepted, a script made it, or the data is not where it was.
+        UsageError: no index was accepted, a script made the index, or the data folder is missing.
     """
     from m3b.data.spec.given import spec_of
 
@@ -32,8 +32,8 @@ def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
         raise UsageError(f"The run {run.id} has no index that was accepted.")
     if index.origin == ORIGIN_SCRIPT:
         raise UsageError(
-            f"The index of the run {run.id} was made by a script of the Data Engineer's: no manifest of the folder says the "
-            "same. `m3b look DIR ... -o manifest.json` proposes one, which can be written as Croissant."
+            f"The index of the run {run.id} was made by a script of the Data Engineer, so there is no manifest of it. "
+            "`m3b look DIR ... -o manifest.json` proposes one, which can be written as Croissant."
         )
     cards = restore_workspace(run.load_record()).cards
     root = cards[selection.card].path if selection.card in cards else None
