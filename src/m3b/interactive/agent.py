@@ -29,8 +29,9 @@ from m3b.models import Model, load_model, read_model_info
 from m3b.models.pixel_jobs import ConfinedImageIO, open_image_io
 
 DEFAULT_SCORE = 0.5
-"""Assumed IoU of a delivered model's mask. Such a model gives no score for single images; any prompted mask with a
-higher score wins.
+"""Assumed IoU of a delivered model's mask.
+
+Such a model gives no score for single images; any prompted mask with a higher score wins.
 """
 
 
@@ -119,8 +120,7 @@ def segment(
     offline: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> SegmentationResult:
-    """Segment a target given in words: a model looks at the image, prompts a segmenter, looks at the mask and corrects
-    it.
+    """Segment a target given in words: a model looks at the image, prompts a segmenter and corrects the mask.
 
     Args:
         image: a file that m3b reads, or (H, W, 3) uint8. For a volume, one slice is prompted and the mask is

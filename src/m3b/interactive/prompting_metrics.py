@@ -54,15 +54,17 @@ def value_after(values: Sequence[float], turn: int) -> float:
 
 
 def count_clicks_to(values: Sequence[float], max_turns: int, target: float = TARGET_DICE) -> int:
-    """Return the number of prompts to reach a Dice of `target`; `max_turns` if it is never reached, as benchmarks
-    count.
+    """Return the number of prompts to reach a Dice of `target`; `max_turns` if it is never reached.
+
+    Benchmarks count like this.
     """
     return next((turn for turn, value in enumerate(values, 1) if value >= target), max_turns)
 
 
 def compute_dsc_auc(values: Sequence[float]) -> float:
-    """Return the DSC-AUC: the trapezoid over the Dice after each of five clicks, at most 4.0 (CVPR 2025 interactive
-    challenge).
+    """Return the DSC-AUC: the trapezoid over the Dice after each of five clicks, at most 4.0.
+
+    As in the CVPR 2025 interactive challenge.
     """
     curve = [value_after(values, turn) for turn in range(1, CURVE_CLICKS + 1)]
     return float(np.trapezoid(curve))

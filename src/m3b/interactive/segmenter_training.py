@@ -1,8 +1,7 @@
 """Train the small promptable network on labelled images, with prompts simulated from the truth.
 
 Each sample is prompted as in use: a jittered box or a first click, then up to three corrective clicks on the network's
-own
-errors, computed without gradients (iterative training as in RITM, arXiv 2102.06583); the loss is taken at the last
+own errors, computed without gradients (iterative training as in RITM, arXiv 2102.06583); the loss is taken at the last
 prompt.
 """
 

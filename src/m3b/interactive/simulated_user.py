@@ -102,8 +102,9 @@ def make_true_box(truth: Mask, box_noise: float = 0.0, rng: np.random.Generator 
 
 
 def find_next_click(mask: Mask | None, truth: Mask, previous_clicks: Sequence[Point] = ()) -> Point | None:
-    """Return the click that corrects most: positive into a missed region, negative into an excess one; None if all is
-    right.
+    """Return the click that corrects most; None if all is right.
+
+    It is positive in a missed region and negative in an excess one.
 
     Args:
         mask: the mask so far; None for none.

@@ -28,8 +28,7 @@ def per_region_overlap(tables: PixelTables, weights: Floats, max_rate: float = M
 
     The overlap is the share of a region above a threshold. The curve starts at (0, 0), with straight lines between
     thresholds; its area up to `max_rate` is divided by `max_rate`, so that a perfect map has 1 and a map of a single
-    level
-    `max_rate` / 2. The false positive rate is that of the normal pixels of all images together.
+    level `max_rate` / 2. The false positive rate is that of the normal pixels of all images together.
 
     Returns:
         (draws,), NaN for a draw without a region or without a normal pixel.

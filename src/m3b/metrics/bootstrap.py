@@ -154,12 +154,10 @@ class MeasureSettings:
         label_presence: (cases, labels) whether the case counts for the label; the patients of these cases determine the
             width of the label's interval.
         loads: (cases, labels) weight of a case in a label's metrics, such as its number of lesions; by default all
-            cases
-            that count weigh the same.
+            cases that count weigh the same.
         effective_patients: the number of patients for metrics without labels, if it is not that of all patients.
         losses: how much a perfect value of a metric without labels may lose in the population; by default, what is lost
-            if
-            the largest share of patients that this test set may have missed is answered wrongly (`edges`).
+            if the largest share of patients that this test set may have missed is answered wrongly (`edges`).
         baseline_estimators: the image-blind baselines, measured on the same cases: the best of them is paired with the
             model.
     """
@@ -238,8 +236,9 @@ class _BaselineSamples:
         self._samples = [sample(estimator) for estimator in estimators]
 
     def best_samples(self, name: str) -> Floats | None:
-        """Return (draws, labels) or (draws,) values of the baseline that is best on all cases, for each label; None if
-        none has it.
+        """Return (draws, labels) or (draws,) values of the best baseline on all cases, for each label.
+
+        None if no baseline has the metric.
         """
         available = [k for k, figures in enumerate(self._estimates) if name in figures]
         if not available:
@@ -365,8 +364,7 @@ def paired_interval(
 
     Returns:
         None if fewer than 90 % of the draws define both, with fewer than two patients, or if the difference is the same
-        in
-        all draws, because resampling then sees no spread.
+        in all draws, because resampling then sees no spread.
     """
     gain = baseline_samples - model_samples if lower_is_better else model_samples - baseline_samples
     defined_gain = gain[~np.isnan(gain)]
@@ -390,16 +388,15 @@ def bootstrap_interval(value: float, samples: Floats, n_effective: int, edges: S
     """Return the percentile interval of one metric, widened for few patients and at its edges, or (None, None).
 
     There is no interval if the value is undefined, with fewer than two observations, if fewer than 90 % of the draws
-    define
-    the metric, or if every draw gives the same value and that is no edge. At an edge (a perfect or the worst value) the
-    other limit is that of the edge, which needs no draws; an interval that touches an edge is at least as wide.
+    define the metric, or if every draw gives the same value and that is no edge. At an edge (a perfect or the worst
+    value) the other limit is that of the edge, which needs no draws; an interval that touches an edge is at least as
+    wide.
 
     Args:
         value: the value on all cases.
         samples: (draws,) its bootstrap values, NaN if undefined.
         n_effective: number of independent observations behind the value: patients, or those of the rarer side of a
-            typical
-            class if classes count alike.
+            typical class if classes count alike.
         edges: extreme values of the metric with their limits; `edges.share_edges` for a share.
     """
     defined_samples = samples[~np.isnan(samples)]

@@ -73,8 +73,7 @@ def centre_nearness(first: Floats, second: Floats) -> Floats:
     """Return how near the centre of each prediction is to that of each true box around it; 0 outside of the box.
 
     LUNA16 counts a mark within the radius of the nodule (Setio et al., Med. Image Anal. 42, 2017); here the box is what
-    is
-    known about a finding. The border of a box counts as inside.
+    is known about a finding. The border of a box counts as inside.
 
     Args:
         first: (n, 2 d) corners of the predictions.
@@ -201,8 +200,7 @@ def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
     """Return the sensitivity at 1/8, 1/4, 1/2, 1, 2, 4 and 8 false positives per image.
 
     It is the largest share of true boxes detected at any score threshold with at most that many false positives per
-    image;
-    nothing is interpolated. A second prediction for an already detected box is a false positive.
+    image; nothing is interpolated. A second prediction for an already detected box is a false positive.
 
     Args:
         ranking: of one class.

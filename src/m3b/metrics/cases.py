@@ -118,8 +118,9 @@ def tabulate(cases: Sequence[ClassificationCase], classes: Sequence[str], multi_
 def _decisions(
     cases: Sequence[ClassificationCase], probability: Floats, classes: tuple[str, ...], multi_label: bool
 ) -> NDArray[np.bool_]:
-    """Return (cases, classes) decisions: the model's own, else the most probable class (the first of equals) or 0.5 and
-    above.
+    """Return (cases, classes) decisions.
+
+    They are the model's own, else the most probable class (the first of equals) or all findings at 0.5 and above.
     """
     decision = probability >= 0.5
     if not multi_label:

@@ -36,12 +36,12 @@ def cumulative_counts(score: Floats, positive: NDArray[np.bool_], weights: Float
 
 
 def step_average_precision(true_positives: Floats, false_positives: Floats) -> Floats:
-    """Return the area under the precision-recall curve as a sum of steps: sum over thresholds of precision x rise of
-    recall.
+    """Return the area under the precision-recall curve as a sum of steps.
+
+    This is the sum over thresholds of precision x rise of recall.
 
     It is not interpolated, like scikit-learn's `average_precision_score`; Davis & Goadrich, ICML 2006, explain why
-    straight
-    lines between points of this curve are too optimistic. NaN for a draw without positives.
+    straight lines between points of this curve are too optimistic. NaN for a draw without positives.
     """
     rise = np.diff(true_positives, axis=1, prepend=0.0)
     precision = np.nan_to_num(divide(true_positives, true_positives + false_positives))
@@ -49,7 +49,7 @@ def step_average_precision(true_positives: Floats, false_positives: Floats) -> F
 
 
 def average_precision(true_positives: Floats, false_positives: Floats) -> Floats:
-    """Return `step_average_precision`, NaN also for a draw without negatives, in which every ranking is equally good."""
+    """Return `step_average_precision`, NaN also for a draw without negatives, where every ranking is equally good."""
     return np.where(false_positives[:, -1] > 0, step_average_precision(true_positives, false_positives), np.nan)
 
 
@@ -112,9 +112,7 @@ def class_aurocs(table: ClassificationTable, weights: Floats) -> Floats:
 
 
 def confusion_counts(table: ClassificationTable, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return true positives, false positives, false negatives, true negatives, each (draws, classes), class against
-    rest.
-    """
+    """Return true and false positives, false and true negatives, each (draws, classes), class against rest."""
     truth, decision = table.truth, table.decision
     tp = weights @ (truth & decision).astype(np.float64)
     fp = weights @ (~truth & decision).astype(np.float64)

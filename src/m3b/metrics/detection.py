@@ -114,8 +114,9 @@ def check_cases(cases: Sequence[DetectionCase], classes: Sequence[str]) -> None:
 
 
 LOOSE_IOU = 0.1
-"""IoU threshold of nnDetection and of 3D lesion detection: boxes of small findings rarely overlap by half (Baumgartner
-et al., MICCAI 2021; Jaeger et al., ML4H 2019).
+"""IoU threshold of nnDetection and of 3D lesion detection: boxes of small findings rarely overlap by half.
+
+Baumgartner et al., MICCAI 2021; Jaeger et al., ML4H 2019.
 """
 BOX_METRICS = ("map_50", "map", "map_10", "centre_ap", "froc")
 
@@ -273,8 +274,7 @@ def _label_presence(cases: Sequence[DetectionCase], classes: Sequence[str]) -> N
 
 
 def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | None:
-    """Return (cases, classes) weights of a case in a class's metrics: its true lesions; None if only masks are
-    measured.
+    """Return (cases, classes) weights of a case in a class's metrics: its lesions; None if only masks are measured.
 
     In a case without lesions a false positive may be unseen. It costs half as much as a lesion (F1), and all such
     cases together no more than all lesions.
@@ -302,8 +302,7 @@ def score_detection(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """Score the parts that the cases have: mask metrics, lesions, boxes, image scores; intervals by resampling
-    patients.
+    """Score the parts that the cases have (mask metrics, lesions, boxes, image scores), with intervals.
 
     Lesions and boxes are pooled over the images, for each class; the value over all classes is the mean of those for
     which it is defined.

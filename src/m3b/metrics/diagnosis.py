@@ -26,8 +26,9 @@ MAX_ROC_POINTS = 200
 
 
 def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """Return (false positive rate, true positive rate) from (0, 0) to (1, 1), about 200 points at most; [] if
-    undefined.
+    """Return (false positive rate, true positive rate) from (0, 0) to (1, 1); [] if undefined.
+
+    There are about `MAX_ROC_POINTS` at most.
 
     Equal scores make one step, so ties show as a slope.
     """
@@ -87,7 +88,7 @@ def _best_constant_f1(prevalence: Floats) -> float:
 
 
 def _chance_average_precision(table: ClassificationTable, shares: Floats) -> Floats:
-    """Return (draws,) average precision of uninformative scores: the share of positives, from (draws, classes) shares."""
+    """Return (draws,) average precision of uninformative scores: the positive share, from (draws, classes) shares."""
     if len(table.classes) == 2 and not table.multi_label:
         return np.where((shares[:, 1] > 0) & (shares[:, 1] < 1), shares[:, 1], np.nan)
     return mean_defined(np.where((shares > 0) & (shares < 1), shares, np.nan))
@@ -104,14 +105,10 @@ def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
     """Return canonical name -> the best value of a constant prediction on these cases; None if it has no meaning.
 
     For exclusive classes, accuracy is the share of the commonest class, balanced accuracy one over the number of
-    classes
-    that occur, average precision the share of positives, and the Brier score that of predicting every class's share.
-    For
-    multi-label tasks it is the mean of the same values over findings. Sensitivity and specificity are those of a coin
-    (a
-    constant prediction gets 1 on one and 0 on the other). A constant prediction of the shares is perfectly calibrated,
-    so
-    the calibration error has no baseline.
+    classes that occur, average precision the share of positives, and the Brier score that of predicting every class's
+    share. For multi-label tasks it is the mean of the same values over findings. Sensitivity and specificity are those
+    of a coin (a constant prediction gets 1 on one and 0 on the other). A constant prediction of the shares is perfectly
+    calibrated, so the calibration error has no baseline.
     """
     prevalence: Floats = table.truth.mean(axis=0)
     by_rank = _chance_ranking_metrics(table, prevalence)
@@ -143,12 +140,12 @@ def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
 
 
 def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
-    """Return accuracy, F1, average precision and Brier score of the best constant prediction on weighted cases, each
-    (draws,).
+    """Return metrics of the best constant prediction on weighted cases, each (draws,).
+
+    These are accuracy, F1, average precision and Brier score.
 
     The constant is chosen on all cases, as in `constant_baselines`, and is the same in every draw. For the other
-    metrics a
-    constant prediction has the same value on any cases.
+    metrics a constant prediction has the same value on any cases.
 
     Args:
         weights: (draws, cases), see `bootstrap.resampling_weights`.
@@ -292,8 +289,9 @@ def _make_measures(
 
 
 def _patients_behind(table: ClassificationTable, metric: str, typical_side: int) -> int:
-    """Return the number of patients behind a metric: all, those with (or without) a finding, or those of a typical
-    rarer side.
+    """Return the number of patients behind a metric.
+
+    That is all patients, those with (or without) a finding, or those on the rarer side of a typical class.
     """
     if metric in _CASE_WEIGHTED_METRICS:
         return table.n_patients

@@ -7,9 +7,8 @@ certainty. The limits here ask instead which populations would have given such a
 - For one share over `n` patients this is the exact binomial limit `0.025 ** (1 / n)` (Clopper & Pearson, Biometrika 26,
   1934; the "rule of three", Hanley & Lippman-Hand, JAMA 249, 1983).
 - For a mean over labels, and for any metric to which patients contribute unequally, it is the limit of Buehler (JASA
-  52,
-  1957): the worst value over all chances of a right answer, one for each patient, whose product is at least 2.5 %. A
-  patient fails as a whole, on all labels, so that errors may depend on each other in any way.
+  52, 1957): the worst value over all chances of a right answer, one for each patient, whose product is at least 2.5 %.
+  A patient fails as a whole, on all labels, so that errors may depend on each other in any way.
 """
 
 from __future__ import annotations
@@ -36,9 +35,7 @@ class Edge:
 
 
 def largest_unseen_share(n_patients: int) -> float:
-    """Return the largest share of a population that `n_patients` patients can miss entirely, with a probability of 2.5
-    %.
-    """
+    """Return the largest population share that `n_patients` patients miss entirely with a probability of 2.5 %."""
     return float(1 - ((1 - LEVEL) / 2) ** (1 / n_patients)) if n_patients > 0 else 1.0
 
 
@@ -101,8 +98,7 @@ def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]
     """Widen an interval that touches an edge, so that it is no narrower than at the edge itself.
 
     If resampling cannot exclude a perfect value, the other limit must not be closer than that of a perfect answer to
-    the
-    same patients: percentiles of one or two errors are too narrow.
+    the same patients: percentiles of one or two errors are too narrow.
     """
     start, end = low, high
     for edge in edges:
@@ -112,9 +108,7 @@ def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]
 
 
 def _label_stakes(columns: NDArray[np.bool_], is_defined: NDArray[np.bool_]) -> Floats:
-    """Return (cases,) stakes in the mean, over labels, of a share of the selected cases; `columns` (cases, labels)
-    selects.
-    """
+    """Return (cases,) stakes in the mean, over labels, of a share of cases; `columns` (cases, labels) selects them."""
     defined_columns = columns[:, is_defined]
     stakes: Floats = (defined_columns / np.maximum(defined_columns.sum(axis=0), 1)).sum(axis=1) / max(
         int(is_defined.sum()), 1
@@ -198,7 +192,6 @@ def auroc_loss(patient: NDArray[np.int64], positive: NDArray[np.bool_]) -> float
     """Return how much a perfect AUROC of one label may lose in the population.
 
     A perfect AUROC ranks as many disjoint pairs of a positive and a negative correctly as the rarer side has patients;
-    the
-    loss is the exact binomial limit for that number. It is attained if patients of that side fail at random.
+    the loss is the exact binomial limit for that number. It is attained if patients of that side fail at random.
     """
     return largest_unseen_share(min(len(np.unique(patient[positive])), len(np.unique(patient[~positive]))))

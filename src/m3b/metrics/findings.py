@@ -1,6 +1,4 @@
-"""Keyword rules for the findings that a report states: simple enough to verify by eye, and equal for truth and
-prediction.
-"""
+"""Keyword rules for the findings that a report states: simple to verify, and equal for truth and prediction."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _losses(table: ClassificationTable) -> dict[str, float]:
 def _make_estimator(
     table: ClassificationTable, decided: Any, *, is_constant: bool = False
 ) -> Callable[[Floats], dict[str, Floats]]:
-    """Return weights (draws, cases) -> metric -> (draws,). `is_constant`: all predictions are equal and rank nothing."""
+    """Return weights (draws, cases) -> metric -> (draws,). `is_constant`: equal predictions, which rank nothing."""
     truth, count = table.target, len(table.classes)
     grade_distance: Floats = np.abs(truth - decided).astype(np.float64)
     pairs = np.eye(count * count)[truth * count + decided]

@@ -63,10 +63,8 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, min_iou: f
 
     Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `min_iou`, as many
     pairs as possible. Rule "overlap": a lesion counts as soon as one voxel lies in any lesion of the other mask (as in
-    the
-    ISBI 2015 MS lesion challenge; Carass et al., NeuroImage 148, 2017). The second rule is won by marking everything,
-    so
-    it is not the default and its baseline says so.
+    the ISBI 2015 MS lesion challenge; Carass et al., NeuroImage 148, 2017). The second rule is won by marking
+    everything, so it is not the default and its baseline says so.
 
     Args:
         prediction: boolean, of one class.

@@ -20,8 +20,9 @@ _Point = tuple[float, float, float]
 
 
 def _crossings(code: int, fixed: int, face_side: int) -> list[tuple[_Point, _Point]]:
-    """Return the segments of the surface on one face of the unit cube, seen from outside, each with the inside on its
-    left.
+    """Return the segments of the surface on one face of the unit cube.
+
+    Seen from outside, each has the inside on its left.
 
     A face with two inside corners on a diagonal can be drawn in two ways. The one that keeps them apart is chosen, from
     both sides of the face, so the surface has no holes.
@@ -104,7 +105,7 @@ def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Fl
 
 
 def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
-    """Return (voxels, axes) positions in mm of mask voxels with a face on the background or on the edge of the image."""
+    """Return (voxels, axes) positions in mm of mask voxels with a face on the background or the image border."""
     inner = ndimage.binary_erosion(mask, border_value=0)
     return np.asarray(np.argwhere(mask & ~inner) * np.array(spacing), dtype=np.float64)
 
@@ -186,8 +187,7 @@ def measure_mask(
 
     Dice = 2 |A and B| / (|A| + |B|) (Dice, Ecology 26, 1945); NSD and HD95 as in `nsd` and `hd95`. If both masks are
     empty, all three are undefined (NaN). If one is empty: Dice 0, NSD 0, HD95 infinite. A volume of one slice is
-    measured
-    as a 2D image.
+    measured as a 2D image.
 
     Args:
         prediction: boolean, 2D or 3D.

@@ -105,11 +105,9 @@ def best_threshold(probability: NDArray[np.float32]) -> float:
     """Return the share above which to mark a position, for the largest expected Dice.
 
     If the positions V are marked, the expected overlap with a random training mask is the sum of the shares over V, so
-    the
-    expected Dice is about 2 x that / (|V| + sum of shares); the best V is a level set. The threshold lies halfway
-    between
-    the last share inside and the first outside, so that it does not move if the shares are interpolated. A label that
-    never occurs is never marked.
+    the expected Dice is about 2 x that / (|V| + sum of shares); the best V is a level set. The threshold lies halfway
+    between the last share inside and the first outside, so that it does not move if the shares are interpolated. A
+    label that never occurs is never marked.
     """
     values = np.sort(probability[probability > 0].astype(np.float64))[::-1]
     if not len(values):
@@ -123,8 +121,7 @@ def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID_SIZ
     """Average training masks on a common grid; one mask is in memory at a time.
 
     Each mask is stretched to `grid` voxels along every axis, so the atlas knows positions relative to the image's
-    frame,
-    whatever the spacing.
+    frame, whatever the spacing.
 
     Args:
         masks: label masks, all 2D or all 3D, of any shapes.

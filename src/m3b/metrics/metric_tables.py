@@ -24,8 +24,7 @@ class MetricTable:
         unbounded: metrics that are not shares between 0 and 1, such as millimetres.
         best: perfect value of unbounded metrics of which more is better.
         companions: metrics that a model without any skill can win -> the metric that has to beat the image-blind
-            baseline
-            instead.
+            baseline instead.
         guarded_metrics: metrics that must not be worse than the image-blind baseline, whichever metric a model is
             judged by.
         noted_metrics: metrics that are only mentioned if they are worse than that baseline.
@@ -96,8 +95,7 @@ def add_metric(task: str, name: str, added: AddedMetric) -> None:
 
     Raises:
         ValueError: there is no such task, its family has a metric of this name, or another task has one with the
-            opposite
-            direction.
+            opposite direction.
     """
     if (task_table := _TABLES.get(task)) is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")

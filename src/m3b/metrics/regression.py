@@ -49,8 +49,7 @@ def score_regression(
         quantity: what is measured, with its unit.
         primary: the metric that counts, any spelling in `metric_names("regression")`.
         constant_values: numbers that are given to every image alike (the training median and mean): the best of them is
-            the
-            baseline of each metric.
+            the baseline of each metric.
         covariates_only: the number for each case from the covariates alone: another baseline.
         level: the nominal coverage of the intervals.
         seed: of the bootstrap.

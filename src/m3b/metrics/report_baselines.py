@@ -33,8 +33,7 @@ def best_constant_reports(
     """Return the training reports that score best as a constant answer: one for each of BLEU-1 to BLEU-4.
 
     They are chosen on the training reports, never on test cases. All different reports are tried against all reports,
-    or a
-    random sample of each if there are too many.
+    or a random sample of each if there are too many.
 
     Args:
         training: the reports of the training part; empty ones are skipped.
@@ -85,10 +84,8 @@ def shuffle_between_patients(cases: Sequence[ReportCase], seed: int = 0) -> list
     """Return every case with the text that was written for the image of another patient.
 
     A report depends on the image and on nothing else of the case, so this is what the model would write if the images
-    were
-    shuffled, at no cost. The patients are put into random order and the texts are shifted by the number of images of
-    the
-    patient with the most images, so none comes back to its own patient.
+    were shuffled, at no cost. The patients are put into random order and the texts are shifted by the number of images
+    of the patient with the most images, so none comes back to its own patient.
 
     Raises:
         ValueError: one patient has more than half of the cases.
@@ -157,8 +154,7 @@ def measure_image_use(
 
     Raises:
         ValueError: as `shuffle_between_patients` and `compute_report_metrics`, fewer than one shuffle, a metric that
-            needs
-            findings without them.
+            needs findings without them.
     """
     name = canonical_metric(metric, "report")
     if shuffles is None:

@@ -61,8 +61,9 @@ def _label_counts(table: FindingTable, weights: Floats) -> tuple[Floats, Floats]
 
 
 def make_label_estimator(table: FindingTable) -> Estimator:
-    """Return an estimator of label_f1 (draws, findings), undefined for findings that no report states, and of
-    label_f1_micro (draws,), all pooled.
+    """Return an estimator of label_f1 (draws, findings) and of label_f1_micro (draws,), all findings pooled.
+
+    label_f1 is undefined for findings that no report states.
     """
 
     def estimate(weights: Floats) -> dict[str, Floats]:
@@ -188,16 +189,14 @@ def score_reports(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """Compute BLEU-1..4, ROUGE-L, METEOR, CIDEr-D and label F1, with intervals from `draws` bootstrap samples of
-    patients.
+    """Compute BLEU-1..4, ROUGE-L, METEOR, CIDEr-D and label F1, with bootstrap intervals over patients.
 
     Args:
         cases: one for each test case.
         findings: finding -> phrases that state it (`extract_findings`); without it there is no label F1.
         primary: the metric that counts, any spelling in `metric_names("report")`.
         baseline_reports: constant reports, usually `report_baselines.best_constant_reports`. The baseline of each
-            metric is
-            that of the best constant report. Without one there is no baseline, and no verdict.
+            metric is that of the best constant report. Without one there is no baseline, and no verdict.
         random_texts: a random text for each case (`report_baselines.draw_random_reports`): a baseline as well.
         seed: of the bootstrap.
         draws: bootstrap samples; 0 for no intervals.

@@ -53,8 +53,7 @@ class Scores:
         per_label: for tasks other than diagnosis, the metrics that exist for each label.
         details: JSON values that belong to one task: counts, settings, curves.
         patients_known: whether the index names the patient of each case. If not, `n_patients` counts groups of images
-            that
-            are kept together; the same person may be in several groups, and in training.
+            that are kept together; the same person may be in several groups, and in training.
     """
 
     primary: Measure

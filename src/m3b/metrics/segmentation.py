@@ -56,7 +56,7 @@ def mask_baseline(
     labels: Sequence[str],
     baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
 ) -> dict[str, Floats]:
-    """Return metric -> (labels,) the better of marking nothing and of an image-blind baseline such as the mean shape."""
+    """Return metric -> (labels,) the better of marking nothing and an image-blind baseline such as the mean shape."""
     empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
     empty_values = point_estimates(make_mask_estimator(empty_rows, labels), len(rows))
     baseline_values = (
@@ -145,9 +145,7 @@ def score_segmentation(
 
 
 def mask_details(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> dict[str, Any]:
-    """Return for each label in how many cases it was missed entirely, and in how many it was marked without being
-    there.
-    """
+    """Return for each label in how many cases it was missed entirely, and in how many it was invented."""
     return {
         "missed": {k: sum(row[k].reference > 0 and not row[k].prediction for row in rows) for k in labels},
         "invented": {k: sum(row[k].prediction > 0 and not row[k].reference for row in rows) for k in labels},

@@ -169,8 +169,9 @@ def _keep_fewest_chunks(next_states: dict[tuple[int, int], _State], state: _Stat
 
 
 def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> float:
-    """Return METEOR (Banerjee & Lavie, ACL workshop 2005): word matches, with recall weighted over precision and a
-    penalty for word order.
+    """Return METEOR (Banerjee & Lavie, ACL workshop 2005): word matches, with a penalty for broken word order.
+
+    Recall weighs more than precision.
 
     Equal words are matched first, then words with equal Porter stems. With m matches,
     P = m / words of the candidate, R = m / words of the reference, F = P R / (alpha P + (1 - alpha) R), and
@@ -283,10 +284,9 @@ def rouge_l(candidate: Words, reference: Words, beta: float = 1.2) -> float:
 def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float = 6.0) -> Floats:
     """Return CIDEr-D (Vedantam et al., CVPR 2015) of each text, with the usual factor 10.
 
-    For n = 1..4, n-grams are weighted by count x log(N / number of references that have it); the similarity is
-    sum of min(candidate, reference) x reference / (norm x norm), times exp(-(difference of lengths)^2 / (2 sigma^2));
-    the result is 10 x the mean over n. N counts the given references: an n-gram that all of them have weighs nothing,
-    so
+    For n = 1..4, n-grams are weighted by count x log(N / number of references that have it); the similarity is sum of
+    min(candidate, reference) x reference / (norm x norm), times exp(-(difference of lengths)^2 / (2 sigma^2)); the
+    result is 10 x the mean over n. N counts the given references: an n-gram that all of them have weighs nothing, so
     identical references give 0, and the same text has another score in another test set.
 
     Returns:

@@ -11,8 +11,9 @@ from m3b.metrics.metric_tables import lower_is_better, metric_table
 from .scores import Measure, Scores
 
 MIN_VERDICT_PATIENTS = 5
-"""Minimum number of test patients for a verdict; with two classes, those of the rarer one if the metric weighs both
-alike.
+"""Minimum number of test patients for a verdict.
+
+With two classes, those of the rarer one count if the metric weighs both alike.
 
 An interval of fewer patients depends on what is assumed, not on what is seen.
 """
@@ -23,9 +24,7 @@ MAX_NOISE_CHANGE, MAX_CROP_CHANGE = 0.15, 0.2
 MAX_SHUFFLE_P_VALUE = 0.05
 """Share of shuffles that may reach a report's value; above it, the gain from the report's own image is not certain."""
 MIN_NOTED_NOISE_CHANGE = 0.05
-"""Mean change under noise from which the verdict of an accepted model mentions it: perhaps a look-up table in a good
-model.
-"""
+"""Mean change under noise from which the verdict mentions it: a good model may contain a look-up table."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,13 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, split_n
     - There are enough test patients.
     - The value lies in the acceptable range, if one is known.
     - The 95 % interval lies on the good side of the image-blind baseline; the interval of the paired difference counts
-      if
-      the baseline depends on the cases. A classifier's decisions (balanced accuracy) have to pass this too.
+      if the baseline depends on the cases. A classifier's decisions (balanced accuracy) have to pass this too.
     - No other main metric of the task is worse than its baseline with its whole interval.
     - A report is better with its own image than with that of another patient.
     - Predictions do not change much if invisible noise is added to test images.
 
     A metric that a model without skill can win (sensitivity, specificity, calibration error, lesion precision and
-    recall)
-    is judged by its range, and its companion (balanced accuracy, AUROC, lesion F1) by the baseline.
+    recall) is judged by its range, and its companion (balanced accuracy, AUROC, lesion F1) by the baseline.
 
     If a metric is worse than its baseline, but not with its whole interval, the reason of an accepted model mentions
     it.
@@ -175,15 +172,15 @@ def _measures_with_baseline(scores: Scores, metric_names: Sequence[str]) -> list
 
 
 def _caveats(scores: Scores) -> Iterator[str]:
-    """Yield metrics that are worse than their baseline, perhaps by chance, and predictions that depend on the framing."""
+    """Yield metrics that are worse than their baseline, perhaps by chance, and dependence on the framing."""
     change = _control_change(scores, "noise")
     if MIN_NOTED_NOISE_CHANGE < change <= MAX_NOISE_CHANGE:
         yield f"predictions change by {change:.2f} on average if invisible noise is added to test images"
     change = _control_change(scores, "crop")
     if change > MAX_CROP_CHANGE:
         yield (
-            f"predictions change by {change:.2f} on average if a test image is cropped slightly; a look-up table of images "
-            "behaves like this, and so does a model that was never trained on such crops"
+            f"predictions change by {change:.2f} on average if a test image is cropped slightly; a look-up table of "
+            "images behaves like this, and so does a model that was never trained on such crops"
         )
     task_metrics = metric_table(scores.task)
     for measure in _measures_with_baseline(scores, (*task_metrics.guarded_metrics, *task_metrics.noted_metrics)):
@@ -211,13 +208,13 @@ def _check_memorisation(scores: Scores) -> str:
 
 
 def _check_image_use(scores: Scores) -> str:
-    """Return the problem if a report is no better with its own image than with another patient's; empty if not
-    measured.
+    """Return the problem if a report is no better with its own image than with another patient's.
+
+    Empty if it is better, or if that was not measured.
 
     This is a permutation test, not an interval of the difference: with few patients, few of whom have a finding,
-    bootstrap
-    samples spread so far that even texts that none of 200 shuffles comes near would not be distinguished from blind
-    ones.
+    bootstrap samples spread so far that even texts that none of 200 shuffles comes near would not be distinguished from
+    blind ones.
     """
     use = scores.details.get("image_use")
     if not use or (use["own_image"] > use["other_image"] and use["chance"] <= MAX_SHUFFLE_P_VALUE):

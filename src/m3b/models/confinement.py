@@ -24,8 +24,9 @@ WITHOUT_SANDBOX = (
 
 
 def model_limits(wall_s: float = TIMEOUT_S) -> Limits:
-    """Return the limits of a delivered model: all memory of the machine, half of the free disk, no sockets, no shared
-    memory.
+    """Return the limits of a delivered model.
+
+    It may use all memory of the machine and half of the free disk, but no sockets and no shared memory.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(tempfile.gettempdir()).free

@@ -204,8 +204,9 @@ _TOKEN_PARTS = re.compile(r"[^\W_]+")
 
 
 def find_patient_identifiers(folder: Path, patients: Iterable[str]) -> list[str]:
-    """Return which files of a folder contain a patient's identifier, one sentence a file, without the identifier
-    itself.
+    """Return which files of a folder contain a patient's identifier, one sentence a file.
+
+    The identifier itself is not repeated.
 
     Searched are names of files and folders, texts, and the names and notes in safetensors files.
 
@@ -287,8 +288,7 @@ def check_deliverable(folder: Path) -> list[str]:
 
     It checks: the required files; at least one sound safetensors file; classes in config.json; links, hidden files; by
     content, whatever the name: pickles, images, arrays, archives, programs, tables of cases, files that are neither
-    text
-    nor weights; paths of this machine or of training images, imports of m3b, size.
+    text nor weights; paths of this machine or of training images, imports of m3b, size.
     """
     if not folder.is_dir():
         return [f"there is no folder {folder.name}"]

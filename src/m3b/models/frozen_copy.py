@@ -45,8 +45,7 @@ def freeze(source: Path, target: Path) -> FrozenCopy:
     """Copy the folder `source` to `target`, which is replaced, and hash what is copied.
 
     Files are written without execute permission; Python's caches are skipped. Files and folders are synced to disk
-    before
-    this returns.
+    before this returns.
 
     Raises:
         OSError: `source` is no folder (a link to one is none), or `target` cannot be written.

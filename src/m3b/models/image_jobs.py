@@ -28,9 +28,8 @@ def find_images(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool =
     """Return the images below paths.
 
     A file, or a reference `archive.npz#key[17]`, is taken as it is. In a folder, volumes (NIfTI, NRRD, MHA) and arrays
-    are
-    one image each. Pictures and DICOM files are one image each for a model of 2D images; for other models they form one
-    volume, the folder. Subfolders are searched in the same way. Anything else is skipped with a note.
+    are one image each. Pictures and DICOM files are one image each for a model of 2D images; for other models they form
+    one volume, the folder. Subfolders are searched in the same way. Anything else is skipped with a note.
 
     Args:
         is_2d: whether the model takes 2D images.

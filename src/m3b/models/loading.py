@@ -134,10 +134,8 @@ class Model:
 
         Args:
             paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices. If a case
-                consists of
-                several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see `channels`). A single
-                path or
-                object is a list of one case. If the model takes covariates, a case is
+                consists of several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see
+                `channels`). A single path or object is a list of one case. If the model takes covariates, a case is
                 `{"image": one of these, "age": 61, "sex": None}`, with None for an unknown value (see `covariates`).
             strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
             out: a folder for `predictions.json` and the masks; a segmentation model needs one.

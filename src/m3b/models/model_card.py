@@ -353,8 +353,7 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
 
     Args:
         info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`,
-            `training`,
-            `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
+            `training`, `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
             `less_is_better` (names of metrics), `external` (list of `ExternalResult.to_dict()`).
     """

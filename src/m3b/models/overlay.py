@@ -24,9 +24,7 @@ SOFT_TISSUE_WINDOW_HU = (-160.0, 240.0)
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score; a true box has no
-    score.
-    """
+    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and score; None for a true box."""
 
     box: tuple[float, ...]
     class_index: int
@@ -88,9 +86,7 @@ def make_panels(
 
 
 def _find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
-    """Return where the planes cross: the centre of mass of the masks, else the box with the highest score, else the
-    middle.
-    """
+    """Return the crossing of the planes: the masks' centre of mass, else the box of highest score, else the middle."""
     union = masks.any(axis=0)
     if union.any():
         centre = []
@@ -118,7 +114,7 @@ def _make_plane_panel(
     slice_index: int,
     has_orientation: bool,
 ) -> Panel:
-    """Return a plane across `axis`. Axial: rows down, columns right; the others with the slices going up (head on top)."""
+    """Return a plane across `axis`. Axial: rows down, columns right; else the slices go up (head on top)."""
     title = f"{_ANATOMICAL_NAMES[axis]}, slice {slice_index + 1} of {picture.shape[axis]}"
     if not has_orientation:
         title = f"{_AXIS_NAMES[axis]} {slice_index + 1} of {picture.shape[axis]}"
@@ -178,9 +174,7 @@ def physical_extent(panel: Panel) -> float:
 
 
 def paint_panel(panel: Panel, scale: float) -> Image.Image:
-    """Paint a panel with `scale` screen pixels a mm: right proportions, contours two pixels wide, boxes with their
-    scores.
-    """
+    """Paint a panel with `scale` screen pixels a mm: contours two pixels wide, and boxes with their scores."""
     height, width = panel.picture.shape[:2]
     height_mm, width_mm = height * panel.pixel_size[0], width * panel.pixel_size[1]
     target = (max(1, round(width_mm * scale)), max(1, round(height_mm * scale)))

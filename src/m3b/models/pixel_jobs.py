@@ -100,9 +100,7 @@ MIN_TARGET_PIXELS = 16
 
 
 def export_pixels(request: PixelsRequest) -> ArrayShape:
-    """Worker job: write (H, W[, D], 3) uint8 of an image as overlays show it, or (H, W[, D]) of a mask. Raises
-    DataError.
-    """
+    """Worker job: write an image as (H, W[, D], 3) uint8 in overlay style, or a mask (H, W[, D]). Raises DataError."""
     from m3b.data.reading import read_image, read_mask
     from m3b.models.overlay import to_display_rgb
 
@@ -174,9 +172,7 @@ class ConfinedImageIO:
         )
 
     def write_mask(self, mask: np.ndarray, reference_image: str, folder: Path) -> Path:
-        """Write a mask with the geometry of its image; return its file, `mask.` with a suffix that fits. Raises
-        DataError.
-        """
+        """Write a mask with the geometry of its image; return its file `mask.SUFFIX`. Raises DataError."""
         mask.astype(np.uint8).tofile(self.folder / _PIXELS_FILE)
         name = self.reader.run_job(
             SAVE_MASK_JOB, SaveMaskRequest(self.folder, mask.shape, to_reader_path(reference_image))

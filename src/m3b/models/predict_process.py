@@ -66,8 +66,7 @@ def parse_predictions(
 
     Raises:
         ModelError: there is not one entry for each path in the same order, or a prediction is invalid; the message
-            names
-            the entry.
+            names the entry.
     """
     if not isinstance(model_info, ModelInfo):
         model_info = ModelInfo(DEFAULT, tuple(model_info), multi_label)

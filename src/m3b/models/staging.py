@@ -80,9 +80,8 @@ def stage_cases(
     """Copy test images into `folder` as `case_0001.png` and so on, in an unpredictable order.
 
     Extensions stay. A folder of slices becomes a folder with renamed slices in natural order. A list of slices becomes
-    a
-    list of files in a folder of their own. Channels keep their names, and their files are in a folder of their own. An
-    archive item becomes a NPY file (same shape and dtype).
+    a list of files in a folder of their own. Channels keep their names, and their files are in a folder of their own.
+    An archive item becomes a NPY file (same shape and dtype).
 
     Args:
         cases: image references, relative to `base` (the working directory; the current one if None).
@@ -90,8 +89,7 @@ def stage_cases(
         confined: whether predict.py will see `folder` read-only. Only then may a large file be hard-linked: an
             unconfined script could write through a link into the raw data.
         defer_links: whether large files are left to `place_links`: a process that sees the two folders as two mounts
-            cannot
-            link between them.
+            cannot link between them.
         min_link_bytes: the size in bytes of a large file; `MIN_LINK_BYTES` by default.
 
     Raises:

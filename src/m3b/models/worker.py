@@ -111,8 +111,9 @@ class PredictWorker:
 
 
 class _Holder:
-    """The process that a worker has to end; its finalizer refers to this holder, because it must not refer to the
-    worker.
+    """The process that a worker has to end.
+
+    The worker's finalizer refers to this holder, because it must not refer to the worker.
     """
 
     def __init__(self) -> None:
@@ -128,8 +129,7 @@ class _ModelProcess:
     """One process, the pipes to it, and the two folders that it sees: inputs read-only, outputs to write.
 
     `requests` counts the requests that were sent; `failed` tells whether the last one gave no output; `busy` whether
-    one
-    is running.
+    one is running.
     """
 
     def __init__(self, model: Path, sandbox: Sandbox | None, timeout_s: float, paths: Sequence[str]) -> None:
@@ -213,8 +213,9 @@ class _ModelProcess:
         return run
 
     def _ask(self, arguments: list[str], log: Path) -> tuple[int, str]:
-        """Run predict.py with these arguments; return its exit status (or that of the process) and the end of its
-        output.
+        """Run predict.py with these arguments; return its exit status and the end of its output.
+
+        If the process ends, its own exit status is returned.
         """
         self.busy = True
         deadline = time.monotonic() + self.timeout_s

@@ -200,9 +200,7 @@ MIN_LABEL_GAP = 11.0
 
 
 def line_classes_of(position: int) -> str:
-    """Return the CSS classes of a line: neighbours differ in colour and in style, so that print without colour works
-    too.
-    """
+    """Return the CSS classes of a line: neighbours differ in colour and style, for print without colour."""
     return f"series stroke{position % COLOUR_COUNT} dash{(position + position // COLOUR_COUNT) % DASH_COUNT}"
 
 
@@ -230,8 +228,9 @@ def draw_roc_chart(curves: Sequence[tuple[str, Sequence[Point]]]) -> Html:
 
 
 def draw_calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
-    """Draw (confidence, share correct, cases) bins and the diagonal of perfect calibration; dot area is proportional to
-    cases.
+    """Draw (confidence, share correct, cases) bins and the diagonal of perfect calibration.
+
+    The area of a dot is proportional to its cases.
     """
     frame = PlotFrame((0, 1), (0, 1), 340, 330)
     elements: list[Child] = [*frame.draw_axes("predicted probability", "observed share")]
@@ -247,8 +246,9 @@ def draw_calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
 
 
 def draw_line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Point]]]) -> Html:
-    """Draw named lines over a common x axis, each with its name at its end; several runs of one name (folds) look
-    alike.
+    """Draw named lines over a common x axis, each with its name at its end.
+
+    Several runs of one name (folds) look alike.
     """
     points = [point for runs in lines.values() for run in runs for point in run]
     if not points:
@@ -288,7 +288,7 @@ LABEL_WIDTH, MAX_LABEL_CHARS = 104, 17
 
 
 def _draw_line_names(line_ends: Sequence[tuple[str, Point]], frame: PlotFrame) -> list[Html]:
-    """Draw the names of lines in the margin, each as near to the end of its line as possible, connected by a thin line."""
+    """Draw the names of lines in the margin, near the ends of their lines and connected to them by a thin line."""
     elements = []
     for position, (x, y), label_y in spread_labels(line_ends, frame.top + 4, frame.bottom):
         name = line_ends[position][0]

@@ -103,9 +103,7 @@ def render_external_table(result: dict[str, Any]) -> Html:
 
 
 def render_details(scores: dict[str, Any]) -> Html:
-    """Return lesions detected and missed, labels missed or invented, FROC sensitivities, and the number of different
-    texts.
-    """
+    """Return lesion counts, labels missed or invented, FROC sensitivities, and the number of different texts."""
     details = as_dict(scores.get("details"))
     parts = [_render_lesion_table(details), _render_froc_table(as_dict(details.get("froc")))]
     lines = []
@@ -157,7 +155,7 @@ MAX_CLASSES = 24
 
 
 def read_primary_measure(files: RunFiles) -> dict[str, Any]:
-    """Return the primary measure, of the trusted scores or else of the Result, with `acceptable` if the Result has it."""
+    """Return the primary measure of the trusted scores, else of the Result, with its `acceptable` if it has one."""
     result_measure = as_dict(files.result.get("primary"))
     return {**result_measure, **as_dict(files.scores.get("primary"))}
 

@@ -43,7 +43,7 @@ def join_html(*children: Child) -> Html:
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
-    """Return one element. `class_` is `class`, and `_` in other attribute names becomes `-`; None omits an attribute."""
+    """Return an element. `class_` is `class`, `_` in other attribute names becomes `-`; None omits an attribute."""
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()

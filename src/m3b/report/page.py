@@ -58,8 +58,7 @@ def write_report(run_dir: Path) -> Path:
     """Write `report.html` into a run folder, in whatever state the run is, and return its path.
 
     It reads run.json, journal.jsonl, work/data_audit.json, work/Logout/log.csv, locked/scores.json and model/. Parts
-    that
-    are missing, truncated or invalid are left out of the page.
+    that are missing, truncated or invalid are left out of the page.
 
     Raises:
         OSError: the folder cannot be written to.

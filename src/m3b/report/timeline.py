@@ -40,8 +40,7 @@ def _match_results(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]
     """Return call position -> its result: the next result of the same role with the same id.
 
     An id alone is ambiguous: the ids of every role with the rules begin with `rules-0`, and servers restart their
-    numbering
-    in each conversation.
+    numbering in each conversation.
     """
     pending_calls: dict[tuple[str, str], int] = {}
     results_by_call: dict[int, dict[str, Any]] = {}
@@ -97,7 +96,7 @@ def _render_event(event: dict[str, Any], result: dict[str, Any] | None) -> Html 
 
 
 def _render_artifact(data: dict[str, Any]) -> Html:
-    """Return the name of an artifact; for a user's own stage, whose artifact is not shown elsewhere, its whole content."""
+    """Return the name of an artifact, and its whole content for a user's own stage, which is not shown elsewhere."""
     name = str(data.get("artifact", ""))
     name_tag = tag("span", shorten(name, 600))
     if name in ARTIFACT_CLASSES:

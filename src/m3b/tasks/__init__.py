@@ -38,8 +38,9 @@ _BUILTIN_TASKS = ("diagnosis", "segmentation", "detection", "report", "grading",
 
 @cache
 def _register_builtin(name: str) -> None:
-    """Import and register one built-in family. Each is a module that is only loaded on demand, since it imports mask
-    code.
+    """Import and register one built-in family.
+
+    Each is a module that is only loaded on demand, since it imports mask code.
     """
     import_module(f".{name}", __name__).FAMILY.register()
 
@@ -84,8 +85,7 @@ def find_requested_task(request: str) -> str:
     """Return the task that the words of a request name; empty if they name none.
 
     "Detect" alone names none: a model that detects pneumonia may well be a classifier. If several families match, the
-    one
-    that was registered last wins: among m3b's own, "write a report that locates the nodules" is a report.
+    one that was registered last wins: among m3b's own, "write a report that locates the nodules" is a report.
     """
     from m3b.data.spec.proposals.language import plain
 

@@ -21,8 +21,9 @@ def probability_distance(first: Mapping[str, float], second: Mapping[str, float]
 
 
 def mask_distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """Return the mean difference in Dice, over labels, with the same true mask; 1 for a label with only one Dice
-    defined.
+    """Return the mean difference in Dice with the same true mask, over labels.
+
+    A label with only one of the two Dice values defined counts as 1.
     """
     pairs = [(figures.dice, unpack_figures(second)[name].dice) for name, figures in unpack_figures(first).items()]
     differences = [float(math.isnan(a) != math.isnan(b)) if math.isnan(a + b) else abs(a - b) for a, b in pairs]

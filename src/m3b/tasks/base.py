@@ -42,8 +42,7 @@ class TaskFamily(ABC):
         request_pattern: the same, for words anywhere in a request that name this task.
         hint_pattern: the same, for words that may mean this task if the data suggests nothing else.
         required_targets: what a data set must contain, any of `masks`, `boxes`, `texts`, `times`; empty if image labels
-            are
-            enough.
+            are enough.
         related_tasks: tasks whose data cards may serve this task too, because they need the same data.
         box_metrics, state_metrics: the subset of metrics that can be computed from boxes alone, or from images that are
             only known to be abnormal or not; the usual one first.
@@ -56,8 +55,7 @@ class TaskFamily(ABC):
         show_texts: whether the Data Engineer is shown one of many text files.
         probe_batch_size: number of cases in the batch that a network has to overfit; 0 for the batch size of the plan.
         can_compare_answers: whether `answer_distance` can compare two predictions; if so, altered copies of test images
-            are
-            predicted too.
+            are predicted too.
         can_compare_crops: whether it can compare them for a cropped image too; not if predictions are positions in the
             image.
         max_compared_cases: number of test cases of which altered copies are predicted.
@@ -99,7 +97,7 @@ class TaskFamily(ABC):
         return bool(self.request_pattern and re.search(self.request_pattern, text))
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the allowed numbers of outputs (channels) of a network of this plan; empty if any number is allowed."""
+        """Return the allowed numbers of network outputs (channels) for this plan; empty if any number is allowed."""
         return ()
 
     def label_width(self, classes: int) -> int | None:
@@ -124,7 +122,7 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """Fit the image-blind baseline on the training cases and return its predictions for `records` as JSON values."""
+        """Fit the image-blind baseline on the training cases; return its predictions for `records` as JSON values."""
 
     @abstractmethod
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
@@ -138,12 +136,13 @@ class TaskFamily(ABC):
         """
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Return the distance of the predictions of two rows of one case, 0 to 1; only used if `can_compare_answers`."""
+        """Return the distance of two predictions for one case, 0 to 1; only used if `can_compare_answers`."""
         return 0.0
 
     def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
-        """Return the mean `answer_distance` over `pairs` (row of an image, row of its copy), 0 to 1; `rows` has all
-        cases.
+        """Return the mean `answer_distance` over `pairs` (row of an image, row of its copy), 0 to 1.
+
+        `rows` has all cases.
         """
         return sum(self.answer_distance(row, copy) for row, copy in pairs) / len(pairs)
 
@@ -155,8 +154,7 @@ class TaskFamily(ABC):
 
         Returns:
             One list of rows for each such baseline. If the list is empty, added metrics have no baseline, and a model
-            cannot be
-            judged by them.
+            cannot be judged by them.
         """
         return ()
 

@@ -78,8 +78,7 @@ def predict_classes(training: Sequence[Record], records: Sequence[Record], index
     """Predict each record from its covariates: class `probabilities` and `decided` classes; None without covariates.
 
     With several labels a case, each label gets the threshold with the best F1 on the training cases. For grades the
-    median
-    grade of the distribution is chosen.
+    median grade of the distribution is chosen.
     """
     if not index.covariates or not training or not records:
         return None
@@ -143,7 +142,7 @@ def _softmax(values: Floats) -> Floats:
 
 
 def _fit_logistic(inputs: Floats, truth: Floats) -> Floats:
-    """Fit the weights (D,) of one class by Newton's method; the first column is the constant, with almost no penalty."""
+    """Fit the weights (D,) of one class by Newton's method; the first column is the almost unpenalised constant."""
     weights = np.zeros(inputs.shape[1])
     ridge = np.full(inputs.shape[1], RIDGE_PENALTY)
     ridge[0] = 1e-3

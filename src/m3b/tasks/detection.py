@@ -35,9 +35,7 @@ from .base import Row, TaskFamily, make_base_row, sample_evenly
 from .segmentation import MAX_ATLAS_MASKS, fit_mean_shape
 
 MAX_CANDIDATE_IMAGES, MAX_COMPARED_IMAGES = 40, 120
-"""Number of training images whose boxes are tried as a constant answer, and number of training images they are tried
-on.
-"""
+"""Number of training images whose boxes are tried as a constant answer, and on how many images they are tried."""
 
 
 class Detection(TaskFamily):
@@ -75,9 +73,7 @@ class Detection(TaskFamily):
     max_validation_cases = 40
 
     def get_default_metric(self, index: Index) -> str:
-        """Return lesion F1 for masks, mean average precision for boxes, AUROC for images only known to be abnormal or
-        not.
-        """
+        """Return lesion F1 for masks, mean average precision for boxes, else AUROC of images (abnormal or not)."""
         if index.stated:
             return "image_auroc"
         return "map_50" if index.boxed else self.metrics.default_metric
@@ -86,10 +82,8 @@ class Detection(TaskFamily):
         """Return the allowed numbers of outputs.
 
         Image states and few-shot detectors have one. Masks have one channel a class, plus an optional background. Boxes
-        have a
-        heat map a class, plus two sides an axis: either for each class (5 outputs a class in 2D, 7 in 3D) or shared by
-        all
-        classes, the latter with an optional centerness.
+        have a heat map a class, plus two sides an axis: either for each class (5 outputs a class in 2D, 7 in 3D) or
+        shared by all classes, the latter with an optional centerness.
         """
         if plan.get("target") == "states" or plan.get("engine", "patches") != "patches":
             return (1,)
@@ -99,7 +93,7 @@ class Detection(TaskFamily):
         return tuple(sorted({classes * (1 + sides), classes + sides, classes + sides + 1}))
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Measure the masks (figures and lesions), or keep the boxes as they are; add the image score if there is one."""
+        """Measure the masks (figures and lesions), or keep the boxes as they are; add the image score if any."""
         row = {**make_base_row(record), **self._measure_marks(record, prediction, index, root)}
         if prediction.anomaly_score is not None:
             row |= {"anomaly_score": prediction.anomaly_score}
@@ -133,9 +127,7 @@ class Detection(TaskFamily):
         return row
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """For boxes, return those of the training image that serve best as a constant answer; for masks, the mean
-        shape.
-        """
+        """Return the best constant boxes of a training image; for masks, the mean shape."""
         if index.stated:
             return [{} for _ in records]
         if not index.boxed:

@@ -22,8 +22,9 @@ from .base import Row, TaskFamily, make_base_row
 
 
 class Diagnosis(TaskFamily):
-    """The diagnosis family; see `TaskFamily`. The baseline of constants needs no training cases; that of covariates
-    does.
+    """The diagnosis family; see `TaskFamily`.
+
+    The baseline of constants needs no training cases; that of covariates does.
     """
 
     name = "diagnosis"
@@ -66,9 +67,7 @@ class Diagnosis(TaskFamily):
         return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """Return the predictions from the covariates, if there are any; the metrics know the constant answers
-        themselves.
-        """
+        """Return the predictions from the covariates, if there are any; the metrics compute constant answers."""
         covariate_answers = predict_classes(training, records, index)
         return {COVARIATES_KEY: covariate_answers} if covariate_answers else None
 
@@ -86,8 +85,9 @@ class Diagnosis(TaskFamily):
         return probability_distance(row["probabilities"], other_row["probabilities"])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """Return rows for each constant decision, with the class frequencies as probabilities, and for the covariates
-        alone.
+        """Return rows for each constant decision, and rows for the covariates alone.
+
+        The probabilities of a constant decision are the class frequencies.
         """
         class_frequencies = {
             name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes

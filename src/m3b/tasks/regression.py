@@ -41,8 +41,9 @@ _CLASSES_PATTERN = (
 
 
 class Regression(TaskFamily):
-    """The regression family; see `TaskFamily`. It uses the template of diagnosis, with one output and a regression
-    loss.
+    """The regression family; see `TaskFamily`.
+
+    It uses the template of diagnosis, with one output and a regression loss.
     """
 
     name = "regression"

@@ -121,8 +121,7 @@ def build_finding_phrases(classes: Sequence[str]) -> Findings:
     """Return the phrases that state each finding.
 
     These are its own name, each part of a name such as `Effusion/Pleural_Thickening`, and, for the usual observations
-    in
-    chest images, the synonyms that reports use.
+    in chest images, the synonyms that reports use.
     """
     phrases_by_finding: dict[str, tuple[str, ...]] = {}
     for name in classes:

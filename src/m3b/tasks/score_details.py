@@ -38,8 +38,7 @@ def score_by_subgroup(
 
     Returns:
         Attribute -> groups as JSON values: `group`, `n`, `patients`, `measure` (see `Measure.to_dict`; null if the
-        group is too
-        small or the metric is undefined). Attributes with a single group are omitted.
+        group is too small or the metric is undefined). Attributes with a single group are omitted.
     """
     attributes_by_key = {record.key: record.attributes for record in index.test}
     row_attributes = [attributes_by_key.get(row["image"], {}) for row in rows]
@@ -191,8 +190,9 @@ class AlteredCopy:
 
 
 def plan_copies(records: Sequence[Record], index: Index, task_family: TaskFamily, root: Path) -> list[AlteredCopy]:
-    """Return the altered copies to predict, of test cases spread evenly over `records`, whose paths are relative to
-    `root`.
+    """Return the altered copies to predict, of test cases spread evenly over `records`.
+
+    The paths of the records are relative to `root`.
     """
     if not task_family.can_compare_answers:
         return []
@@ -225,8 +225,7 @@ def add_lookup_control(scores: Scores, rows: Sequence[Row], task_family: TaskFam
     """Add `control` to the details, if enough copies were predicted.
 
     It has for each alteration the number of copies `n`, and `change`: the mean distance, 0 to 1, of the predictions for
-    an
-    image and its copy.
+    an image and its copy.
     """
     control: dict[str, Mapping[str, Any]] = {}
     for alteration in WAYS:

@@ -82,8 +82,7 @@ class Segmentation(TaskFamily):
         """Return one channel a class, plus an optional background.
 
         Classes that the plan tells apart by their order (`chains`) share a channel; two more channels hold their
-        numbers and
-        centres.
+        numbers and centres.
         """
         chains = plan.get("chains") or []
         if not isinstance(chains, list) or not all(isinstance(row, Mapping) for row in chains):
@@ -144,7 +143,7 @@ class Segmentation(TaskFamily):
 
 
 def fit_mean_shape(records: Sequence[Record], index: Index, root: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
-    """Return a function from the shape of an image to masks (K, *shape) bool, the same for every image of that shape."""
+    """Return a function from an image shape to masks (K, *shape) bool, the same for every image of that shape."""
     import numpy as np
 
     if not index.overlapping:

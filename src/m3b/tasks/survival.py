@@ -32,7 +32,7 @@ _CLASSES_PATTERN = (
 
 
 class Survival(TaskFamily):
-    """The survival family; see `TaskFamily`. It uses the template of diagnosis, with a hazard for each time interval."""
+    """The survival family; see `TaskFamily`. It uses the template of diagnosis, with a hazard for each interval."""
 
     name = "survival"
     records = records_of("survival")

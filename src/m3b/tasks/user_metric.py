@@ -22,15 +22,14 @@ class Metric:
     """A user's metric for models of a task, in addition to m3b's own.
 
     It is registered by `Pipeline(metrics=[...])`, by `register()`, or by an entry point of the group `m3b.metrics`. A
-    data
-    card or a request may then name it.
+    data card or a request may then name it.
 
     Args:
         name: the name as it is written and shown.
         task: the task whose cases it is computed from.
         compute: a function from measured cases to a number, or NaN if it is undefined for them. Each case is a row of
-            JSON
-            values: `image`, `patient`, and what `TaskFamily.measure` of the task adds. The bootstrap calls it 1,000
+            JSON values: `image`, `patient`, and what `TaskFamily.measure` of the task adds. The bootstrap calls it
+            1,000
                 times
             with the cases of patients drawn with replacement, and as often for the best image-blind baseline.
         lower_is_better: whether less is better.

@@ -46,9 +46,7 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class ImageOverlap:
-    """Keys of images that are pixel-identical to training images, the number of near copies, and whether all were
-    opened.
-    """
+    """Keys of images that are pixel-identical to training images, number of near copies, and if all were opened."""
 
     same_keys: list[str]
     near_count: int
@@ -240,8 +238,9 @@ def measure_in_reader(
 def compute_baseline_in_reader(
     training: Sequence[Record], records: Sequence[Record], index: Index, root: Path, reader: Reader
 ) -> Any:
-    """Return `TaskFamily.predict_baseline`, computed by the reader, which must see `root`; raises as
-    `measure_in_reader`.
+    """Return `TaskFamily.predict_baseline`, computed by the reader, which must see `root`.
+
+    Raises as `measure_in_reader`.
     """
     if not is_installed(get_family(index.task)):
         return get_family(index.task).predict_baseline(training, records, index, root)

@@ -1,8 +1,7 @@
 """Conversations as training data: one JSON object a line, with the pictures as files next to it.
 
 A line holds `id`, `messages` (in the chat format of TRL and transformers, calls as `tool_calls`, pictures as blocks of
-the
-type `image` in their order), `tools` (JSON schemas), `images` (paths relative to the file's folder), `reward` and
+the type `image` in their order), `tools` (JSON schemas), `images` (paths relative to the file's folder), `reward` and
 `facts`.
 """
 

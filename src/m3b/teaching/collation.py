@@ -1,6 +1,4 @@
-"""Collate conversations into batches: rendered by the model's own chat template, with loss on the assistant's tokens
-only.
-"""
+"""Collate conversations into batches by the model's own chat template; only the assistant's tokens have loss."""
 
 from __future__ import annotations
 

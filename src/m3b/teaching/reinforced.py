@@ -158,8 +158,9 @@ def _make_reinforced_trainer(student: Student, setup: EpisodeSetup, folder: Path
 
 
 def set_tool_schemas(trainer: Any) -> None:
-    """Give the model m3b's own tool schemas, as at work and in stage one, not those that TRL reads from the
-    environment.
+    """Give the model m3b's own tool schemas, as at work and in stage one.
+
+    TRL would read others from the environment's methods.
 
     Raises:
         UsageError: this version of TRL keeps them elsewhere.

@@ -1,8 +1,8 @@
 """The verifiable reward of an episode of prompting: its form, and the quality of its masks.
 
 As in MedSAM-Agent (arXiv 2602.03320), 0.2 of the reward is for the form and 0.8 for the result. The result is the
-quality
-of the delivered mask, plus the improvement by later turns, minus what an earlier mask had better, minus a cost a turn.
+quality of the delivered mask, plus the improvement by later turns, minus what an earlier mask had better, minus a cost
+a turn.
 """
 
 from __future__ import annotations

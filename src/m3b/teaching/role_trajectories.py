@@ -151,8 +151,9 @@ class RoleTrajectories:
 
 
 def find_learnt_replies(events: Sequence[Event]) -> list[bool]:
-    """Return for each reply whether it is an example: not if a call of it failed, a check rejected it, or it was
-    unusable.
+    """Return for each reply whether it is an example.
+
+    It is none if a call of it failed, a check rejected it, or it was unusable.
     """
     examples: list[bool] = []
     for event in events:

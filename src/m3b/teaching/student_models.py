@@ -1,6 +1,4 @@
-"""The models that are trained: opened from a local folder, fitted with adapters, written as a folder that can be
-served.
-"""
+"""Models to train: opened from a local folder, fitted with adapters, written as a folder that can be served."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ class Student:
 
     @property
     def suppressed_tokens(self) -> list[int]:
-        """Tokens that stand for pictures: if the model generated one, it would refer to a picture that does not exist."""
+        """Tokens that stand for pictures: a generated one would refer to a picture that does not exist."""
         names = ("image_token_id", "video_token_id")
         token_ids = [getattr(self.processor, name, None) for name in names] if self.takes_images else []
         return sorted({token_id for token_id in token_ids if isinstance(token_id, int)})
@@ -95,8 +93,7 @@ def open_student(folder: str | Path, *, images: bool) -> Student:
 
     Raises:
         UsageError: no such folder, no config, only pickled weights, a model without vision although images are needed,
-            no
-            chat template that renders tools; the message says what to do.
+            no chat template that renders tools; the message says what to do.
     """
     path = Path(folder).expanduser()
     takes_images = _inspect_model_folder(path)

@@ -87,8 +87,9 @@ def make_prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape:
 
 
 def estimate_iou(probability: Any) -> float:
-    """Return the IoU that a probability map implies for its thresholded mask: sum p in the mask / (mask + sum p
-    outside).
+    """Return the IoU that a probability map implies for its thresholded mask.
+
+    This is: sum p in the mask / (mask + sum p outside).
     """
     mask = probability > 0.5
     union = float(mask.sum()) + float(probability[~mask].sum())
@@ -153,8 +154,9 @@ class PromptNetSegmenter:
         return MaskProposal((resized > 0.5).numpy(), estimate_iou(cropped), probability[0])
 
     def _scale_previous_mask(self, previous: MaskProposal) -> Any:
-        """Return the previous mask in the network's square; for a proposal of another segmenter or model, its binary
-        mask.
+        """Return the previous mask in the network's square.
+
+        For a proposal of another segmenter or model, its binary mask is used.
         """
         import torch
         from torch.nn.functional import interpolate

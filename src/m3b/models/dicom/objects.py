@@ -21,8 +21,7 @@ def make_segmentation(
 
     Args:
         labels: class -> number in `prediction.mask`, in the order of the segments; for `prediction.masks` only the
-            order
-            counts.
+            order counts.
         sources: headers in order, as `read_source_headers` gives them.
 
     Raises:
@@ -248,8 +247,9 @@ def _volume_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
 
 
 def _box_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
-    """Return the boxes of one picture, as closed polylines in its pixels; boxes of volumes are only in
-    predictions.json.
+    """Return the boxes of one picture, as closed polylines in its pixels.
+
+    Boxes of volumes are only in predictions.json.
     """
     if len(sources) != 1:
         return []

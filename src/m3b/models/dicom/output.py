@@ -97,8 +97,9 @@ def check_sources(images: Sequence[Reference]) -> None:
 def write_dicom(
     predictions: Sequence[Prediction], model_info: ModelInfo, model: str, version: str, folder: Path
 ) -> dict[int, list[Path]]:
-    """Write the objects `0001_seg.dcm` and `0001_sr.dcm` in `folder`; return them by prediction, without those with
-    errors.
+    """Write the objects `0001_seg.dcm` and `0001_sr.dcm` in `folder`; return the files by prediction.
+
+    Predictions with errors have none.
 
     Args:
         model: its name, for the objects.

@@ -23,8 +23,9 @@ OPTIONAL_ATTRIBUTES = (
 
 
 def read_source_headers(image: Any) -> list[Any]:
-    """Return the headers of the instances of a file, folder or list of slices, ordered along the normal of their
-    planes.
+    """Return the headers of the instances of a file, folder or list of slices.
+
+    They are ordered along the normal of their planes.
 
     Raises:
         DataError: it is no DICOM, has several series, or has several frames in one file.

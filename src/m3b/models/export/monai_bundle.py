@@ -148,8 +148,7 @@ def make_metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: s
 
 
 def as_data(value: Any) -> Any:
-    """Return JSON content in which MONAI's bundle parser finds no program: a space is put before its special
-    characters.
+    """Return JSON content in which MONAI's bundle parser finds no program: a space goes before special characters.
 
     MONAI runs a string that begins with `$`, replaces one that begins with `%` by a file or another entry and one that
     is `@name` by that entry, resolves `@#` and `%#` anywhere, and calls what `_target_` names. Class and channel names
@@ -187,8 +186,9 @@ def _describe_inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict
 
 
 def _channel_definitions(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
-    """Return the meaning of each index of the input's channel axis: a channel in the model's order (the last one
-    repeated), or a view.
+    """Return the meaning of each index of the input's channel axis.
+
+    It is a channel in the model's order (the last one repeated), or a view.
     """
     image, number = facts.get("image") or {}, state["inputs"][0][1]
     if image.get("views"):
@@ -262,7 +262,7 @@ def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportRes
 
 
 def inference_config(is_single_input: bool) -> dict[str, Any]:
-    """Return configs/inference.json. `is_single_input`: one image is one input, so MONAI's own classes can process it."""
+    """Return configs/inference.json. `is_single_input`: one image is one input, as MONAI's own classes expect."""
     common = {
         "imports": ["$import sys", "$import torch", "$import pathlib"],
         "bundle_root": ".",

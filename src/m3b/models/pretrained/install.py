@@ -131,8 +131,7 @@ def fetch(
 
     Raises:
         UsageError: an unknown name, weights that are installed already, a source that does not exist or lacks a file,
-            an
-            address while m3b is offline, or a digest that is not the published one.
+            an address while m3b is offline, or a digest that is not the published one.
         ModelError: the address does not answer, or the weights cannot be converted.
     """
     model = find_pretrained(name)
@@ -267,7 +266,7 @@ def _download(model: PretrainedModel, base: str, download_folder: Path, progress
 def _download_file(url: str, file: Path, progress: ProgressCallback | None) -> bool:
     """Download a file; return whether the address has it. Raises ModelError if the address cannot be reached."""
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # the scheme was checked
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # scheme checked
             total = int(answer.headers.get("Content-Length") or 0) or None
             done = 0
             while block := answer.read(BLOCK_BYTES):

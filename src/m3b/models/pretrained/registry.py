@@ -110,8 +110,7 @@ class PretrainedModel(BaseModel):
         dims: 2 or 3, the dimensions that the network was made for.
         channels: the input channels of its first layer.
         range: `unit`: 0..1, then `mean` and `std`; `window`: the values of `window` to 0..1, then the same; `plans`: as
-            in
-            the nnU-Net plans.json next to the weights; `own`: as the plan chooses.
+            in the nnU-Net plans.json next to the weights; `own`: as the plan chooses.
         gain: name of a tensor -> factor, if it gets values of another size than those the network was trained on.
         size: pixels or voxels that it was trained with; empty if any size will do.
         spacing: in mm; empty if it does not matter.

@@ -122,9 +122,7 @@ def _is_single_input(source: Any) -> bool:
 
 
 def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the bundle by MONAI's own tools: compare its network with the stored outputs, check its shapes, run it on
-    images.
-    """
+    """Run the bundle by MONAI's own tools: check its shapes, compare its network, and run it on images."""
     import numpy as np
     import torch
     from monai.bundle import ConfigParser, verify_net_in_out
