@@ -96,7 +96,7 @@ def test_answers_in_the_weights_show_on_altered_copies(tmp_path: Path, exact: bo
     assert result.primary.value == 1.0, "the cheat works"
     control = json.loads((tmp_path / "run/locked/scores.json").read_text())["details"]["control"]
     if exact:
-        check_end(result, "below_range", "noise that nobody sees", "table of images")
+        check_end(result, "below_range", "invisible noise", "look-up table")
     else:
-        check_end(result, "completed", "cut a little narrower", "table of images")
+        check_end(result, "completed", "cropped slightly", "look-up table")
         assert control["noise"]["change"] < 0.15

@@ -60,7 +60,7 @@ def test_what_a_table_says_it_says_of_its_own_metrics() -> None:
     assert [name for name in metric_names().values() if lower_is_better(name)]
     assert is_unbounded("cider")
     assert not is_unbounded("dice")
-    with pytest.raises(ValueError, match="speaks of speed, and names blur"):
+    with pytest.raises(ValueError, match="refers to speed, but `names` only has blur"):
         MetricTable({"blur": ()}, "blur", lower_is_better=frozenset({"speed"}))
 
 

@@ -48,7 +48,7 @@ def test_each_label_of_a_segmentation() -> None:
     text = "\n".join(format_metrics_section(segmentation(20), ["hd95"]))
     assert "| label | cases | dice | nsd | hd95 |" in text
     assert "| sple\\|en | 20 | 0.700" in text
-    assert "Of hd95 less is better. hd95 is in mm, or pixels" in text
+    assert "Lower is better for hd95. hd95 is in mm, or pixels" in text
     scores = segmentation(20)
     for unit, words in (("mm", "hd95 is in mm."), ("px", "hd95 is in pixels, as")):
         scores["details"] = {"distance_unit": unit}

@@ -1,4 +1,4 @@
-"""Folders given to `m3b predict`: which images they hold, in which order, and what is passed over."""
+"""Folders given to `m3b predict`: which images they hold, in which order, and what is skipped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_slices_beside_volumes_are_not_taken_for_one(tmp_path: Path) -> None:
     touch(tmp_path, "scan.nii.gz", "1.png", "2.png")
     result = find_images([tmp_path], is_2d=False)
     assert below(tmp_path, result.images) == ["scan.nii.gz"]
-    assert "2 slices beside whole volumes" in result.notes[0]
+    assert "2 slices were skipped" in result.notes[0]
 
 
 def test_plain_paths_and_references_stay(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_folders_are_told_as_they_were_given(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     result = find_images_confined(["led/", "x.npz#images[3]"], is_2d=True)
     assert result.images == ["led/b/1.png", "led/b/2.png", "x.npz#images[3]"]
-    assert result.notes == ["led: 1 file(s) passed over that are no images: notes.txt"]
+    assert result.notes == ["led: 1 file(s) skipped that are not images: notes.txt"]
     assert find_images_confined(["store"], is_2d=True, group_views=True).images == [["store/b/1.png", "store/b/2.png"]]
 
 

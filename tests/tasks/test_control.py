@@ -166,12 +166,12 @@ def test_an_honest_model_passes_and_one_that_looks_its_answers_up_does_not(tmp_p
     scores, control = honest.scored(honest.honest)
     assert control[NOISE]["n"] >= 5
     assert control[NOISE]["change"] < 0.03, control
-    assert "noise that nobody sees" not in judge(scores, None).reason
+    assert "invisible noise" not in judge(scores, None).reason
     cheating, cheat_control = cheat.scored(cheat.cheat)
     assert judge(replace(cheating, details={**cheating.details, "control": {}}), None).ok, "nothing else tells"
     verdict = judge(cheating, None)
     assert not verdict.ok
-    assert "noise that nobody sees" in verdict.reason, (cheat_control, verdict.reason)
+    assert "invisible noise" in verdict.reason, (cheat_control, verdict.reason)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -216,4 +216,4 @@ def test_a_small_change_is_said_and_not_refused(tmp_path: Path) -> None:
         noise = {NOISE: {"n": 12, "change": change}}
         verdict = judge(replace(scores, details={**scores.details, "control": noise}), None)
         assert verdict.ok
-        assert ("noise that nobody sees" in verdict.reason) is is_reported
+        assert ("invisible noise" in verdict.reason) is is_reported

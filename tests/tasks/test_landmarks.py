@@ -32,7 +32,7 @@ def test_a_family_of_ones_own_is_audited_trained_measured_and_delivered(finished
     assert primary["high"] < primary["baseline"], "better than the mean point of the training cases, with its interval"
     card = (finished / "run" / "model" / "README.md").read_text()
     assert "Image-blind baseline: the mean point of the training cases." in card
-    assert "Of mean\\_distance less is better." in card
+    assert "Lower is better for mean\\_distance." in card
     assert '"point": [x, y]' in card
     report = (finished / "run" / "report.html").read_text()
     assert "Landmark finder, made from points" in report

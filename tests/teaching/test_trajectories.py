@@ -174,7 +174,7 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
         write_trajectories(tmp_path / "out", 2, replace(EXPERT, min_gain=0.2))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("mine")
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="other files"):
         write_trajectories(tmp_path / "other")
 
 

@@ -1,4 +1,4 @@
-"""Segmentation by prompts: a model that can see, or a simulated person, draws boxes and points and corrects the mask."""
+"""Segmentation by prompts: a vision model, or a simulated user, sets boxes and points and corrects the mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that can see at work on one image: m3b's own loop with four tools, a budget and a journal."""
+"""A vision model that prompts a segmenter on one image: m3b's agent loop with four tools, a budget and a journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from m3b.models import Model, load_model, read_model_info
 from m3b.models.pixel_jobs import ConfinedImageIO, open_image_io
 
 DEFAULT_SCORE = 0.5
-"""What is expected of its IoU: a delivered model says nothing of single images, so any prompted mask that is trusted more wins."""
+"""Assumed IoU of a delivered model's mask.
+
+Such a model gives no score for single images; any prompted mask with a higher score wins.
+"""
 
 
 def predict_first_proposal(
@@ -38,8 +41,8 @@ def predict_first_proposal(
     """Run a delivered model, given or loaded from its folder, on the image's file; its code runs confined.
 
     Args:
-        opener: opens the mask that it writes, in its own folder.
-        class_name: which class; may be empty where there is one.
+        opener: opens the mask that the model writes, in its own folder.
+        class_name: the class of the mask; may be empty if the model has one class.
 
     Raises:
         UsageError: the model writes no masks, has several classes and none was named, or the image is no file.
@@ -49,7 +52,7 @@ def predict_first_proposal(
         raise UsageError("A delivered model reads files: give the image's path, not an array.")
     resolved_class = class_name or (model.classes[0] if len(model.classes) == 1 else "")
     if resolved_class not in model.classes:
-        raise UsageError(f"Which class shall the first mask be of? {model.folder} knows {', '.join(model.classes)}.")
+        raise UsageError(f"Name the class of the first mask; {model.folder} has {', '.join(model.classes)}.")
     with model, tempfile.TemporaryDirectory(prefix="first-", dir=opener.folder) as output_folder:
         answer = model.predict([picture.source], out=output_folder)[0]
         if answer.masks.get(resolved_class) is not None:
@@ -80,11 +83,11 @@ NUDGE_MESSAGE = "Call a tool: add_box, add_point, undo or stop."
 
 @dataclass(frozen=True)
 class EpisodeRequest:
-    """What an episode is about, and what it may use.
+    """The target of an episode, and its limits.
 
     Args:
         target: what to segment, in words.
-        max_turns: masks that may be made.
+        max_turns: maximum number of masks.
         max_tokens: input summed over every request, plus output; None is no limit.
         style: how pictures are drawn for the model.
     """
@@ -117,26 +120,28 @@ def segment(
     offline: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> SegmentationResult:
-    """Segment what words name: a model looks at the image, prompts a segmenter, looks at the mask and corrects it.
+    """Segment a target given in words: a model looks at the image, prompts a segmenter and corrects the mask.
 
     Args:
-        image: a file that m3b reads, or (H, W, 3) uint8. Of a volume one slice is prompted and the mask is propagated.
+        image: a file that m3b reads, or (H, W, 3) uint8. For a volume, one slice is prompted and the mask is
+            propagated.
         target: for instance "the left kidney".
         llm: `provider:model`, an `LLM` or a function; it has to take images. None takes the first whose key is set.
         segmenter: a folder (see `open_segmenter`) or an object with `set_image` and `predict`.
-        start: a delivered m3b segmentation model (its folder, or what `load_model` gave), or a proposal, which the agent
-            corrects.
-        max_turns: masks that may be made.
-        slice_index: which slice of a volume to prompt; the middle one if not given.
-        out: a new folder for the mask in the image's own geometry, a picture of every turn, `result.json` and the journal.
+        start: a first mask for the agent to correct: a delivered m3b segmentation model (its folder, or the result of
+            `load_model`), or a proposal.
+        max_turns: maximum number of masks.
+        slice_index: the slice of a volume to prompt; by default the middle one.
+        out: a new folder for the mask in the image's own geometry, a picture of every turn, `result.json` and the
+            journal.
         offline: refuse a model that another machine serves.
-        cancelled: polled while the model is waited for.
+        cancelled: polled while waiting for the model.
 
     Returns:
-        The best mask of all turns, also where the model fails or never stops; `status` and `reason` say how it ended.
+        The best mask of all turns, even if the model fails or never stops; `status` and `reason` say how it ended.
 
     Raises:
-        UsageError: the model takes no images, or is on another machine where that is forbidden; the folder holds no
+        UsageError: the model takes no images, or is on another machine although that is forbidden; the folder holds no
             segmenter; a setting is out of range.
         DataError: the image cannot be read.
     """
@@ -158,7 +163,7 @@ def segment(
 
 
 def _propagate_to_volume(result: SegmentationResult, segmenter: Segmenter, picture: Picture2D) -> SegmentationResult:
-    """With the mask of the volume, where the picture is a slice of one."""
+    """Return the result with the mask of the volume, if the picture is a slice of one."""
     if picture.volume is None:
         return result
     if not result.kept_turn:
@@ -176,14 +181,14 @@ def run_episode(
     episode_folder: EpisodeFolder | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> SegmentationResult:
-    """Let a model prompt until it stops, its turns are used, or it fails; the best mask stands in any case.
+    """Let a model prompt until it stops, its turns are used, or it fails; the best mask is kept in any case.
 
     Raises:
-        Cancelled: `cancelled` said so.
+        RunCancelled: `cancelled` returned true.
     """
     episode_folder = episode_folder or EpisodeFolder(None)
     tools = PromptTools(episode, request.max_turns, request.style)
-    # a turn may be undone and calls may be wrong: actions bound the episode even of a model that never stops
+    # turns may be undone and calls may be wrong, so actions limit the episode even if the model never stops
     budget = Budget(max_actions=4 * request.max_turns + 4, max_tokens=request.max_tokens, max_cost_usd=request.max_cost)
     agent = Agent(
         llm=llm,
@@ -212,10 +217,10 @@ def run_episode(
 
 
 def require_vision(llm: LLM) -> LLM:
-    """The model, if it takes images; one that m3b knows nothing of is believed to.
+    """Return the model if it takes images; a model that m3b does not know is assumed to.
 
     Raises:
-        UsageError: it is known not to.
+        UsageError: it is known not to take images.
     """
     if llm.facts.vision:
         return llm
@@ -224,7 +229,7 @@ def require_vision(llm: LLM) -> LLM:
             f"{llm.name} takes no images, and segmenting needs a model that sees. Name another with --llm."
         )
     inner: Any = llm
-    while inner is not None:  # wrappers hand on what the innermost says
+    while inner is not None:  # wrappers return the facts of the innermost model
         if "facts" in getattr(inner, "__dict__", {}):
             inner.facts = replace(inner.facts, vision=True)
         inner = getattr(inner, "llm", None)
@@ -232,7 +237,7 @@ def require_vision(llm: LLM) -> LLM:
 
 
 def make_opening_messages(episode: Episode, request: EpisodeRequest) -> list[Message]:
-    """What the model is told and shown first: the system's turn, and the user's with the image."""
+    """Return the first messages: the system's turn, and the user's turn with the image."""
     current = episode.current
     text = describe_task(episode.shape, request)
     if current is not None:
@@ -242,18 +247,18 @@ def make_opening_messages(episode: Episode, request: EpisodeRequest) -> list[Mes
 
 
 def describe_task(shape: Sequence[int], request: EpisodeRequest) -> str:
-    """The target, the image's rows and columns, and the turns, in words."""
+    """Return the target, the image's rows and columns, and the number of turns, in words."""
     rows, columns = shape
     target = request.target.strip()
     return f"Target: {target}\nThe image has {columns} x {rows} pixels. You have {request.max_turns} turns."
 
 
 def _check_finished(episode: Episode, tools: PromptTools, text: str) -> CheckResult:
-    """Whether the episode is over when the model says nothing more to call."""
+    """Check whether the episode is over when the model calls no tool."""
     if episode.is_stopped or tools.prompt_count >= tools.max_turns:
         return accept(None)
     if episode.turns:
-        episode.stop()  # words without a call after a mask: it is content
+        episode.stop()  # text without a call after a mask: the model is satisfied
         return accept(None)
     tools.nudge_count += 1
     return (

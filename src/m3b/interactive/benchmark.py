@@ -1,4 +1,4 @@
-"""Interactive segmentation measured on a labelled set: an agent beside oracles that know the truth."""
+"""Benchmark of interactive segmentation on a labelled set: an agent compared with oracles that know the truth."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SIMULATED_USERS: dict[str, SimulatedUser] = {
     "simulated person": CAREFUL_USER,
 }
 NO_AGENT = "no agent"
-"""The segmenter prompted with the whole image as its box: what it finds by itself."""
+"""The segmenter prompted with the whole image as its box: what it segments by itself."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What was measured.
+    """The results of a benchmark.
 
     Args:
         systems: name -> the episodes, in the order of the targets.
-        turns: the most that any of them could take.
+        turns: the maximum number of turns.
         exclusions: why cases gave no target, with counts.
     """
 
@@ -58,7 +58,7 @@ class Benchmark:
         }
 
     def format_table(self) -> str:
-        """The figures as text: a row a system; 95 % intervals over patients in brackets."""
+        """Return the metrics as text: a row a system; 95 % intervals over patients in brackets."""
         header = ["system", *(f"Dice {turn}" for turn in range(1, self.turns + 1))]
         header += ["kept", "clicks to 0.90", "DSC-AUC", "turns", "requests"]
         rows = [header]
@@ -88,10 +88,10 @@ def run_benchmark(
     exclusions: dict[str, int] | None = None,
     on_progress: Callable[[str, int, int], None] = lambda system, done, total: None,
 ) -> Benchmark:
-    """Run every oracle, and the agent where a model is given, on every target.
+    """Run every oracle, and the agent if a model is given, on every target.
 
     Args:
-        on_progress: told the system, and how many of how many targets are done.
+        on_progress: called with the system, the number of finished targets, and the number of targets.
     """
     systems: dict[str, tuple[EpisodeFigures, ...]] = {}
     for name, user in {NO_AGENT: None, **SIMULATED_USERS}.items():

@@ -14,21 +14,24 @@ from m3b.interactive.segmenter import BoxPrompt, ByteImage, Mask, MaskProposal, 
 from m3b.messages import Usage
 
 Status = Literal["stopped", "turns_used", "absent", "failed"]
-"""`stopped` by the agent; `turns_used`: the last turn was made; `absent`: the agent says that the target is not there;
-`failed`: the model or the budget ended it, `reason` says how."""
+"""How an episode ended.
+
+`stopped`: the agent stopped; `turns_used`: the last turn was used; `absent`: the agent says that the target is not in
+the image; `failed`: the model or the budget ended it, see `reason`.
+"""
 
 
 @dataclass(frozen=True)
 class SegmentationResult:
-    """A mask and how it came about.
+    """A mask and how it was made.
 
     Args:
-        mask: (H, W) bool, or (H, W, D), in the axes of the image as `m3b.data.reading.read_image` gives them; empty where
-            the target is absent or no mask was made.
-        score: what the segmenter expects of the mask's IoU; 0 where there is none.
+        mask: (H, W) bool, or (H, W, D), in the axes of `m3b.data.reading.read_image`; empty if the target is absent or
+            no mask was made.
+        score: the IoU that the segmenter expects of the mask; 0 if there is none.
         kept_turn: the number of the turn whose mask this is; 0 for none.
         turns: every mask that was made.
-        mask_file: where the mask was written, in the image's own geometry; None where nothing was written.
+        mask_file: the file of the mask, in the image's own geometry; None if nothing was written.
     """
 
     target: str
@@ -44,7 +47,7 @@ class SegmentationResult:
     mask_file: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Without the masks."""
+        """Return JSON values without the masks."""
         return {
             "target": self.target, "status": self.status, "reason": self.reason, "score": round(self.score, 4),
             "kept": self.kept_turn, "segmenter": self.segmenter, "llm": self.llm,
@@ -60,7 +63,7 @@ class SegmentationResult:
 
 
 def prompt_to_json(prompt: Prompt | None) -> dict[str, Any]:
-    """A prompt in pixels, as JSON."""
+    """Return a prompt in pixels, as JSON."""
     if prompt is None:
         return {"prompt": "first proposal"}
     if isinstance(prompt, BoxPrompt):
@@ -71,7 +74,7 @@ def prompt_to_json(prompt: Prompt | None) -> dict[str, Any]:
 def conclude(
     episode: Episode, target: str, status: Status, reason: str, *, usage: Usage, llm: str, shape: Sequence[int]
 ) -> SegmentationResult:
-    """The result of an episode as it stands: the best mask of all that were made."""
+    """Return the result of an episode in its current state: the best of all masks."""
     best_turn = None if episode.is_absent else episode.best
     mask = make_empty_mask(shape) if best_turn is None else best_turn.mask
     score, kept_turn = (0.0, 0) if best_turn is None else (best_turn.proposal.score, best_turn.number)
@@ -80,12 +83,12 @@ def conclude(
 
 
 CANCEL_DISTANCE_PX = 3.0
-"""A click this near to an earlier one of the other sign takes its place: both at once tell a segmenter nothing."""
+"""A click this near to an earlier one of the other sign replaces it: both together would tell a segmenter nothing."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A prompt and the mask that all prompts up to it gave."""
+    """A prompt, and the mask of all prompts up to it."""
 
     number: int
     prompt: Prompt | None
@@ -102,7 +105,7 @@ class Episode:
     Args:
         segmenter: gets the image at once.
         image: (H, W, 3) uint8.
-        start: a first proposal, of a delivered model for instance, which prompts correct.
+        start: a first proposal, for example of a delivered model, which prompts correct.
 
     Attributes:
         turns: every mask that was made, in order; undone ones stay, so that the best is never lost.
@@ -118,7 +121,7 @@ class Episode:
         self.turns: list[Turn] = []
         self.is_stopped = self.is_absent = False
         self._chosen_number: int | None = None
-        self._active_turns: list[Turn] = []  # those that were not undone
+        self._active_turns: list[Turn] = []  # without undone turns
         if start is not None:
             self._add(None, start)
 
@@ -129,12 +132,12 @@ class Episode:
 
     @property
     def boxes(self) -> tuple[BoxPrompt, ...]:
-        """The box that stands: a new one replaces an older one."""
+        """The active box: a new one replaces an older one."""
         return tuple(turn.prompt for turn in self._active_turns if isinstance(turn.prompt, BoxPrompt))[-1:]
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """The clicks that stand, without those that a later one of the other sign took the place of."""
+        """The active clicks, without those that a later one of the other sign replaced."""
         active_points: list[Point] = []
         for turn in self._active_turns:
             if isinstance(turn.prompt, Point):
@@ -144,12 +147,12 @@ class Episode:
 
     @property
     def current(self) -> Turn | None:
-        """The mask that stands now."""
+        """The active mask."""
         return self._active_turns[-1] if self._active_turns else None
 
     @property
     def best(self) -> Turn | None:
-        """The mask to deliver: the one that the agent chose, else the one that the segmenter trusts most, the later of equals."""
+        """The mask to deliver: the agent's choice, else the one with the highest score, the later of equals."""
         if self._chosen_number is not None:
             return self.turns[self._chosen_number - 1]
         return max(reversed(self.turns), key=lambda turn: turn.proposal.score, default=None)
@@ -159,7 +162,7 @@ class Episode:
         return self._add(prompt, self.preview(prompt))
 
     def preview(self, prompt: Prompt) -> MaskProposal:
-        """What the segmenter would answer to a further prompt; nothing is set."""
+        """Return what the segmenter would answer to a further prompt, without setting it."""
         current_turn = self.current
         boxes = (prompt,) if isinstance(prompt, BoxPrompt) else self.boxes
         points = self.points
@@ -169,10 +172,10 @@ class Episode:
         return self.segmenter.predict(boxes, points, previous)
 
     def undo(self) -> Turn | None:
-        """Take the last prompt back; returns what stands then.
+        """Undo the last prompt and return the turn that is then active.
 
         Raises:
-            ValueError: there is nothing to take back.
+            ValueError: there is no prompt to undo.
         """
         if not self._active_turns or self._active_turns[-1].prompt is None:
             raise ValueError("there is no prompt to take back")
@@ -184,7 +187,7 @@ class Episode:
 
         Args:
             keep: the number of the mask to deliver; None leaves the choice to `best`.
-            absent: the target is not in the image: nothing is delivered as its mask.
+            absent: the target is not in the image: no mask is delivered.
 
         Raises:
             ValueError: there is no mask of that number.
@@ -210,10 +213,10 @@ def _is_cancelled_by(new: Point, old: Point) -> bool:
 
 
 def compute_area_share(mask: Mask) -> float:
-    """Share of the image that a mask covers."""
+    """Return the share of the image that a mask covers."""
     return float(mask.mean())
 
 
 def make_empty_mask(shape: Sequence[int]) -> Mask:
-    """A mask of nothing."""
+    """Return an empty mask."""
     return np.zeros(tuple(shape), dtype=bool)

@@ -1,4 +1,4 @@
-"""What is written down of an episode: the journal, a picture of every turn, the result."""
+"""The files of an episode: the journal, a picture of every turn, the result."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ AGENT_ROLE = "segmenting_agent"
 
 
 class EpisodeFolder:
-    """The folder of one episode, or nothing at all.
+    """The folder of one episode, or no folder at all.
 
     Args:
-        folder: made here; None keeps nothing.
+        folder: created here; with None nothing is written.
 
     Raises:
-        UsageError: the folder is there and holds something, or cannot be made.
+        UsageError: the folder exists and is not empty, or cannot be created.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -41,7 +41,7 @@ class EpisodeFolder:
         self._journal = Journal(folder / "journal.jsonl", fsync=False)
 
     def emit(self, event: Event) -> None:
-        """Take an event of the loop."""
+        """Write an event of the loop to the journal."""
         if self._journal is not None and event.is_journaled:
             try:
                 self._journal.write(event.with_role(AGENT_ROLE))
@@ -49,7 +49,7 @@ class EpisodeFolder:
                 raise RunFailed(f"The journal in {self.folder} cannot be written: {error.strerror}.") from error
 
     def begin(self, episode: Episode, conversation: Conversation) -> None:
-        """Write down what the model is told and shown first."""
+        """Write the first messages and the image."""
         texts = [message.text for message in conversation.messages]
         self.emit(PromptSent(texts[0], texts[-1]))
         if self.folder is not None:
@@ -61,7 +61,7 @@ class EpisodeFolder:
             (self.folder / f"turn_{turn.number}.png").write_bytes(draw_picture(episode.image, turn.mask).data)  # type: ignore[operator]
 
     def finish(self, result: SegmentationResult) -> SegmentationResult:
-        """Write down how it ended."""
+        """Write how the episode ended."""
         self.emit(RunEnded(result.to_json()))
         return result
 

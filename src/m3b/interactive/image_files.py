@@ -1,4 +1,4 @@
-"""From an image file to what is prompted, and from a mask back to a file in the image's own geometry."""
+"""Read an image file for prompting, and write a mask in the image's own geometry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from m3b.writing import write_text_atomically
 
 @dataclass(frozen=True)
 class Picture2D:
-    """What is prompted.
+    """The picture that is prompted.
 
     Args:
         plane: (H, W, 3) uint8.
-        volume: (H, W, D, 3) uint8 where the plane is one slice of it.
-        index: which slice.
+        volume: (H, W, D, 3) uint8 if the plane is one slice of it.
+        index: the slice.
         source: the file; None for an array.
     """
 
@@ -33,21 +33,21 @@ class Picture2D:
 
 
 def source_of(image: str | Path | ByteImage) -> str | None:
-    """The absolute path of an image; None of an array."""
+    """Return the absolute path of an image; None for an array."""
     return None if isinstance(image, np.ndarray) else str(Path(image).expanduser().absolute())
 
 
 def load_picture(
     image: str | Path | ByteImage, opener: ConfinedImageIO | None, slice_index: int | None = None
 ) -> Picture2D:
-    """Open an image; grey values are windowed as overlays show them (CT: soft tissue).
+    """Open an image; grey values are windowed as in overlays (CT: soft tissue).
 
     Args:
         opener: opens files; not needed for an array.
 
     Raises:
         DataError: it cannot be opened.
-        UsageError: a slice of an image that has none, or a slice that is not there.
+        UsageError: a slice is requested of an image without slices, or the slice does not exist.
     """
     if isinstance(image, np.ndarray):
         if slice_index is not None:
@@ -71,9 +71,9 @@ def load_picture(
 def write_result(
     result: SegmentationResult, picture: Picture2D, folder: Path | None, opener: ConfinedImageIO | None
 ) -> SegmentationResult:
-    """Write mask and result into a folder: the mask with the image's geometry, 1 where the target is.
+    """Write mask and result into a folder: the mask with the image's geometry, 1 on the target.
 
-    An empty mask is written where the target is said to be absent, and none where no mask was made: it would say the same.
+    An empty mask is written if the target is said to be absent, but not if no mask was made, which would mean the same.
     """
     if folder is None:
         return result

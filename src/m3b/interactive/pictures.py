@@ -1,4 +1,4 @@
-"""What a model is shown: the image, with the mask so far over it and rulers that tell the grid."""
+"""Pictures for a model: the image with the current mask, and rulers that show the grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3b.interactive.segmenter import GRID, BoxPrompt, ByteImage, Mask, Point
 from m3b.messages import ImageContent
 
 DEFAULT_SIDE = 768
-"""Pixels of the longer side as shown; the grid does not depend on it."""
+"""Pixels of the longer side in the picture; the grid does not depend on it."""
 MASK_COLOUR, BOX_COLOUR, POSITIVE, NEGATIVE = (0, 220, 80), (255, 200, 0), (40, 160, 255), (255, 60, 60)
 OPACITY = 0.4
 RULER_STEP = 100
@@ -23,11 +23,11 @@ MARGIN = 26
 
 @dataclass(frozen=True)
 class PictureStyle:
-    """How pictures are drawn for a model. One that was taught on a look should be shown the same one at work.
+    """How pictures are drawn for a model. A model should be shown the same style as in its training.
 
     Args:
         side: pixels of the longer side of the image in the picture.
-        rulers: whether rulers of the grid stand around it.
+        rulers: whether rulers of the grid are drawn around it.
     """
 
     side: int = DEFAULT_SIDE
@@ -42,7 +42,7 @@ DEFAULT_STYLE = PictureStyle()
 
 
 def scale_to_side(shape: Sequence[int], side: int = DEFAULT_SIDE) -> tuple[int, int]:
-    """Rows and columns as shown: the image's proportions, its longer side `side` pixels; thin ones are not cut."""
+    """Return rows and columns in the picture: the image's proportions, with a longer side of `side` pixels."""
     scale = side / max(shape)
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
@@ -54,7 +54,7 @@ def draw_picture(
     points: Sequence[Point] = (),
     style: PictureStyle = DEFAULT_STYLE,
 ) -> ImageContent:
-    """A PNG: the image without padding inside rulers of the grid, the mask half-transparent with its contour, the prompts.
+    """Draw a PNG: the image inside rulers of the grid, the mask half-transparent with its contour, and the prompts.
 
     Args:
         image: (H, W, 3) uint8.

@@ -1,4 +1,4 @@
-"""Figures of interactive segmentation: by turn, number of clicks, area under the curve of five clicks."""
+"""Metrics of interactive segmentation: by turn, number of clicks, area under the curve of five clicks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from m3b.metrics.bootstrap import bootstrap_interval, resampling_weights
 from m3b.metrics.edges import largest_unseen_share, share_edges
 
 TARGET_DICE = 0.9
-"""Dice whose clicks are counted: NoC@90."""
+"""Dice up to which clicks are counted: NoC@90."""
 CURVE_CLICKS = 5
 BOOTSTRAP_DRAWS = 2000
 
 
 @dataclass(frozen=True)
 class EpisodeFigures:
-    """What one episode reached.
+    """The metrics of one episode.
 
     Args:
         dice: after each turn.
@@ -41,7 +41,7 @@ class EpisodeFigures:
 
 @dataclass(frozen=True)
 class _PatientGroups:
-    """Numbers an episode, grouped by patient, as the bootstrap takes them."""
+    """The patient number of each episode, in the form that the bootstrap takes."""
 
     patient: Any
     n_cases: int = field(default=0)
@@ -49,23 +49,29 @@ class _PatientGroups:
 
 
 def value_after(values: Sequence[float], turn: int) -> float:
-    """The figure after a turn: an episode that ended earlier keeps its last one, one without any mask has 0."""
+    """Return the value after a turn: an episode that ended earlier keeps its last value, one without any mask has 0."""
     return values[min(turn, len(values)) - 1] if values and turn > 0 else 0.0
 
 
 def count_clicks_to(values: Sequence[float], max_turns: int, target: float = TARGET_DICE) -> int:
-    """The number of prompts to reach a Dice of `target`, `max_turns` where it never does (as the benchmarks count)."""
+    """Return the number of prompts to reach a Dice of `target`; `max_turns` if it is never reached.
+
+    Benchmarks count like this.
+    """
     return next((turn for turn, value in enumerate(values, 1) if value >= target), max_turns)
 
 
 def compute_dsc_auc(values: Sequence[float]) -> float:
-    """DSC-AUC: the trapezoid over the Dice after each of five clicks, at most 4.0 (CVPR 2025 interactive challenge)."""
+    """Return the DSC-AUC: the trapezoid over the Dice after each of five clicks, at most 4.0.
+
+    As in the CVPR 2025 interactive challenge.
+    """
     curve = [value_after(values, turn) for turn in range(1, CURVE_CLICKS + 1)]
     return float(np.trapezoid(curve))
 
 
 def summarize_episodes(episodes: Sequence[EpisodeFigures], turns: int) -> dict[str, Any]:
-    """Means with 95 % intervals over patients, as JSON values."""
+    """Return means with 95 % intervals over patients, as JSON values."""
     groups = _group_by_patient([episode.patient for episode in episodes])
     figures: dict[str, Any] = {"episodes": len(episodes), "patients": groups.n_patients}
     if not episodes:
@@ -87,7 +93,7 @@ def summarize_episodes(episodes: Sequence[EpisodeFigures], turns: int) -> dict[s
 
 
 def mean_with_interval(values: Sequence[float], patients: Sequence[str]) -> dict[str, float | None]:
-    """The mean of a number an episode, with its 95 % interval over patients: `mean`, `low`, `high`."""
+    """Return the mean of one number an episode, with its 95 % interval over patients: `mean`, `low`, `high`."""
     return _compute_mean(values, _group_by_patient(patients))
 
 

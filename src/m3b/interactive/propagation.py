@@ -1,28 +1,28 @@
-"""From the mask of one slice to that of a volume: each next slice is prompted with what stood in the one before."""
+"""Propagate the mask of one slice through a volume: each slice is prompted with the mask of its neighbour."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy import ndimage
 
-from m3b.interactive.segmenter import BoxPrompt, ByteImage, Mask, MaskProposal, Point, Segmenter
+from m3b.interactive.segmenter import BoxPrompt, ByteImage, Mask, Point, Segmenter
 from m3b.interactive.simulated_user import make_true_box
 
 BOX_MARGIN_SHARE = 0.06
 """Share of its extent by which a mask's box is widened for the next slice: structures move and grow a little."""
 MIN_AREA_RATIO, MAX_AREA_RATIO = 0.25, 4.0
-"""Beyond these ratios of area from slice to slice the target has ended, or the mask has run out of it."""
+"""Limits of the area ratio between slices; beyond them the target has ended, or the mask has leaked out of it."""
 MIN_SCORE = 0.5
-"""Below this expected IoU the target is taken to have ended."""
+"""Below this expected IoU the target is assumed to have ended."""
 
 
 def propagate(segmenter: Segmenter, volume: ByteImage, index: int, mask: Mask) -> Mask:
-    """Follow a target from the slice that was prompted in both directions, until it ends.
+    """Follow a target from the prompted slice in both directions, until it ends.
 
     Args:
         volume: (H, W, D, 3) uint8.
         index: the slice that `mask` belongs to.
-        mask: (H, W) bool, not empty for anything to be found.
+        mask: (H, W) bool; if it is empty, nothing is propagated.
 
     Returns:
         (H, W, D) bool.
@@ -39,21 +39,17 @@ def propagate(segmenter: Segmenter, volume: ByteImage, index: int, mask: Mask) -
 
 
 def _segment_next_slice(segmenter: Segmenter, plane: ByteImage, previous_mask: Mask) -> Mask:
-    """The mask of a slice, given that of its neighbour; empty where the target has ended."""
+    """Return the mask of a slice, given that of its neighbour; empty if the target has ended."""
     segmenter.set_image(plane)
     proposal = segmenter.predict([_widen_box(previous_mask)], [_find_deepest_point(previous_mask)])
     ratio = proposal.mask.sum() / previous_mask.sum()
     if (
         proposal.score < MIN_SCORE
         or not MIN_AREA_RATIO <= ratio <= MAX_AREA_RATIO
-        or not _overlaps(proposal, previous_mask)
+        or not (proposal.mask & previous_mask).any()
     ):
         return np.zeros_like(previous_mask)
     return proposal.mask
-
-
-def _overlaps(proposal: MaskProposal, previous_mask: Mask) -> bool:
-    return bool((proposal.mask & previous_mask).any())
 
 
 def _widen_box(mask: Mask) -> BoxPrompt:
@@ -69,7 +65,7 @@ def _widen_box(mask: Mask) -> BoxPrompt:
 
 
 def _find_deepest_point(mask: Mask) -> Point:
-    """The pixel deepest inside."""
+    """Return the pixel furthest inside the mask."""
     depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]
     row, column = divmod(int(depth.argmax()), mask.shape[1])
     return Point(column + 0.5, row + 0.5)

@@ -1,4 +1,4 @@
-"""What a promptable segmenter is to m3b: an image is set once, then prompts give masks."""
+"""The interface of a promptable segmenter: an image is set once, then prompts give masks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BoxPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A click in pixels; positive where the target is, negative where it is not."""
+    """A click in pixels; positive on the target, negative outside of it."""
 
     x: float
     y: float
@@ -39,20 +39,20 @@ Prompt = BoxPrompt | Point
 
 
 def to_pixels(step: int, size: int) -> float:
-    """A number of the grid as a position in pixels along an axis of `size` pixels."""
+    """Convert a grid coordinate to a position in pixels along an axis of `size` pixels."""
     return (step + 0.5) / GRID * size
 
 
 def to_grid(position: float, size: int) -> int:
-    """The number of the grid that holds a position in pixels."""
+    """Return the grid coordinate that contains a position in pixels."""
     return min(max(int(position / size * GRID), 0), GRID - 1)
 
 
 def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> BoxPrompt:
-    """A box of the grid over an image of `shape` (rows, columns): it covers its first and its last step whole.
+    """Convert a grid box to pixels of an image of `shape` (rows, columns); it includes its first and its last step.
 
     Raises:
-        ValueError: not four numbers of the grid, or no area; the message tells the agent what is wanted.
+        ValueError: not four grid coordinates, or no area; the message tells the agent what is expected.
     """
     if len(corners) != 4:
         raise ValueError(f"a box has four numbers, [x0, y0, x1, y1]; got {len(corners)}")
@@ -65,10 +65,10 @@ def box_from_grid(corners: Sequence[int], shape: Sequence[int]) -> BoxPrompt:
 
 
 def point_from_grid(position: Sequence[int], positive: bool, shape: Sequence[int]) -> Point:
-    """A click on the grid over an image of `shape` (rows, columns).
+    """Convert a grid point to a click on an image of `shape` (rows, columns).
 
     Raises:
-        ValueError: not two numbers of the grid.
+        ValueError: not two grid coordinates.
     """
     if len(position) != 2:
         raise ValueError(f"a point has two numbers, [x, y]; got {len(position)}")
@@ -91,12 +91,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MaskProposal:
-    """A mask that a segmenter answered.
+    """A mask that a segmenter returned.
 
     Args:
         mask: (H, W) bool, in the pixels of the image that was set.
-        score: what the segmenter expects the mask's IoU to be, 0 to 1.
-        state: the segmenter's own (low-resolution logits for instance), to be given back as `previous`.
+        score: the IoU that the segmenter expects of the mask, 0 to 1.
+        state: the segmenter's own state (for example low-resolution logits), to be passed back as `previous`.
     """
 
     mask: Mask
@@ -106,24 +106,24 @@ class MaskProposal:
 
 @runtime_checkable
 class Segmenter(Protocol):
-    """Anything with these names segments by prompts; no base class is needed."""
+    """Anything with these members is a promptable segmenter; no base class is needed."""
 
     @property
     def name(self) -> str:
-        """What it is called in reports."""
+        """The name of the segmenter in reports."""
         ...
 
     def set_image(self, image: ByteImage) -> None:
-        """Take an image, (H, W, 3) uint8; what was known of another one is forgotten."""
+        """Set an image, (H, W, 3) uint8; the previous image is forgotten."""
         ...
 
     def predict(
         self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
     ) -> MaskProposal:
-        """The mask for all prompts so far, in pixels of the image.
+        """Return the mask for all prompts so far, in pixels of the image.
 
         Args:
-            boxes: at most one, or none where points are given.
+            boxes: at most one, or none if points are given.
             points: in the order in which they were set.
             previous: the mask to refine.
 

@@ -1,7 +1,8 @@
-"""Training the small promptable network on labelled images, with prompts simulated from the truth.
+"""Train the small promptable network on labelled images, with prompts simulated from the truth.
 
-Each sample is prompted as in use: a jittered box or a first click, then up to three corrective clicks on the network's own
-errors, made without gradients (iterative training as in RITM, arXiv 2102.06583); the loss is taken at the last prompt.
+Each sample is prompted as in use: a jittered box or a first click, then up to three corrective clicks on the network's
+own errors, computed without gradients (iterative training as in RITM, arXiv 2102.06583); the loss is taken at the last
+prompt.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ WARM_UP_SHARE = 0.05
 
 @dataclass(frozen=True)
 class SegmenterRecipe:
-    """How to train.
+    """Training settings.
 
     Args:
-        minutes: of steps; the schedule is fitted to them.
-        steps: instead of minutes, exactly so many.
+        minutes: training time; the schedule is fitted to it.
+        steps: exact number of steps instead of minutes.
         size: side of the network's input in pixels.
         widths: channels a level.
     """
@@ -55,7 +56,7 @@ class SegmenterRecipe:
 
 @dataclass(frozen=True)
 class Sample:
-    """A target as the network sees it: (3, S, S) image, (S, S) truth, and the part of the square that the image fills."""
+    """A target as the network sees it: (3, S, S) image, (S, S) truth, and the size of the image inside the square."""
 
     image: Any
     truth: np.ndarray
@@ -63,7 +64,7 @@ class Sample:
 
 
 def prepare_samples(targets: Sequence[Target], size: int) -> list[Sample]:
-    """Targets scaled to the network's square.
+    """Scale targets to the square input of the network.
 
     Raises:
         DataError: there are too few to train on.
@@ -89,8 +90,8 @@ def train_segmenter(
     """Train and write a segmenter folder (`config.json`, `model.safetensors`), which `open_segmenter` opens.
 
     Raises:
-        UsageError: the folder holds something, or a setting is out of range.
-        DataError: too few targets; the training diverged.
+        UsageError: the folder is not empty, or a setting is out of range.
+        DataError: there are too few targets, or the training diverged.
     """
     import torch
     from safetensors.torch import save_file
@@ -114,7 +115,7 @@ def train_segmenter(
 def _run_training(
     network: Any, samples: Sequence[Sample], recipe: SegmenterRecipe, on_message: Callable[[str], None]
 ) -> tuple[int, float]:
-    """Train in place; returns the steps made and the mean loss of the last of them."""
+    """Train in place; return the number of steps and the mean loss of the last of them."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -146,7 +147,7 @@ def _run_training(
 
 
 def _learning_rate_factor(progress: float) -> float:
-    """Linear warm-up, then a half cosine to zero."""
+    """Return the factor of a linear warm-up followed by a half cosine to zero."""
     if progress < WARM_UP_SHARE:
         return 0.1 + 0.9 * progress / WARM_UP_SHARE
     return 0.5 * (1 + float(np.cos(np.pi * min(1.0, (progress - WARM_UP_SHARE) / (1 - WARM_UP_SHARE)))))
@@ -155,7 +156,7 @@ def _learning_rate_factor(progress: float) -> float:
 def _simulate_prompts(
     network: Any, batch: Sequence[Sample], recipe: SegmenterRecipe, rng: np.random.Generator, device: str
 ) -> Any:
-    """Inputs as they are at some turn of an episode, truths, and the part of the square that counts."""
+    """Return inputs as in some turn of an episode, the truths, and the valid area of the square."""
     import torch
 
     size = recipe.size
@@ -202,7 +203,7 @@ def _sample_first_prompts(
 
 
 def _augment(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Flips, quarter turns, brightness and contrast; the image's part of the square turns with it."""
+    """Apply flips, quarter turns, brightness and contrast; the valid area of the square turns with the image."""
     import torch
 
     size = sample.truth.shape[0]
@@ -218,7 +219,7 @@ def _augment(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarray,
 
 
 def _compute_loss(logits: Any, truth: Any, valid_area: Any) -> Any:
-    """Binary cross-entropy and soft Dice, over the part of the square that the image fills."""
+    """Return binary cross-entropy plus soft Dice loss, over the valid area of the square."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
     entropy = (binary_cross_entropy_with_logits(logits, truth, reduction="none") * valid_area).sum() / valid_area.sum()

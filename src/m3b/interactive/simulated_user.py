@@ -1,4 +1,4 @@
-"""Prompts as a person with perfect knowledge would set them: the truth's box, clicks into the largest error.
+"""Prompts of a simulated user with perfect knowledge: the box of the truth, clicks into the largest error.
 
 A click goes to the pixel that lies deepest inside the largest region of error, by Euclidean distance transform of the
 padded error maps, as in the CVPR 2025 interactive challenge (JunMa11/CVPR-MedSegFMCompetition) and in RITM.
@@ -16,19 +16,19 @@ from m3b.interactive.episode import Episode
 from m3b.interactive.segmenter import BoxPrompt, Mask, Point, Prompt
 
 STOP_IOU = 0.98
-"""IoU from which nobody clicks on."""
+"""IoU from which the user stops clicking."""
 
 
 @dataclass(frozen=True)
 class SimulatedUser:
-    """How a simulated person prompts.
+    """How a simulated user prompts.
 
     Args:
-        box_first: one box, then corrective clicks; else clicks alone.
-        box_noise: share of the target's extent by which the box's sides are off.
-        click_noise: standard deviation of a click in pixels; a click that leaves the region that it was meant for is set again
-            where it was meant.
-        max_clicks: at most.
+        box_first: whether a box precedes the corrective clicks; else there are only clicks.
+        box_noise: error of the box's sides, as a share of the target's extent.
+        click_noise: standard deviation of a click in pixels; a click that leaves its intended region is set without
+            noise.
+        max_clicks: maximum number of clicks.
     """
 
     box_first: bool = True
@@ -41,7 +41,7 @@ ORACLE_BOX = SimulatedUser(True, max_clicks=0)
 ORACLE_CLICKS = SimulatedUser(False)
 ORACLE_BOX_AND_CLICKS = SimulatedUser(True)
 CAREFUL_USER = SimulatedUser(True, box_noise=0.08, click_noise=2.0)
-"""As a careful person would: a box a few per cent off, clicks two pixels off."""
+"""A careful user: a box a few per cent off, clicks two pixels off."""
 
 OnPrompt = Callable[[Prompt, Mask], None]
 
@@ -67,7 +67,7 @@ def prompt_from_truth(episode: Episode, truth: Mask, user: SimulatedUser, rng: n
 
 
 def add_click_noise(click: Point, truth: Mask, click_noise: float, rng: np.random.Generator) -> Point:
-    """A click as a hand sets it that is not quite steady; one that leaves its side of the border is set where it was meant.
+    """Add noise to a click, as of an unsteady hand; a click that would cross the border of the target stays as it is.
 
     Args:
         click_noise: standard deviation in pixels along each axis.
@@ -84,7 +84,7 @@ def _iou(mask: Mask, truth: Mask) -> float:
 
 
 def make_true_box(truth: Mask, box_noise: float = 0.0, rng: np.random.Generator | None = None) -> BoxPrompt:
-    """The tight box of a mask, each side moved by up to `box_noise` of the box's extent along its axis.
+    """Return the tight box of a mask, each side moved by up to `box_noise` of the box's extent along its axis.
 
     Raises:
         ValueError: the mask is empty.
@@ -102,11 +102,13 @@ def make_true_box(truth: Mask, box_noise: float = 0.0, rng: np.random.Generator 
 
 
 def find_next_click(mask: Mask | None, truth: Mask, previous_clicks: Sequence[Point] = ()) -> Point | None:
-    """The click that corrects most: positive into what is missed, negative into what is too much; None if all is right.
+    """Return the click that corrects most; None if all is right.
+
+    It is positive in a missed region and negative in an excess one.
 
     Args:
         mask: the mask so far; None for none.
-        previous_clicks: clicks that were set already, where no second one goes.
+        previous_clicks: earlier clicks, whose pixels are not clicked again.
     """
     mask = np.zeros_like(truth) if mask is None else mask
     best: tuple[float, Point] | None = None
@@ -124,7 +126,10 @@ def find_next_click(mask: Mask | None, truth: Mask, previous_clicks: Sequence[Po
 
 
 def _compute_error_depth(error: Mask) -> np.ndarray:
-    """Distance of each pixel of the largest region of error to its border; 0 elsewhere. The image's edge is a border."""
+    """Return the distance of each pixel of the largest error region to its border; 0 elsewhere.
+
+    The edge of the image is a border.
+    """
     regions, count = ndimage.label(error, structure=np.ones((3, 3)))
     if not count:
         return np.zeros(error.shape)

@@ -1,4 +1,4 @@
-"""Images with a known target, out of an index: what simulated people prompt, and what is measured against."""
+"""Target sets: images of an index with a known target, for simulated users and for measuring."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Target:
 
     Args:
         case: the image's path in the index.
-        patient: as the index has it; the case where it has none.
+        patient: the patient of the index; the case if there is none.
         image: (H, W, 3) uint8.
         truth: (H, W) bool, not empty.
     """
@@ -45,8 +45,8 @@ class TargetSet:
     """The targets of one split, opened one after the other.
 
     Args:
-        base: the folder that the index's paths count from.
-        exclusions: filled while they are read: why cases gave no target, with counts.
+        base: the folder to which the index's paths are relative.
+        exclusions: filled while the targets are read: why cases gave no target, with counts.
         skip: cases (paths in the index) that are not opened.
     """
 
@@ -58,7 +58,7 @@ class TargetSet:
 
     @classmethod
     def from_folder(cls, folder: str | Path, split: Split) -> TargetSet:
-        """Those of a working folder or of a run.
+        """Return the targets of a working folder or of a run.
 
         Raises:
             UsageError: there is no index of masks.
@@ -88,7 +88,7 @@ class TargetSet:
         return self.index.train if self.split == "train" else self.index.test
 
     def __iter__(self) -> Iterator[Target]:
-        """Images and masks are opened by a reader."""
+        """Iterate over the targets; a reader opens images and masks."""
         with open_reader(root for root in roots_of(self.base) if root.is_dir()) as reader:
             for record in self.records:
                 if record.key not in self.skip:
@@ -100,26 +100,26 @@ class TargetSet:
             return
         values = {name: self.index.values[name] for name in self.index.classes}
         try:
-            marked = reader.run_job(TARGET_PLANES_JOB, TargetPlanesRequest(record, values, self.base))
+            target_planes = reader.run_job(TARGET_PLANES_JOB, TargetPlanesRequest(record, values, self.base))
         except DataError:
             self._exclude("cannot be read")
             return
-        if marked.error:
-            self._exclude(marked.error)
-        for name, size in marked.sizes.items():
+        if target_planes.error:
+            self._exclude(target_planes.error)
+        for name, size in target_planes.sizes.items():
             if size < MIN_TARGET_PIXELS:
                 self._exclude(f"{name}: empty or below {MIN_TARGET_PIXELS} pixels")
-        for marked_target in marked.planes:
-            truth = _to_array(marked_target.mask, marked.shape) > 0
-            if int(truth.sum()) >= MIN_TARGET_PIXELS and 0 <= marked_target.picture_index < len(marked.pictures):
-                picture = _to_array(marked.pictures[marked_target.picture_index], (*marked.shape, 3))
+        for plane in target_planes.planes:
+            truth = _to_array(plane.mask, target_planes.shape) > 0
+            if int(truth.sum()) >= MIN_TARGET_PIXELS and 0 <= plane.picture_index < len(target_planes.pictures):
+                picture = _to_array(target_planes.pictures[plane.picture_index], (*target_planes.shape, 3))
                 yield Target(
                     record.key,
                     record.patient or record.key,
-                    marked_target.name,
+                    plane.name,
                     picture,
                     truth,
-                    marked_target.slice_index,
+                    plane.slice_index,
                 )
 
     def _exclude(self, reason: str) -> None:
@@ -128,18 +128,18 @@ class TargetSet:
 
 def _to_array(content: bytes, shape: tuple[int, ...]) -> ByteImage:
     if len(content) != math.prod(shape):
-        raise DataError("The reader answered a picture of another size than it said. Try again.")
+        raise DataError("The reader returned a picture whose size differs from the stated one. Try again.")
     return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
 
 
 def compute_overlap(mask: Mask, truth: Mask) -> tuple[float, float]:
-    """Dice and IoU of a mask against a truth that is not empty."""
+    """Return Dice and IoU of a mask and a truth that is not empty."""
     intersection, union = float((mask & truth).sum()), float((mask | truth).sum())
     return 2 * intersection / (intersection + union), intersection / union
 
 
 def take_targets(targets: Iterable[Target], max_count: int | None) -> list[Target]:
-    """The first `max_count` targets; all where None."""
+    """Return the first `max_count` targets; all if None."""
     selected: list[Target] = []
     for target in targets:
         if max_count is not None and len(selected) >= max_count:
@@ -149,5 +149,5 @@ def take_targets(targets: Iterable[Target], max_count: int | None) -> list[Targe
 
 
 def list_class_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """The classes that occur."""
+    """Return the classes that occur."""
     return tuple(dict.fromkeys(target.name for target in targets))

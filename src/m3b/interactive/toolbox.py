@@ -1,4 +1,4 @@
-"""The four tools of an agent that segments; every answer shows the mask."""
+"""The four tools of a segmenting agent; every result shows the mask."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from m3b.tools.schema import coerce_arguments, make_tool_spec
 
 
 class PromptTools:
-    """Binds the tools to an episode: what `m3b.agents.loop` needs of a toolbox.
+    """Binds the tools to an episode, with the interface of a toolbox that `m3b.agents.loop` needs.
 
     Args:
-        max_turns: masks that may be made; the one that reaches it ends the episode.
+        max_turns: maximum number of masks; the last one ends the episode.
         style: how pictures are drawn.
     """
 
@@ -28,14 +28,14 @@ class PromptTools:
 
     @property
     def prompt_count(self) -> int:
-        """Masks that were made by prompts."""
+        """Number of masks that were made by prompts."""
         return sum(turn.prompt is not None for turn in self.episode.turns)
 
     def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         return tuple(make_tool_spec(tool) for name, tool in TOOLS.items() if name in names)
 
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
-        """Run one call; the model's faults come back as results that name the remedy."""
+        """Run one call; errors of the model are returned as results that name the remedy."""
         tool = TOOLS.get(call.name) if call.name in allowed else None
         if tool is None:
             close_names = difflib.get_close_matches(call.name, TOOLS, 1)
@@ -50,13 +50,13 @@ class PromptTools:
             return _make_fault(f"{call.name}: {error}. {usage}")
 
     def add_prompt(self, prompt: Prompt) -> ToolResult:
-        """Segment with one more prompt, if one may still be set."""
+        """Segment with one more prompt, if a turn is left."""
         if self.prompt_count >= self.max_turns:
             return ToolResult("All turns are used: the episode ends.", True, {"done": True})
         return self.show_turn(self.episode.add(prompt))
 
     def show_turn(self, turn: Turn | None) -> ToolResult:
-        """The mask as it stands now, in words and as a picture."""
+        """Return the current mask, in words and as a picture."""
         episode, remaining = self.episode, self.max_turns - self.prompt_count
         if turn is None:
             return ToolResult(

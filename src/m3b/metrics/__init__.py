@@ -1,6 +1,6 @@
-"""Trusted metrics: what m3b itself measures on predictions, never what a script says about itself.
+"""Trusted metrics: m3b computes them itself from predictions, and never takes a script's own word for them.
 
-Diagnosis needs NumPy only; what measures masks imports SciPy, and is loaded when it is first asked for.
+Diagnosis needs NumPy only. Mask metrics import SciPy and are loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Anomaly maps against masks, as counts of pixels by score: what pixel AUROC, pixel AP and PRO are made from.
+"""Anomaly maps compared with masks: pixel AUROC, pixel AP and PRO from counts of pixels by score.
 
-A map gives every pixel a level from 0 to `MAX_LEVEL`. An image is kept as three histograms over the levels, so that any number
-of images are ranked together without holding their pixels, and a bootstrap over patients costs a product of matrices.
+A map gives every pixel a level from 0 to `MAX_LEVEL`. Each image is stored as three histograms over the levels, so that
+any number of images can be ranked together without holding their pixels, and a bootstrap over patients costs one matrix
+product.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from m3b.metrics.lesions import label_components
 from m3b.metrics.masks import Mask
 
 MAX_FALSE_POSITIVE_RATE = 0.3
-"""False positive rate up to which the curve counts (Bergmann et al., MVTec AD, IJCV 2021)."""
+"""Upper limit of the false positive rate for PRO (Bergmann et al., MVTec AD, IJCV 2021)."""
 
 
 def per_region_overlap(tables: PixelTables, weights: Floats, max_rate: float = MAX_FALSE_POSITIVE_RATE) -> Floats:
-    """Mean share of each connected region that lies above a threshold, averaged over false positive rates up to `max_rate`.
+    """Return the mean overlap of connected regions, averaged over false positive rates up to `max_rate` (PRO).
 
-    The curve runs over the thresholds from (0, 0), straight between them; its area up to `max_rate` is divided by `max_rate`, so
-    that a perfect map has 1, and one of a single level `max_rate` / 2. The false positive rate is that of the normal pixels of
-    all images together.
+    The overlap is the share of a region above a threshold. The curve starts at (0, 0), with straight lines between
+    thresholds; its area up to `max_rate` is divided by `max_rate`, so that a perfect map has 1 and a map of a single
+    level `max_rate` / 2. The false positive rate is that of the normal pixels of all images together.
 
     Returns:
-        (draws,), NaN where a draw has no region or no normal pixel.
+        (draws,), NaN for a draw without a region or without a normal pixel.
     """
     regions, false_positives = cumulate_from_top(weights, tables.regions), cumulate_from_top(weights, tables.normal)
     overlap = divide(regions, regions[:, -1:])
@@ -44,13 +45,13 @@ def per_region_overlap(tables: PixelTables, weights: Floats, max_rate: float = M
 
 
 def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
-    """Area under the ROC curve over the pixels of all images together, normal images included; ties count half.
+    """Return the area under the ROC curve over the pixels of all images, normal images included; ties count half.
 
     Args:
         weights: (draws, cases).
 
     Returns:
-        (draws,), NaN where a draw has no abnormal or no normal pixel.
+        (draws,), NaN for a draw without an abnormal or without a normal pixel.
     """
     true_positives, false_positives = (
         cumulate_from_top(weights, tables.abnormal),
@@ -63,32 +64,32 @@ def pixel_auroc(tables: PixelTables, weights: Floats) -> Floats:
 
 
 def image_ap(score: Floats, abnormal: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Average precision of the images' anomaly scores: (draws,), NaN where a draw has no abnormal image.
+    """Return the average precision of image anomaly scores: (draws,), NaN for a draw without an abnormal image.
 
-    Arguments as of `cumulative_counts`.
+    For the arguments see `cumulative_counts`.
     """
     return step_average_precision(*cumulative_counts(score, abnormal, weights))
 
 
 def pixel_ap(tables: PixelTables, weights: Floats) -> Floats:
-    """Average precision over the pixels of all images together: (draws,), NaN without an abnormal pixel."""
+    """Return the average precision over the pixels of all images: (draws,), NaN without an abnormal pixel."""
     return step_average_precision(
         cumulate_from_top(weights, tables.abnormal)[:, 1:], cumulate_from_top(weights, tables.normal)[:, 1:]
     )
 
 
 MAX_LEVEL = 1000
-"""The highest level of a map; its lowest is 0."""
+"""Highest level of a map; the lowest is 0."""
 
 
 @dataclass(frozen=True)
 class PixelCounts:
-    """One image's map and mask.
+    """Histograms of one image: its map inside and outside of its mask.
 
     Args:
-        normal: (TOP + 1,) pixels outside of the mask at each level.
-        abnormal: (TOP + 1,) pixels inside.
-        regions: (TOP + 1,) shares of connected regions of the mask at each level; sums to the number of regions.
+        normal: (MAX_LEVEL + 1,) pixels outside of the mask at each level.
+        abnormal: (MAX_LEVEL + 1,) pixels inside.
+        regions: (MAX_LEVEL + 1,) shares of connected regions of the mask at each level; sums to the number of regions.
     """
 
     normal: Floats
@@ -96,7 +97,7 @@ class PixelCounts:
     regions: Floats
 
     def to_row(self) -> dict[str, list[list[float]]]:
-        """JSON values: part -> [level, count] of the levels that occur."""
+        """Return JSON values: part -> [level, count] of the levels that occur."""
         parts = {"normal": self.normal, "abnormal": self.abnormal, "regions": self.regions}
         return {
             name: [[int(k), float(histogram[k])] for k in np.flatnonzero(histogram)]
@@ -105,7 +106,7 @@ class PixelCounts:
 
 
 def pixel_counts_from_row(row: dict[str, Any]) -> PixelCounts:
-    """Undoes `PixelCounts.row`."""
+    """Convert the JSON values of `PixelCounts.to_row` back."""
 
     def to_histogram(pairs: Sequence[Sequence[float]]) -> Floats:
         counts = np.zeros(MAX_LEVEL + 1)
@@ -117,14 +118,14 @@ def pixel_counts_from_row(row: dict[str, Any]) -> PixelCounts:
 
 
 def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
-    """The histograms of one image.
+    """Compute the histograms of one image.
 
     Args:
-        levels: whole numbers from 0 to `MAX_LEVEL`, higher is more abnormal.
+        levels: integers from 0 to `MAX_LEVEL`, higher is more abnormal.
         mask: boolean, the same shape; regions are its connected components, corners included.
 
     Raises:
-        ValueError: shapes differ, or a level out of range.
+        ValueError: the shapes differ, or a level is out of range.
     """
     if levels.shape != mask.shape:
         raise ValueError(f"the map's shape {levels.shape} differs from the mask's {mask.shape}")
@@ -146,7 +147,7 @@ def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
 
 @dataclass(frozen=True)
 class PixelTables:
-    """The histograms of several images, each (cases, TOP + 1)."""
+    """The histograms of several images, each (cases, MAX_LEVEL + 1)."""
 
     normal: Floats
     abnormal: Floats
@@ -154,13 +155,13 @@ class PixelTables:
 
 
 def stack_pixel_counts(cases: Sequence[PixelCounts]) -> PixelTables:
-    """Stacked."""
+    """Stack the histograms of several images."""
     return PixelTables(
         *(np.stack([getattr(counts, part) for counts in cases]) for part in ("normal", "abnormal", "regions"))
     )
 
 
 def cumulate_from_top(weights: Floats, table: Floats) -> Floats:
-    """(draws, TOP + 2) how much lies at or above each level, from nothing at all to everything."""
+    """Return (draws, MAX_LEVEL + 2) sums at or above each level, from zero to the total."""
     sampled = (weights @ table)[:, ::-1]
     return np.concatenate([np.zeros((len(weights), 1)), np.cumsum(sampled, axis=1)], axis=1)

@@ -1,7 +1,7 @@
 """95 % intervals by resampling patients, vectorised over the draws.
 
-Percentiles are widened for few patients as Student's t is against the normal distribution: Hesterberg, "What teachers
-should know about the bootstrap", The American Statistician 69 (2015), "expanded percentile interval".
+For few patients, percentiles are widened as Student's t is relative to the normal distribution: Hesterberg, "What
+teachers should know about the bootstrap", The American Statistician 69 (2015), "expanded percentile interval".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from m3b.metrics.metric_tables import best_value, canonical_metric, is_unbounded
 from m3b.metrics.scores import LabelScore, Measure, Scores
 
 CaseFigures = Mapping[str, Sequence[float]]
-"""Metric -> one figure a case, NaN where a case says nothing."""
+"""Metric -> one value a case, NaN if it is undefined for the case."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ def score_means(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """Each metric's mean over the cases, with a 95 % interval from `draws` bootstrap samples of patients.
+    """Compute each metric's mean over the cases, with a 95 % interval from `draws` bootstrap samples of patients.
 
     Args:
-        task: whose metrics these are; its table says which way is better.
-        patients: of each case.
-        figures: of the model.
+        task: the task of these metrics; its metric table gives their direction.
+        patients: the patient of each case.
+        figures: values of the model.
         primary: the metric that counts, any spelling of it.
-        baseline_figures: of the best answer that never looks at an image, on the same cases; it is paired with the model's.
+        baseline_figures: values of the image-blind baseline on the same cases; they are paired with the model's.
         details: JSON values that belong to the task.
 
     Raises:
-        ValueError: no cases, a metric without a figure for each case, or an unknown primary metric.
+        ValueError: no cases, a metric without a value for each case, or an unknown primary metric.
     """
     name = canonical_metric(primary, task)
     cases = group_patients([_PatientOnly(patient) for patient in patients])
@@ -93,18 +93,18 @@ def score_means(
 
 
 def _make_mean_estimator(figures: CaseFigures) -> Callable[[Floats], dict[str, Floats]]:
-    """The means of every metric from (draws, cases) weights."""
+    """Return an estimator of the means of every metric, from (draws, cases) weights."""
     columns = {name: np.asarray(values, dtype=np.float64)[:, None] for name, values in figures.items()}
     return lambda weights: {name: weighted_means(column, weights)[:, 0] for name, column in columns.items()}
 
 
 Estimator = Callable[[Floats], dict[str, Floats]]
-"""Weights (draws, cases) -> metric -> (draws, labels), or (draws,) where a metric has no labels; NaN: undefined."""
+"""Weights (draws, cases) -> metric -> (draws, labels), or (draws,) for a metric without labels; NaN: undefined."""
 
 
 @dataclass(frozen=True)
 class PatientGroup:
-    """Cases by their patients' numbers."""
+    """The patient number of each case."""
 
     patient: NDArray[np.int64]
 
@@ -119,15 +119,15 @@ class PatientGroup:
         return int(self.patient.max()) + 1
 
     def patients_with(self, is_counted: NDArray[np.bool_]) -> int:
-        """Number of patients with a case that is concerned; `is_counted` is (cases,)."""
+        """Return the number of patients with a counted case; `is_counted` is (cases,)."""
         return len(np.unique(self.patient[is_counted]))
 
 
 def group_patients(cases: Sequence[HasPatient]) -> PatientGroup:
-    """The patients of some cases.
+    """Number the patients of some cases.
 
     Raises:
-        ValueError: no cases.
+        ValueError: there are no cases.
     """
     if not cases:
         raise ValueError("no cases to score: the list of predictions is empty")
@@ -135,29 +135,31 @@ def group_patients(cases: Sequence[HasPatient]) -> PatientGroup:
 
 
 def weighted_means(values: Floats, weights: Floats) -> Floats:
-    """(draws, labels) mean of (cases, labels) values over the cases that define them, NaN where none does."""
+    """Return (draws, labels) means of (cases, labels) values over the cases that define them, NaN if none does."""
     is_defined = ~np.isnan(values)
     return divide(weights @ np.where(is_defined, values, 0.0), weights @ is_defined.astype(np.float64))
 
 
 def point_estimates(estimator: Estimator, n_cases: int) -> dict[str, Floats]:
-    """Metric -> (labels,) or () value on all cases, each counted once."""
+    """Return metric -> (labels,) or () value on all cases, each counted once."""
     return {name: value[0] for name, value in estimator(np.ones((1, n_cases))).items()}
 
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """How intervals are made, and what the figures are compared with.
+    """How intervals are computed, and the baseline that metrics are compared with.
 
     Args:
-        baseline: metric -> (labels,) or () figures of the best answer that ignores the image.
-        label_presence: (cases, labels) which cases say something about a label; its patients say how wide its interval is.
-        loads: (cases, labels) how much of a label's figure hangs on a case, such as its number of lesions; by default,
-            all concerned cases count alike.
-        effective_patients: the same number for metrics without labels, where it is not that of all patients.
-        losses: how much a perfect figure of a metric without labels may lose in the population; by default, what is lost
-            if as many patients as these may be unseen are answered wrongly (`edges`).
-        baseline_estimators: the answers that ignore the image, measured on the same cases: the best of them is paired with ours.
+        baseline: metric -> (labels,) or () values of the best image-blind baseline.
+        label_presence: (cases, labels) whether the case counts for the label; the patients of these cases determine the
+            width of the label's interval.
+        loads: (cases, labels) weight of a case in a label's metrics, such as its number of lesions; by default all
+            cases that count weigh the same.
+        effective_patients: the number of patients for metrics without labels, if it is not that of all patients.
+        losses: how much a perfect value of a metric without labels may lose in the population; by default, what is lost
+            if the largest share of patients that this test set may have missed is answered wrongly (`edges`).
+        baseline_estimators: the image-blind baselines, measured on the same cases: the best of them is paired with the
+            model.
     """
 
     draws: int
@@ -173,7 +175,7 @@ class MeasureSettings:
 def measure_with_intervals(
     patients: PatientGroup, labels: Sequence[str], estimator: Estimator, settings: MeasureSettings
 ) -> tuple[dict[str, Measure], tuple[LabelScore, ...]]:
-    """Every metric over all labels (the mean of those that are defined), and for each label."""
+    """Measure every metric over all labels (the mean of those that are defined), and for each label."""
     n = patients.n_cases
     bootstrap_samples = resample(patients, lambda _, weights: estimator(weights), settings.draws, settings.seed)
     baselines = _BaselineSamples(patients, settings) if bootstrap_samples else None
@@ -223,17 +225,21 @@ def measure_with_intervals(
 
 
 class _BaselineSamples:
-    """What the answers that ignore the image get on the bootstrap samples that ours was measured on."""
+    """Metrics of the image-blind baselines on the bootstrap samples of the model."""
 
     def __init__(self, patients: PatientGroup, settings: MeasureSettings) -> None:
-        self._estimates = [point_estimates(rival, patients.n_cases) for rival in settings.baseline_estimators]
-        self._samples = [
-            resample(patients, lambda _, weights, rival=rival: rival(weights), settings.draws, settings.seed)  # type: ignore[misc]
-            for rival in settings.baseline_estimators
-        ]
+        def sample(estimator: Estimator) -> dict[str, Floats]:
+            return resample(patients, lambda _, weights: estimator(weights), settings.draws, settings.seed)
+
+        estimators = settings.baseline_estimators
+        self._estimates = [point_estimates(estimator, patients.n_cases) for estimator in estimators]
+        self._samples = [sample(estimator) for estimator in estimators]
 
     def best_samples(self, name: str) -> Floats | None:
-        """(draws, labels) or (draws,) of the rival that is best on all cases, for each label; None where none has it."""
+        """Return (draws, labels) or (draws,) values of the best baseline on all cases, for each label.
+
+        None if no baseline has the metric.
+        """
         available = [k for k, figures in enumerate(self._estimates) if name in figures]
         if not available:
             return None
@@ -247,17 +253,17 @@ class _BaselineSamples:
 
 @dataclass(frozen=True)
 class _Support:
-    """What a figure rests on: cases, patients (of a typical label), and the share that a perfect one may lose."""
+    """The data behind a value: cases, patients (of a typical label), and the share that a perfect value may lose."""
 
     cases: int
     patients: int
     loss: float
     unseen: float = 0.0
-    """What the mean over labels may lose on those that are perfect."""
+    """What the mean over labels may lose on the labels that are perfect."""
 
 
 def _label_stakes(patients: PatientGroup, loads: Floats) -> Floats:
-    """Return (patients, labels) shares of each label's figure that hang on a patient."""
+    """Return (patients, labels) the share of each label's metrics that depends on a patient."""
     columns = [sum_by_patient(patients.patient, column / max(column.sum(), 1e-12)) for column in loads.T]
     return np.stack(columns, axis=1) if columns else np.zeros((patients.n_patients, 0))
 
@@ -290,7 +296,7 @@ def _make_measure(
 
 
 MIN_DEFINED_SHARE = 0.9
-"""Share of the draws in which a metric must be defined for its interval to mean anything."""
+"""Minimum share of the draws in which a metric must be defined to have an interval."""
 
 _BLOCK = 4_000_000
 
@@ -312,7 +318,7 @@ _Cases = TypeVar("_Cases", bound=PatientGrouped)
 
 
 def resampling_weights(table: PatientGrouped, draws: int, seed: int) -> Iterator[Floats]:
-    """Blocks of (some draws, cases): how often each case is in a draw of as many patients as there are.
+    """Yield blocks of (some draws, cases): how often each case is in a draw of as many patients as there are.
 
     Blocks bound the memory; the draws do not depend on their size.
     """
@@ -329,15 +335,16 @@ def resampling_weights(table: PatientGrouped, draws: int, seed: int) -> Iterator
 def resample(
     table: _Cases, estimator: Callable[[_Cases, Floats], dict[str, Floats]], draws: int, seed: int
 ) -> dict[str, Floats]:
-    """The values of every metric over all draws: name -> (draws, ...)."""
+    """Return the values of every metric over all draws: name -> (draws, ...)."""
     blocks = [estimator(table, weights) for weights in resampling_weights(table, draws, seed)]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]} if blocks else {}
 
 
 def tail_quantiles(effective: int) -> tuple[float, float]:
-    """The two quantiles that bound a 95 % interval from `effective` independent observations, at least 2.
+    """Return the two quantiles that bound a 95 % interval from `effective` independent observations, at least 2.
 
-    0.025 and 0.975 for very many; for few further out, so that the interval of a mean is about as wide as Student's.
+    They approach 0.025 and 0.975 for many observations, and lie further out for few, so that the interval of a mean is
+    about as wide as Student's.
     """
     from scipy.special import ndtr, stdtrit
 
@@ -348,16 +355,16 @@ def tail_quantiles(effective: int) -> tuple[float, float]:
 def paired_interval(
     model_samples: Floats, baseline_samples: Floats, n_effective: int, lower_is_better: bool = False
 ) -> tuple[float, float] | None:
-    """The interval of how much better one answer is than another to the same cases, positive for better.
+    """Return the interval of the gain of one answer over another on the same cases, positive for better.
 
     Args:
-        model_samples: (draws,) values of the one on the bootstrap samples, NaN where undefined.
-        baseline_samples: (draws,) values of the other on the same samples.
-        n_effective: as of `bootstrap_interval`.
+        model_samples: (draws,) values of the first on the bootstrap samples, NaN if undefined.
+        baseline_samples: (draws,) values of the second on the same samples.
+        n_effective: see `bootstrap_interval`.
 
     Returns:
-        None where fewer than 90 % of the draws define both, from fewer than two patients, and where the difference is
-        the same in all of them: resampling sees no spread then.
+        None if fewer than 90 % of the draws define both, with fewer than two patients, or if the difference is the same
+        in all draws, because resampling then sees no spread.
     """
     gain = baseline_samples - model_samples if lower_is_better else model_samples - baseline_samples
     defined_gain = gain[~np.isnan(gain)]
@@ -372,24 +379,25 @@ def paired_interval(
 
 
 def has_spread(samples: Floats) -> bool:
-    """Whether resampling changes a figure: a perfect one it does not, and only the limit of `edges` is honest."""
+    """Return whether resampling changes a value. It does not change a perfect one; its limit is that of `edges`."""
     defined_samples = samples[~np.isnan(samples)]
     return bool(len(defined_samples) and np.ptp(defined_samples) > TOLERANCE)
 
 
 def bootstrap_interval(value: float, samples: Floats, n_effective: int, edges: Sequence[Edge] = ()) -> Interval:
-    """The percentile interval of one metric, widened for few patients and at its edges, or (None, None).
+    """Return the percentile interval of one metric, widened for few patients and at its edges, or (None, None).
 
-    None where the value is undefined, where there are fewer than two observations, where fewer than 90 % of the draws
-    define it, and where every draw gives the same value that is no edge. At an edge (a perfect or the worst figure) the
-    other limit is that of the edge, which needs no draws; an interval that touches an edge is no narrower.
+    There is no interval if the value is undefined, with fewer than two observations, if fewer than 90 % of the draws
+    define the metric, or if every draw gives the same value and that is no edge. At an edge (a perfect or the worst
+    value) the other limit is that of the edge, which needs no draws; an interval that touches an edge is at least as
+    wide.
 
     Args:
-        value: the figure on all cases.
-        samples: (draws,) its bootstrap values, NaN where undefined.
-        n_effective: number of independent observations behind the figure: patients, of the rarer side of a typical class
-            where classes count alike.
-        edges: extreme values of the metric with their limits, `edges.share_edges` for a share.
+        value: the value on all cases.
+        samples: (draws,) its bootstrap values, NaN if undefined.
+        n_effective: number of independent observations behind the value: patients, or those of the rarer side of a
+            typical class if classes count alike.
+        edges: extreme values of the metric with their limits; `edges.share_edges` for a share.
     """
     defined_samples = samples[~np.isnan(samples)]
     if np.isnan(value) or n_effective < 2:
@@ -409,13 +417,13 @@ def bootstrap_interval(value: float, samples: Floats, n_effective: int, edges: S
 def gain_at_edge(
     gain: tuple[float, float] | None, bounds: Interval, best: Edge | None, baseline: float | None
 ) -> tuple[float, float] | None:
-    """The paired gain, which is no surer than the interval if that touches the best figure.
+    """Limit the paired gain by the interval of the metric, if that touches the best value.
 
     Args:
-        gain: of `paired_interval`.
-        bounds: of `bootstrap_interval`.
+        gain: the result of `paired_interval`.
+        bounds: the result of `bootstrap_interval`.
         best: the edge of a perfect answer.
-        baseline: figure of the image-blind answer on all cases.
+        baseline: value of the image-blind baseline on all cases.
     """
     if gain is None or best is None or baseline is None or None in bounds:
         return gain
@@ -426,7 +434,7 @@ def gain_at_edge(
 
 
 def rarer_side_patients(table: ClassificationTable) -> list[int]:
-    """For each class that has cases on both sides, the patients of its rarer side: what a macro average hangs on."""
+    """Return the patients on the rarer side of each class with cases on both sides; a macro average depends on them."""
     sizes = []
     for truth in table.truth.T:
         side_patients = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth]))]
@@ -436,5 +444,5 @@ def rarer_side_patients(table: ClassificationTable) -> list[int]:
 
 
 def lower_median(sizes: Sequence[int]) -> int:
-    """The middle of some counts, the lower of two; 0 of none."""
+    """Return the median of some counts, the lower of the two middle ones; 0 without counts."""
     return sorted(sizes)[(len(sizes) - 1) // 2] if sizes else 0

@@ -15,20 +15,20 @@ from .cases import Floats
 
 COCO_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 FROC_RATES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
-"""False positives per image at which FROC reads the sensitivity (LUNA16; Setio et al., Med. Image Anal. 42, 2017)."""
+"""False positives per image at which FROC takes the sensitivity (LUNA16; Setio et al., Med. Image Anal. 42, 2017)."""
 
 _BLOCK = 2_000_000
 
 
 @dataclass(frozen=True)
 class Box:
-    """One box.
+    """A true or predicted box.
 
     Args:
         corners: the lower corner, then the upper: (x0, y0, x1, y1) or (x0, y0, z0, x1, y1, z1), continuous
             coordinates (a box over pixels 2 to 4 reaches from 2 to 5), in the same unit for truth and prediction.
         label: its class.
-        score: how sure the model is; 1 for truth.
+        score: confidence of the model; 1 for truth.
     """
 
     corners: tuple[float, ...]
@@ -36,7 +36,7 @@ class Box:
     score: float = 1.0
 
     def problem(self, classes: Sequence[str]) -> str:
-        """What is wrong with it, or nothing."""
+        """Return what is wrong with the box, or an empty text."""
         dims = len(self.corners) // 2
         if len(self.corners) not in (4, 6) or not all(map(math.isfinite, self.corners)):
             return f"the box {self.corners} is not 4 or 6 finite numbers"
@@ -48,7 +48,7 @@ class Box:
 
 
 def box_iou(first: Floats, second: Floats) -> Floats:
-    """Intersection over union of every pair, 0 where both are empty.
+    """Return the intersection over union of every pair, 0 if both boxes are empty.
 
     Args:
         first: (n, 2 d) corners, d = 2 or 3.
@@ -66,14 +66,14 @@ def box_iou(first: Floats, second: Floats) -> Floats:
 
 
 CENTRE_RULE = "centre"
-"""In place of an IoU threshold: a prediction is a hit where its centre lies inside a true box."""
+"""Rule that replaces an IoU threshold: a prediction is a hit if its centre lies inside a true box."""
 
 
 def centre_nearness(first: Floats, second: Floats) -> Floats:
-    """How near the centre of each prediction is to that of each true box that holds it; 0 where it lies outside.
+    """Return how near the centre of each prediction is to that of each true box around it; 0 outside of the box.
 
-    LUNA16 counts a mark that lies within the nodule's radius (Setio et al., Med. Image Anal. 42, 2017); a box is what is
-    known of a finding here. Its border counts as inside.
+    LUNA16 counts a mark within the radius of the nodule (Setio et al., Med. Image Anal. 42, 2017); here the box is what
+    is known about a finding. The border of a box counts as inside.
 
     Args:
         first: (n, 2 d) corners of the predictions.
@@ -92,7 +92,7 @@ def centre_nearness(first: Floats, second: Floats) -> Floats:
 
 
 def _match_by_rules(predicted_corners: Floats, true_corners: Floats, rules: Sequence[float | str]) -> NDArray[np.bool_]:
-    """(rules, predictions) of one image."""
+    """Return (rules, predictions) whether each prediction of one image is a hit."""
     iou, nearness = box_iou(predicted_corners, true_corners), centre_nearness(predicted_corners, true_corners)
     return np.stack(
         [match_boxes(nearness, 0.25) if rule == CENTRE_RULE else match_boxes(iou, float(rule)) for rule in rules]
@@ -100,9 +100,9 @@ def _match_by_rules(predicted_corners: Floats, true_corners: Floats, rules: Sequ
 
 
 def match_boxes(iou: Floats, min_iou: float) -> NDArray[np.bool_]:
-    """Which predictions are hits: (predictions, truths) IoU, predictions from the surest down, -> (predictions,).
+    """Return (predictions,) whether each prediction is a hit, from (predictions, truths) IoU, most confident first.
 
-    Each takes the free truth with the largest IoU of at least `min_iou`, as in the COCO evaluation.
+    Each prediction takes the free true box with the largest IoU of at least `min_iou`, as in the COCO evaluation.
     """
     hits = np.zeros(len(iou), dtype=np.bool_)
     is_free = np.ones(iou.shape[1], dtype=np.bool_)
@@ -116,7 +116,7 @@ def match_boxes(iou: Floats, min_iou: float) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All predictions of one class, the surest first.
+    """All predictions of one class, the most confident first.
 
     Args:
         image: (predictions,) number of the image.
@@ -162,16 +162,16 @@ def rank_boxes(
 
 
 def _map_blocks(ranking: Ranking, weights: Floats, curve: Callable[[Floats], Floats]) -> Floats:
-    """`curve` of some draws at a time, so that draws x predictions stays small."""
+    """Apply `curve` to a few draws at a time, so that draws x predictions stays small."""
     size = max(1, _BLOCK // max(1, len(ranking.image)))
     return np.concatenate([curve(weights[start : start + size]) for start in range(0, len(weights), size)])
 
 
 def average_precision(ranking: Ranking, weights: Floats) -> Floats:
-    """AP at each IoU threshold: the area under the precision-recall curve, interpolated at all points.
+    """Return the AP at each IoU threshold: the area under the precision-recall curve, interpolated at all points.
 
     Precision at a recall is the best precision at that recall or a higher one (Everingham et al., IJCV 88, 2010, since
-    VOC 2010). COCO reads the same curve at 101 recalls (Lin et al., ECCV 2014), which differs by 0.01 at most for each.
+    VOC 2010). COCO reads the same curve at 101 recalls (Lin et al., ECCV 2014), which differs by at most 0.01 for each.
 
     Args:
         ranking: of one class.
@@ -197,15 +197,15 @@ def average_precision(ranking: Ranking, weights: Floats) -> Floats:
 
 
 def froc(ranking: Ranking, weights: Floats, threshold: int = 0) -> Floats:
-    """Sensitivity at 1/8, 1/4, 1/2, 1, 2, 4 and 8 false positives per image.
+    """Return the sensitivity at 1/8, 1/4, 1/2, 1, 2, 4 and 8 false positives per image.
 
-    The largest share of true boxes found at any score threshold with at most so many false positives per image; no
-    interpolation. A second prediction of a box that is found already is a false positive.
+    It is the largest share of true boxes detected at any score threshold with at most that many false positives per
+    image; nothing is interpolated. A second prediction for an already detected box is a false positive.
 
     Args:
         ranking: of one class.
         weights: (draws, images).
-        threshold: which IoU threshold of the ranking.
+        threshold: index of the IoU threshold in the ranking.
 
     Returns:
         (draws, 7), NaN without truth; their mean is the CPM (Niemeijer et al., IEEE TMI 30, 2011).

@@ -1,4 +1,4 @@
-"""What is measured: one case is a test image with its true labels and the model's probabilities."""
+"""Classification cases: a test image with its true labels and the model's probabilities."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
-    """`above / below`, NaN where `denominator` is zero."""
+    """Return `numerator / denominator`, NaN where `denominator` is zero."""
     result = np.full(np.broadcast(numerator, denominator).shape, np.nan)
     np.divide(numerator, denominator, out=result, where=denominator > 0)
     return result
 
 
 def mean_defined(values: Floats) -> Floats:
-    """Mean over the last axis of what is not NaN; NaN where nothing is."""
+    """Return the mean over the last axis of values that are not NaN; NaN if there are none."""
     is_defined = ~np.isnan(values)
     total = np.where(is_defined, values, 0.0).sum(axis=-1)
     return divide(total, is_defined.sum(axis=-1).astype(np.float64))
@@ -28,7 +28,7 @@ def mean_defined(values: Floats) -> Floats:
 Floats = NDArray[np.float64]
 
 PROBABILITY_SUM_TOLERANCE = 0.02
-"""How far the probabilities of exclusive classes may be from a sum of 1; half-precision models round by about 0.005."""
+"""Allowed distance of the sum of exclusive class probabilities from 1; half-precision models round by about 0.005."""
 
 _PROBABILITY_EDGE = 1e-6
 
@@ -38,9 +38,9 @@ class ClassificationCase:
     """One test case.
 
     Args:
-        image: what names the case in messages, usually its path.
+        image: name of the case in messages, usually its path.
         patient: cases of one patient are resampled together; empty means a patient of its own.
-        labels: the true classes: exactly one where classes are exclusive, any number in a multi-label task.
+        labels: the true classes: exactly one if classes are exclusive, any number in a multi-label task.
         probabilities: class -> probability in [0, 1], every class exactly once.
         decision: the classes that the model decides for, by thresholds of its own; None for the most probable class, or
             every finding at 0.5 and above.
@@ -55,7 +55,7 @@ class ClassificationCase:
 
 @dataclass(frozen=True)
 class ClassificationTable:
-    """Checked cases as arrays.
+    """Validated cases as arrays.
 
     `truth`, `decision` and `probability` are (cases, classes), `patient` is (cases,) numbers from 0.
     """
@@ -84,7 +84,7 @@ class ClassificationTable:
 
 
 def tabulate(cases: Sequence[ClassificationCase], classes: Sequence[str], multi_label: bool) -> ClassificationTable:
-    """Check every case and lay the cases out as arrays.
+    """Validate every case and convert the cases to arrays.
 
     Raises:
         ValueError: no cases, doubled or too few classes, or a case whose labels or probabilities cannot be scored;
@@ -118,7 +118,10 @@ def tabulate(cases: Sequence[ClassificationCase], classes: Sequence[str], multi_
 def _decisions(
     cases: Sequence[ClassificationCase], probability: Floats, classes: tuple[str, ...], multi_label: bool
 ) -> NDArray[np.bool_]:
-    """(cases, classes): what the model decided, else the most probable class (the first of equals) or 0.5 and above."""
+    """Return (cases, classes) decisions.
+
+    They are the model's own, else the most probable class (the first of equals) or all findings at 0.5 and above.
+    """
     decision = probability >= 0.5
     if not multi_label:
         decision = probability.argmax(axis=1)[:, None] == np.arange(len(classes))
@@ -136,7 +139,7 @@ class HasPatient(Protocol):
 
 
 def patient_numbers(cases: Sequence[HasPatient]) -> NDArray[np.int64]:
-    """(cases,) number of each case's patient, from 0 in the order of their first cases."""
+    """Return (cases,) the number of each case's patient, from 0 in the order of their first cases."""
     numbers: dict[tuple[str, int], int] = {}
     keys = [(case.patient, -1) if case.patient else ("", index) for index, case in enumerate(cases)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

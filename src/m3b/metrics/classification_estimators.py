@@ -1,7 +1,7 @@
-"""Diagnosis metrics on weighted cases, for many weightings at once.
+"""Classification metrics on weighted cases, for many weightings at once.
 
-Each function takes `weights` of shape (draws, cases) - whole numbers that say how often a case was drawn, all ones for
-the plain figure - and gives one value a draw, NaN where the metric is not defined (a class without cases, say).
+Each function takes `weights` of shape (draws, cases): integers that say how often a case was drawn, all ones for the
+point estimate. It returns one value a draw, NaN if the metric is undefined (for example without cases of a class).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from m3b.metrics.cases import ClassificationTable, Floats, divide, mean_defined
 
 SPECIFICITIES = {"sensitivity_at_90_specificity": 0.90, "sensitivity_at_95_specificity": 0.95}
-"""Metric -> the specificity that has to be kept."""
+"""Metric -> the specificity that must be kept."""
 
 _ROUNDING_TOLERANCE = 1e-9
 
 
 def cumulative_counts(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[Floats, Floats]:
-    """True and false positives at every threshold, the highest first; equal scores share one.
+    """Return true and false positives at every threshold, the highest first; equal scores share a threshold.
 
     Args:
         score: (cases,) the higher the more positive.
@@ -26,7 +26,7 @@ def cumulative_counts(score: Floats, positive: NDArray[np.bool_], weights: Float
         weights: (draws, cases).
 
     Returns:
-        Two of shape (draws, thresholds).
+        Two arrays of shape (draws, thresholds).
     """
     order = np.argsort(-score, kind="stable")
     ordered = weights[:, order]
@@ -36,10 +36,12 @@ def cumulative_counts(score: Floats, positive: NDArray[np.bool_], weights: Float
 
 
 def step_average_precision(true_positives: Floats, false_positives: Floats) -> Floats:
-    """Area under the precision-recall curve as a sum of steps: sum over thresholds of precision x rise of recall.
+    """Return the area under the precision-recall curve as a sum of steps.
 
-    Not interpolated, as scikit-learn's `average_precision_score`; Davis & Goadrich, ICML 2006, say why straight lines
-    between points of this curve are too kind. NaN where a draw has no positives.
+    This is the sum over thresholds of precision x rise of recall.
+
+    It is not interpolated, like scikit-learn's `average_precision_score`; Davis & Goadrich, ICML 2006, explain why
+    straight lines between points of this curve are too optimistic. NaN for a draw without positives.
     """
     rise = np.diff(true_positives, axis=1, prepend=0.0)
     precision = np.nan_to_num(divide(true_positives, true_positives + false_positives))
@@ -47,19 +49,19 @@ def step_average_precision(true_positives: Floats, false_positives: Floats) -> F
 
 
 def average_precision(true_positives: Floats, false_positives: Floats) -> Floats:
-    """`step_average_precision`, NaN also where a draw has no negatives: then every ranking is as good."""
+    """Return `step_average_precision`, NaN also for a draw without negatives, where every ranking is equally good."""
     return np.where(false_positives[:, -1] > 0, step_average_precision(true_positives, false_positives), np.nan)
 
 
 def sensitivity_at_specificity(specificity: float, true_positives: Floats, false_positives: Floats) -> Floats:
-    """The largest sensitivity at any threshold that keeps the specificity; nothing is interpolated."""
+    """Return the largest sensitivity at any threshold that keeps the specificity; nothing is interpolated."""
     allowed = false_positives <= (1 - specificity) * false_positives[:, -1:] + _ROUNDING_TOLERANCE
     sensitivity = divide(np.where(allowed, true_positives, 0.0).max(axis=1, initial=0.0), true_positives[:, -1])
     return np.where(false_positives[:, -1] > 0, sensitivity, np.nan)
 
 
 def ranking_metrics(probability: Floats, truth: NDArray[np.bool_], weights: Floats) -> dict[str, Floats]:
-    """Metric -> (draws, classes), each class against the rest.
+    """Return metric -> (draws, classes), each class against the rest.
 
     Args:
         probability: (cases, classes).
@@ -79,7 +81,9 @@ ECE_BINS = 15
 
 
 def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Area under the ROC curve: P(score of a positive > of a negative) + half of P(equal) (Mann-Whitney; Hanley 1982).
+    """Return the area under the ROC curve: P(score of a positive > of a negative) + half of P(equal).
+
+    This is the Mann-Whitney statistic (Hanley 1982).
 
     Args:
         score: (cases,) the higher the more positive.
@@ -87,7 +91,7 @@ def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats
         weights: (draws, cases).
 
     Returns:
-        (draws,), NaN where a draw lacks positives or negatives.
+        (draws,), NaN for a draw without positives or negatives.
     """
     order = np.argsort(score, kind="stable")
     ordered = weights[:, order]
@@ -102,13 +106,13 @@ def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats
 
 
 def class_aurocs(table: ClassificationTable, weights: Floats) -> Floats:
-    """(draws, classes) AUROC of each class against the rest."""
+    """Return (draws, classes) the AUROC of each class against the rest."""
     columns = [auroc(table.probability[:, k], table.truth[:, k], weights) for k in range(len(table.classes))]
     return np.stack(columns, axis=1)
 
 
 def confusion_counts(table: ClassificationTable, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """True positives, false positives, false negatives, true negatives, each (draws, classes), class against rest."""
+    """Return true and false positives, false and true negatives, each (draws, classes), class against rest."""
     truth, decision = table.truth, table.decision
     tp = weights @ (truth & decision).astype(np.float64)
     fp = weights @ (~truth & decision).astype(np.float64)
@@ -118,9 +122,9 @@ def confusion_counts(table: ClassificationTable, weights: Floats) -> tuple[Float
 
 
 def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Expected calibration error over 15 bins of equal width (Naeini 2015; Guo 2017).
+    """Return the expected calibration error over 15 bins of equal width (Naeini 2015; Guo 2017).
 
-    Sum over bins of share of cases x |share correct - mean confidence|.
+    It is the sum over bins of share of cases x |share correct - mean confidence|.
     """
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
     gap = np.zeros((len(confidence), ECE_BINS))
@@ -129,13 +133,13 @@ def ece(confidence: Floats, correct: NDArray[np.bool_], weights: Floats) -> Floa
 
 
 def decision_confidence(table: ClassificationTable) -> tuple[Floats, NDArray[np.bool_]]:
-    """(cases,) probability of the class that was decided for, and whether it is the true one; exclusive classes."""
+    """Return (cases,) the probability of the decided class, and whether it is the true one; exclusive classes."""
     decided_class = table.decision.argmax(axis=1)
     return table.probability[np.arange(table.n_cases), decided_class], decided_class == table.target
 
 
 def estimate_single_label(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
-    """Every metric of a task with exclusive classes; sensitivity and specificity only for two classes."""
+    """Compute every metric of a task with exclusive classes; sensitivity and specificity only for two classes."""
     tp, fp, fn, _ = confusion_counts(table, weights)
     total = weights.sum(axis=1)
     recalls = divide(tp, tp + fn)
@@ -161,7 +165,7 @@ def estimate_single_label(table: ClassificationTable, weights: Floats) -> dict[s
 
 
 def estimate_multi_label(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
-    """Every metric of a multi-label task: each is the mean over the findings for which it is defined."""
+    """Compute every metric of a multi-label task: each is the mean over the findings for which it is defined."""
     tp, fp, fn, tn = confusion_counts(table, weights)
     total = weights.sum(axis=1)
     sensitivity, specificity = divide(tp, tp + fn), divide(tn, tn + fp)
@@ -185,5 +189,5 @@ def estimate_multi_label(table: ClassificationTable, weights: Floats) -> dict[st
 
 
 def estimate(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
-    """Canonical name -> (draws,) values, for either kind of task."""
+    """Return canonical name -> (draws,) values, for either kind of task."""
     return estimate_multi_label(table, weights) if table.multi_label else estimate_single_label(table, weights)

@@ -46,18 +46,18 @@ from m3b.metrics.segmentation import (
 
 @dataclass(frozen=True)
 class DetectionCase:
-    """One test image; every part that is there in one case has to be there in all.
+    """One test image; all cases must have the same parts.
 
     Args:
-        image: what names the case in messages.
+        image: name of the case in messages.
         patient: empty means a patient of its own.
-        figures: class -> figures of its mask (`lesions.measure_channels`).
+        figures: class -> metrics of its mask (`lesions.measure_channels`).
         lesions: class -> lesions of its mask.
-        predicted: boxes with scores; None where the task has no boxes.
+        predicted: boxes with scores; None if the task has no boxes.
         truth: true boxes.
         anomaly_score: how abnormal the image is as a whole, any scale, higher is more.
-        abnormal: whether it is.
-        pixels: its anomaly map against its mask.
+        abnormal: whether it is abnormal.
+        pixels: its anomaly map, compared with its mask.
     """
 
     image: str
@@ -71,7 +71,7 @@ class DetectionCase:
     pixels: PixelCounts | None = None
 
     def available_parts(self) -> tuple[bool, bool, bool, bool, bool]:
-        """Whether it has mask figures, lesions, boxes, a score of the image, a map."""
+        """Return whether it has mask metrics, lesions, boxes, an image score, an anomaly map."""
         mark_parts = (bool(self.figures), bool(self.lesions), self.truth is not None)
         return (*mark_parts, self.anomaly_score is not None, self.pixels is not None)
 
@@ -99,10 +99,10 @@ def _find_problem(case: DetectionCase, first: DetectionCase, classes: Sequence[s
 
 
 def check_cases(cases: Sequence[DetectionCase], classes: Sequence[str]) -> None:
-    """Every case can be scored and has the same parts.
+    """Check that every case can be scored and has the same parts.
 
     Raises:
-        ValueError: the first that cannot or has not; the message names it by position and image.
+        ValueError: for the first case that does not; the message names it by position and image.
     """
     for number, case in enumerate(cases):
         problem = _find_problem(case, cases[0], classes)
@@ -114,13 +114,15 @@ def check_cases(cases: Sequence[DetectionCase], classes: Sequence[str]) -> None:
 
 
 LOOSE_IOU = 0.1
-"""As of nnDetection and of lesion detection in 3D: boxes of small findings rarely overlap by half (Baumgartner et al.,
-MICCAI 2021; Jaeger et al., ML4H 2019)."""
+"""IoU threshold of nnDetection and of 3D lesion detection: boxes of small findings rarely overlap by half.
+
+Baumgartner et al., MICCAI 2021; Jaeger et al., ML4H 2019.
+"""
 BOX_METRICS = ("map_50", "map", "map_10", "centre_ap", "froc")
 
 
 def tabulate_lesions(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats:
-    """(cases, classes, 4) counts."""
+    """Return (cases, classes, 4) counts."""
     return np.array([[case.lesions[name].to_list() for name in classes] for case in cases], dtype=np.float64)
 
 
@@ -129,7 +131,7 @@ def _make_lesion_estimator(table: Floats) -> Estimator:
 
 
 def _make_box_estimator(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> Estimator:
-    """map_50, map, map_10, centre_ap and froc, each (draws, classes)."""
+    """Return an estimator of map_50, map, map_10, centre_ap and froc, each (draws, classes)."""
     predicted, truth = [case.predicted or () for case in cases], [case.truth or () for case in cases]
     rules: tuple[float | str, ...] = (*COCO_IOUS, LOOSE_IOU, CENTRE_RULE, froc_iou)
     rankings = [rank_boxes(predicted, truth, name, rules) for name in classes]
@@ -169,7 +171,7 @@ def _make_pixel_estimator(cases: Sequence[DetectionCase]) -> Estimator:
 
 
 def _constant_map_figures(cases: Sequence[DetectionCase]) -> dict[str, Floats]:
-    """The figures of a map of one level everywhere."""
+    """Return the metrics of an anomaly map with one level everywhere."""
     tables = stack_pixel_counts([case.pixels for case in cases if case.pixels is not None])
     n_abnormal, n_normal = tables.abnormal.sum(), tables.normal.sum()
     prevalence = n_abnormal / max(n_abnormal + n_normal, 1.0)
@@ -181,6 +183,7 @@ def _constant_map_figures(cases: Sequence[DetectionCase]) -> dict[str, Floats]:
 
 
 def make_estimators(cases: Sequence[DetectionCase], classes: Sequence[str], froc_iou: float) -> list[Estimator]:
+    """Return one estimator for each part that the cases have."""
     masks, lesions, boxes, images, pixels = cases[0].available_parts()
     part_estimators: list[Estimator] = []
     if masks:
@@ -197,7 +200,8 @@ def make_estimators(cases: Sequence[DetectionCase], classes: Sequence[str], froc
 
 
 def combine_estimators(estimators: Sequence[Estimator]) -> Estimator:
-    return lambda weights: {name: value for one in estimators for name, value in one(weights).items()}
+    """Return an estimator of the metrics of all given estimators."""
+    return lambda weights: {name: value for estimator in estimators for name, value in estimator(weights).items()}
 
 
 def baseline_figures(
@@ -206,7 +210,7 @@ def baseline_figures(
     baseline_cases: Sequence[DetectionCase] | None,
     froc_iou: float,
 ) -> dict[str, Floats]:
-    """The best of: nothing marked, everything marked (lesions), and the given image-blind answer."""
+    """Return the best of: nothing marked, everything marked (lesions), and the given image-blind baseline."""
     masks, lesions, boxes, images, pixels = cases[0].available_parts()
     baseline: dict[str, Floats] = {}
     if masks:
@@ -236,7 +240,7 @@ def make_baseline_estimators(
     baseline_cases: Sequence[DetectionCase] | None,
     froc_iou: float,
 ) -> list[Estimator]:
-    """The answers behind `baseline_figures` whose figures depend on the cases, as estimators."""
+    """Return estimators of those baselines in `baseline_figures` whose metrics depend on the cases."""
     masks, lesions, *_ = cases[0].available_parts()
     part_estimators: list[Estimator] = []
     if masks:
@@ -255,7 +259,7 @@ FROC_IOU = 0.5
 
 
 def _label_presence(cases: Sequence[DetectionCase], classes: Sequence[str]) -> NDArray[np.bool_]:
-    """(cases, classes) whether truth or prediction has something of the class."""
+    """Return (cases, classes) whether truth or prediction has something of the class."""
 
     def is_present(case: DetectionCase, name: str) -> bool:
         figures, lesions = case.figures.get(name), case.lesions.get(name)
@@ -270,7 +274,7 @@ def _label_presence(cases: Sequence[DetectionCase], classes: Sequence[str]) -> N
 
 
 def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | None:
-    """(cases, classes) how much of a class's figures hangs on a case: its true lesions; None where masks alone are measured.
+    """Return (cases, classes) weights of a case in a class's metrics: its lesions; None if only masks are measured.
 
     In a case without lesions a false positive may be unseen. It costs half as much as a lesion (F1), and all such
     cases together no more than all lesions.
@@ -280,8 +284,8 @@ def _loads(cases: Sequence[DetectionCase], classes: Sequence[str]) -> Floats | N
         return None
 
     def count(case: DetectionCase, name: str) -> float:
-        of_boxes = sum(box.label == name for box in case.truth or ())
-        return float(max(of_boxes, sum(case.lesions[name].to_list()[:2]) if lesions else 0))
+        n_boxes = sum(box.label == name for box in case.truth or ())
+        return float(max(n_boxes, sum(case.lesions[name].to_list()[:2]) if lesions else 0))
 
     loads: Floats = np.array([[count(case, name) for name in classes] for case in cases], dtype=np.float64)
     total, n_empty = loads.sum(axis=0), (loads == 0).sum(axis=0)
@@ -298,16 +302,17 @@ def score_detection(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """Whatever the cases have: mask figures, lesions, boxes, image scores; intervals by resampling patients.
+    """Score the parts that the cases have (mask metrics, lesions, boxes, image scores), with intervals.
 
-    Lesions and boxes are pooled over the images, for each class; a figure over all classes is the mean of those for
+    Lesions and boxes are pooled over the images, for each class; the value over all classes is the mean of those for
     which it is defined.
 
     Args:
         cases: one for each test image.
         classes: names of the anomalies; they may overlap.
         primary: the metric that counts, any spelling in `metric_names("detection")`.
-        baseline_cases: the same images with an answer that ignores them, for the baseline; else nothing and everything.
+        baseline_cases: the same images with image-blind predictions, for the baseline; by default nothing and
+            everything.
         froc_iou: IoU from which a box is a hit for FROC.
 
     Raises:
@@ -319,7 +324,7 @@ def score_detection(
     if baseline_cases is not None:
         check_cases(baseline_cases, classes)
         if [case.image for case in baseline_cases] != [case.image for case in cases]:
-            raise ValueError("the trivial cases must be the same images in the same order")
+            raise ValueError("the baseline cases must be the same images in the same order")
     settings = MeasureSettings(
         draws,
         seed,

@@ -1,4 +1,4 @@
-"""Score a diagnosis model: every metric with its interval and its trivial baseline."""
+"""Score a diagnosis model: every metric with its interval and its baseline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ MAX_ROC_POINTS = 200
 
 
 def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """(false positive rate, true positive rate) from (0, 0) to (1, 1), at most about 200 points; [] where undefined.
+    """Return (false positive rate, true positive rate) from (0, 0) to (1, 1); [] if undefined.
+
+    There are about `MAX_ROC_POINTS` at most.
 
     Equal scores make one step, so ties show as a slope.
     """
@@ -37,7 +39,7 @@ def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, 
     tpr = np.cumsum(positive[order])[ends] / positive.sum()
     fpr = np.cumsum(~positive[order])[ends] / (~positive).sum()
     x, y = np.concatenate(([0.0], fpr)), np.concatenate(([0.0], tpr))
-    is_corner = np.ones(len(x), dtype=np.bool_)  # a point on the line between its neighbours draws nothing
+    is_corner = np.ones(len(x), dtype=np.bool_)  # points on the line between their neighbours are dropped
     cross = (x[1:-1] - x[:-2]) * (y[2:] - y[1:-1]) - (y[1:-1] - y[:-2]) * (x[2:] - x[1:-1])
     is_corner[1:-1] = np.abs(cross) > 1e-12
     x, y = x[is_corner], y[is_corner]
@@ -48,9 +50,10 @@ def roc_points(score: Floats, positive: NDArray[np.bool_]) -> list[tuple[float, 
 
 
 def calibration_bins(table: ClassificationTable) -> list[dict[str, float]]:
-    """Non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
+    """Return the non-empty calibration bins: mean `confidence`, share `correct`, number `n` of decisions.
 
-    Exclusive classes: the class that each case was decided to be. Multi-label: all findings of all cases pooled.
+    For exclusive classes a decision is the decided class of a case; for multi-label tasks all findings of all cases are
+    pooled.
     """
     if table.multi_label:
         confidence, correct = table.probability.ravel(), table.truth.ravel()
@@ -67,7 +70,10 @@ def calibration_bins(table: ClassificationTable) -> list[dict[str, float]]:
 
 
 def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
-    """Exclusive classes: rows are truth, columns the decision. Multi-label: one row [tp, fp, fn, tn] a finding."""
+    """Return the confusion matrix: for exclusive classes rows are truth and columns decisions.
+
+    For multi-label tasks there is one row [tp, fp, fn, tn] for each finding.
+    """
     truth, decision = table.truth, table.decision
     if not table.multi_label:
         matrix = truth.T.astype(np.int64) @ decision.astype(np.int64)
@@ -77,32 +83,32 @@ def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
 
 
 def _best_constant_f1(prevalence: Floats) -> float:
-    """Macro F1 of always answering one class, for the best choice: only that class has an F1 above zero."""
+    """Return the macro F1 of the best constant class: only that class has an F1 above zero."""
     return float((2 * prevalence / (1 + prevalence)).max()) / int((prevalence > 0).sum())
 
 
 def _chance_average_precision(table: ClassificationTable, shares: Floats) -> Floats:
-    """(draws,) average precision of scores that say nothing: the share of positives, of (draws, classes) shares."""
+    """Return (draws,) average precision of uninformative scores: the positive share, from (draws, classes) shares."""
     if len(table.classes) == 2 and not table.multi_label:
         return np.where((shares[:, 1] > 0) & (shares[:, 1] < 1), shares[:, 1], np.nan)
     return mean_defined(np.where((shares > 0) & (shares < 1), shares, np.nan))
 
 
 def _chance_ranking_metrics(table: ClassificationTable, prevalence: Floats) -> dict[str, float | None]:
-    """Of scores that say nothing: of the positives as many are found as of the negatives are called positive."""
+    """Return ranking metrics of uninformative scores: sensitivity equals the false positive rate."""
     area = float(_chance_average_precision(table, prevalence[None])[0])
     chance_sensitivities = {name: 1 - specificity for name, specificity in SPECIFICITIES.items()}
     return {"auprc": None if np.isnan(area) else area, **chance_sensitivities}
 
 
 def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
-    """Canonical name -> the best that a constant prediction gets on these cases; None where that says nothing.
+    """Return canonical name -> the best value of a constant prediction on these cases; None if it has no meaning.
 
-    Exclusive classes: accuracy is the share of the commonest class, balanced accuracy one over the number of classes
-    that occur, the average precision the share of positives, the Brier score that of predicting every class's share.
-    Multi-label: the same for each finding, then the mean. Sensitivity and specificity are those of a coin (a constant
-    prediction gets 1 on one and 0 on the other); a constant prediction of the shares is perfectly calibrated, so the
-    calibration error has no baseline.
+    For exclusive classes, accuracy is the share of the commonest class, balanced accuracy one over the number of
+    classes that occur, average precision the share of positives, and the Brier score that of predicting every class's
+    share. For multi-label tasks it is the mean of the same values over findings. Sensitivity and specificity are those
+    of a coin (a constant prediction gets 1 on one and 0 on the other). A constant prediction of the shares is perfectly
+    calibrated, so the calibration error has no baseline.
     """
     prevalence: Floats = table.truth.mean(axis=0)
     by_rank = _chance_ranking_metrics(table, prevalence)
@@ -134,10 +140,12 @@ def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
 
 
 def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
-    """Accuracy, F1, average precision and Brier score of the best constant prediction on weighted cases, each (draws,).
+    """Return metrics of the best constant prediction on weighted cases, each (draws,).
 
-    The answer is chosen on all cases, as `constant_baselines` does, and the same in every draw. The other metrics give a
-    constant prediction the same value on any cases.
+    These are accuracy, F1, average precision and Brier score.
+
+    The constant is chosen on all cases, as in `constant_baselines`, and is the same in every draw. For the other
+    metrics a constant prediction has the same value on any cases.
 
     Args:
         weights: (draws, cases), see `bootstrap.resampling_weights`.
@@ -160,7 +168,7 @@ def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Flo
 
 
 _CASE_WEIGHTED_METRICS = frozenset({"accuracy", "ece", "brier"})
-"""Metrics in which every case counts alike; in the others the rarest class decides how sure a figure can be."""
+"""Metrics in which every case counts alike; in the others the rarest class limits the precision of the estimate."""
 _TRADE_OFF_METRICS = frozenset({"sensitivity", "specificity"})
 
 
@@ -178,7 +186,7 @@ def score_diagnosis(
     draws: int = 1000,
     baseline_cases: Sequence[ClassificationCase] = (),
 ) -> Scores:
-    """Measure predictions against the truth.
+    """Compare predictions with the truth.
 
     AUROC is that of the positive class (the second of two) or the mean over classes against the rest; see
     docs/metrics.md for every formula. Intervals come from `draws` bootstrap samples of patients.
@@ -190,9 +198,8 @@ def score_diagnosis(
         primary: the metric that counts, any spelling in `metric_names("diagnosis")`.
         seed: of the bootstrap; the same seed gives the same intervals.
         draws: bootstrap samples; 0 for no intervals.
-        baseline_cases: the same cases as an answer gets them that never looks at an image and is not the same for
-            all, such as that of the
-            covariates alone: the better of it and of a constant prediction is the baseline of a metric.
+        baseline_cases: the same cases with image-blind predictions that differ between cases, such as those from the
+            covariates alone. The baseline of a metric is the better of these and of a constant prediction.
 
     Raises:
         ValueError: a case that cannot be scored (the message says which), or an unknown or unfitting metric.
@@ -232,9 +239,9 @@ def _raise_baseline(
     draws: int,
     seed: int,
 ) -> dict[str, float]:
-    """Puts a blind answer's figures where they are better than a constant one's; gives all of them.
+    """Replace constant baselines by the metrics of image-blind predictions if these are better; return the latter.
 
-    Sensitivity and specificity stay those of a coin: either is had for the other.
+    Sensitivity and specificity stay those of a coin, because either can be bought with the other.
     """
     values = {
         key: float(value[0]) for key, value in estimate(baseline_table, np.ones((1, baseline_table.n_cases))).items()
@@ -262,7 +269,7 @@ def _make_measures(
     baseline: Mapping[str, float | None],
     baseline_samples: Mapping[str, Floats],
 ) -> dict[str, Measure]:
-    """Every metric with its interval, its baseline, and its gain on the best blind answer to the same cases."""
+    """Return every metric with its interval, its baseline, and its gain over the best image-blind baseline."""
     typical_side = lower_median(rarer_side_patients(table))
     losses = class_losses(table)
     unseen = perfect_labels_loss(table, class_aurocs(table, np.ones((1, table.n_cases)))[0])
@@ -282,7 +289,10 @@ def _make_measures(
 
 
 def _patients_behind(table: ClassificationTable, metric: str, typical_side: int) -> int:
-    """Patients that a metric rests on: all, those with (or without) a finding, or those of a typical rarer side."""
+    """Return the number of patients behind a metric.
+
+    That is all patients, those with (or without) a finding, or those on the rarer side of a typical class.
+    """
     if metric in _CASE_WEIGHTED_METRICS:
         return table.n_patients
     if metric in _TRADE_OFF_METRICS:

@@ -1,13 +1,14 @@
 """Confidence limits at the edge of a metric, where resampling sees no spread.
 
-A test set without a single error can only be resampled into sets without errors, so that the bootstrap would claim
-certainty. The limits here ask instead which populations would have given such a test set with a chance of at least 2.5 %:
+A test set without a single error can only be resampled into sets without errors, so the bootstrap would claim
+certainty. The limits here ask instead which populations would have given such a test set with a probability of at least
+2.5 %:
 
-- Of one share over `n` patients that is the exact binomial limit `0.025 ** (1 / n)` (Clopper & Pearson, Biometrika 26,
+- For one share over `n` patients this is the exact binomial limit `0.025 ** (1 / n)` (Clopper & Pearson, Biometrika 26,
   1934; the "rule of three", Hanley & Lippman-Hand, JAMA 249, 1983).
-- Of a mean over labels, and of any figure to which patients contribute unequally, it is the limit of Buehler (JASA 52,
-  1957): the worst figure over all chances of a right answer, one for each patient, whose product is at least 2.5 %. A
-  patient fails as a whole, on all labels, so that errors may be as dependent as they like.
+- For a mean over labels, and for any metric to which patients contribute unequally, it is the limit of Buehler (JASA
+  52, 1957): the worst value over all chances of a right answer, one for each patient, whose product is at least 2.5 %.
+  A patient fails as a whole, on all labels, so that errors may depend on each other in any way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .cases import ClassificationTable, Floats
 
 LEVEL = 0.95
 TOLERANCE = 1e-12
-"""Figures closer than this are the same."""
+"""Values closer than this are equal."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,18 @@ class Edge:
 
 
 def largest_unseen_share(n_patients: int) -> float:
-    """Return the largest share of the population of which `n_patients` patients show nobody, at 2.5 %."""
+    """Return the largest population share that `n_patients` patients miss entirely with a probability of 2.5 %."""
     return float(1 - ((1 - LEVEL) / 2) ** (1 / n_patients)) if n_patients > 0 else 1.0
 
 
 def largest_loss(stakes: Floats) -> float:
-    """Return how much a perfect figure may lose in the population (Buehler's limit).
+    """Return how much a perfect value may lose in the population (Buehler's limit).
 
     Minimises the sum of `stakes * chance` over the patients' chances of a right answer whose product is 2.5 %. The
     solution is `chance = level / stake`, at most 1, for the patients with the largest stakes.
 
     Args:
-        stakes: (patients,) how much the figure loses if the patient is answered wrongly.
+        stakes: (patients,) how much the value loses if the patient is answered wrongly.
     """
     ordered = np.sort(stakes[stakes > 0])[::-1]
     if not len(ordered):
@@ -63,7 +64,7 @@ def sum_by_patient(patient: NDArray[np.int64], case_stakes: Floats) -> Floats:
 
 
 def share_edges(loss: float) -> tuple[Edge, ...]:
-    """Return both edges of a metric from 0 to 1, whose perfect figure may lose `loss`."""
+    """Return both edges of a metric from 0 to 1, whose perfect value may lose `loss`."""
     loss = min(max(loss, 0.0), 1.0)
     return Edge(1.0, 1.0 - loss), Edge(0.0, loss)
 
@@ -73,13 +74,13 @@ def edges_of(
 ) -> tuple[Edge, ...]:
     """Return the extreme values of a metric and the confidence limits there.
 
-    A metric that is no share has no worst figure. There an unseen patient counts as one that is answered without its
-    image (the image-blind baseline) or, if more is better, without any skill (0), whichever is further away.
+    A metric that is no share has no worst value. For it, an unseen patient counts as answered without its image (the
+    image-blind baseline) or, if more is better, without any skill (0), whichever is further away.
 
     Args:
-        loss: share of the figure that a perfect answer may lose in the population.
-        best: figure of a perfect answer, None if it is not known.
-        baseline: figure of the image-blind answer.
+        loss: share of the value that a perfect answer may lose in the population.
+        best: value of a perfect answer, None if it is not known.
+        baseline: value of the image-blind baseline.
         share: whether the metric runs from 0 to 1.
     """
     if share:
@@ -96,8 +97,8 @@ def edges_of(
 def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]:
     """Widen an interval that touches an edge, so that it is no narrower than at the edge itself.
 
-    Where resampling cannot exclude a perfect figure, the other limit must not be closer than that of a perfect answer
-    to the same patients: percentiles of one or two errors are too narrow.
+    If resampling cannot exclude a perfect value, the other limit must not be closer than that of a perfect answer to
+    the same patients: percentiles of one or two errors are too narrow.
     """
     start, end = low, high
     for edge in edges:
@@ -107,7 +108,7 @@ def widen(low: float, high: float, edges: Sequence[Edge]) -> tuple[float, float]
 
 
 def _label_stakes(columns: NDArray[np.bool_], is_defined: NDArray[np.bool_]) -> Floats:
-    """Return (cases,) stakes in the mean over labels of a share of the marked cases; (cases, labels) marks."""
+    """Return (cases,) stakes in the mean, over labels, of a share of cases; `columns` (cases, labels) selects them."""
     defined_columns = columns[:, is_defined]
     stakes: Floats = (defined_columns / np.maximum(defined_columns.sum(axis=0), 1)).sum(axis=1) / max(
         int(is_defined.sum()), 1
@@ -116,10 +117,10 @@ def _label_stakes(columns: NDArray[np.bool_], is_defined: NDArray[np.bool_]) -> 
 
 
 def class_losses(table: ClassificationTable) -> Mapping[str, float]:
-    """Return how much each metric of classes may lose in the population if it is perfect on the test cases.
+    """Return how much each classification metric may lose in the population if it is perfect on the test cases.
 
-    Each class or finding has the counts of its own: positives for the sensitivity, negatives for the specificity, both
-    for the AUROC, where a positive that is ranked last loses `1 / positives` and a negative that is ranked first
+    Each class or finding has its own counts: positives for the sensitivity, negatives for the specificity, both for the
+    AUROC, in which a positive that is ranked last loses `1 / positives` and a negative that is ranked first
     `1 / negatives`. For F1 and the average precision, a false positive is set against the number of positives.
     """
     positive, negative = table.truth, ~table.truth
@@ -176,9 +177,10 @@ def perfect_labels_loss(table: ClassificationTable, areas: Floats) -> float:
 def with_perfect_labels(
     value: float, bounds: tuple[float | None, float | None], loss: float
 ) -> tuple[float | None, float | None]:
-    """Widen the interval of a mean below the edge by what its perfect labels may lose, of which resampling sees nothing.
+    """Widen the interval of a mean below the edge by what its perfect labels may lose, which resampling cannot see.
 
-    The distances to the lower limit are combined as in the MOVER method (Zou & Donner, Statistics in Medicine 27, 2008).
+    The distances to the lower limit are combined as in the MOVER method (Zou & Donner, Statistics in Medicine 27,
+    2008).
     """
     low, high = bounds
     if low is None or high is None or loss <= 0 or value >= 1 - TOLERANCE:
@@ -189,7 +191,7 @@ def with_perfect_labels(
 def auroc_loss(patient: NDArray[np.int64], positive: NDArray[np.bool_]) -> float:
     """Return how much a perfect AUROC of one label may lose in the population.
 
-    As many disjoint pairs of a positive and a negative as the rarer side has patients are all ranked rightly: the exact
-    binomial limit of so many. It is attained if patients of that side fail at random.
+    A perfect AUROC ranks as many disjoint pairs of a positive and a negative correctly as the rarer side has patients;
+    the loss is the exact binomial limit for that number. It is attained if patients of that side fail at random.
     """
     return largest_unseen_share(min(len(np.unique(patient[positive])), len(np.unique(patient[~positive]))))

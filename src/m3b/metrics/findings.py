@@ -1,4 +1,4 @@
-"""Which findings a report states, by keywords: plain enough to check by eye, and the same for truth and prediction."""
+"""Keyword rules for the findings that a report states: simple to verify, and equal for truth and prediction."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ _SYNONYMS = {
     "fractures": "fracture", "medical device": "support devices", "hyperinflation": "emphysema",
     "hiatal hernia": "hernia", "calcified granuloma": "granuloma",
 }  # fmt: skip
-"""Other names of data sets -> the observation."""
+"""Other names in data sets -> the observation."""
 
 _NARROWER_NAMES = {"nodule", "mass", "infiltration", "opacity"}
-"""Of these names the observation is wider, so that only words that begin as they do count."""
+"""Names that are narrower than their observation, so that only phrases with a word that starts like the name count."""
 
 MIN_REPORT_SHARE, MIN_REPORTS = 0.02, 3
 
@@ -75,7 +75,7 @@ def _normalise_finding(name: str) -> str:
 
 
 def finding_synonyms(name: str) -> tuple[str, ...]:
-    """What else states a finding of this name; empty for names that are no usual observation.
+    """Return the phrases that state a finding of this name; empty if it is no usual observation.
 
     Args:
         name: as a data set spells it, such as `Pleural_Effusion`.
@@ -91,7 +91,7 @@ def finding_synonyms(name: str) -> tuple[str, ...]:
 
 
 def frequent_observations(texts: Sequence[str]) -> Findings:
-    """The observations that enough of these reports state, for data sets that name no findings.
+    """Return the observations that enough of these reports state, for data sets that name no findings.
 
     Args:
         texts: true reports.
@@ -124,7 +124,7 @@ PRE_NEGATIONS = (
     "resolved",
     "resolution of",
 )
-"""What denies a phrase that follows in the same clause, after NegEx (Chapman et al., J. Biomed. Inform. 34, 2001)."""
+"""Words that deny a phrase after them in the same clause, after NegEx (Chapman et al., J. Biomed. Inform. 34, 2001)."""
 
 POST_NEGATIONS = (
     "is absent",
@@ -139,7 +139,7 @@ POST_NEGATIONS = (
     "is ruled out",
     "was ruled out",
 )
-"""What denies a phrase that comes before it in the same clause."""
+"""Words that deny a phrase before them in the same clause."""
 
 _CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b|\bthere (?:is|are)\b")
 
@@ -160,17 +160,17 @@ _POST_NEGATION_PATTERN = _compile_phrases(POST_NEGATIONS)
 
 
 def _split_clauses(text: str) -> list[str]:
-    """Clauses as words joined by single spaces."""
+    """Return the clauses as words joined by single spaces."""
     return [" ".join(tokenize(part)) for part in _CLAUSES.split(text.lower())]
 
 
 def extract_findings(text: str, findings: Findings) -> frozenset[str]:
-    """The findings that a report states and does not deny.
+    """Return the findings that a report states and does not deny.
 
-    A finding counts where one of its phrases occurs, on word borders, in a clause in which no negation stands before
-    it and no denial behind it. Clauses end at full stops, colons, semicolons, line ends and words such as "but", not at
-    commas ("no effusion, fracture or mass" denies all three). This is a keyword rule, not a clinical labeller: doubt
-    ("cannot exclude") counts as a statement.
+    A finding counts if one of its phrases occurs, on word borders, in a clause without a negation before it or a denial
+    after it. Clauses end at full stops, colons, semicolons, line ends and words such as "but", not at commas ("no
+    effusion, fracture or mass" denies all three). This is a keyword rule, not a clinical labeller: doubt ("cannot
+    exclude") counts as a statement.
 
     Raises:
         ValueError: a phrase without words.

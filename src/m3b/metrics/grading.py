@@ -1,4 +1,4 @@
-"""Score a grading model: how far its grades are from the true ones, with intervals and image-blind answers."""
+"""Score a grading model: the distance of its grades from the true ones, with intervals and baselines."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def score_grading(
     draws: int = 1000,
     details: Mapping[str, Any] | None = None,
 ) -> Scores:
-    """Measure graded predictions against the truth.
+    """Compare predicted grades with the truth.
 
     Args:
-        cases: one for each test case; `labels` holds the one true grade, `decided` the one that the model gives.
+        cases: one for each test case; `labels` holds the one true grade, `decision` the one that the model gives.
         classes: the grades, from low to high.
         primary: the metric that counts, any spelling in `metric_names("grading")`.
-        constant_grades: grades that an answer gives to every image without looking: the best of them is the baseline.
-        covariates_only: the same cases as an answer gets them that sees no image but what is known beside it; a baseline like these.
+        constant_grades: grades that are given to every image alike: the best of them is the baseline.
+        covariates_only: the same cases, predicted from the covariates alone: another baseline.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
 
@@ -87,7 +87,7 @@ def score_grading(
 
 
 def _losses(table: ClassificationTable) -> dict[str, float]:
-    """How much perfect figures may lose; the weighted kappa, if an unseen patient gets the grade that is furthest off."""
+    """Return how much perfect values may lose; for the weighted kappa, an unseen patient gets the furthest grade."""
     losses = class_losses(table)
     top, disagreement = len(table.classes) - 1, 2 * float(np.var(table.target))
     furthest = np.square(np.maximum(table.target, top - table.target)) / max(disagreement, 1e-12) / table.n_cases
@@ -100,7 +100,7 @@ def _losses(table: ClassificationTable) -> dict[str, float]:
 def _make_estimator(
     table: ClassificationTable, decided: Any, *, is_constant: bool = False
 ) -> Callable[[Floats], dict[str, Floats]]:
-    """Weights (draws, cases) -> metric -> (draws,). `is_constant`: all answers are alike, and rank nothing."""
+    """Return weights (draws, cases) -> metric -> (draws,). `is_constant`: equal predictions, which rank nothing."""
     truth, count = table.target, len(table.classes)
     grade_distance: Floats = np.abs(truth - decided).astype(np.float64)
     pairs = np.eye(count * count)[truth * count + decided]

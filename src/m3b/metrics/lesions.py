@@ -1,4 +1,4 @@
-"""Lesions one by one: connected components of masks, matched by a stated rule, counted."""
+"""Lesions as connected components of masks, matched by a stated rule and counted."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class LesionCounts:
     """Lesions of one class in one image.
 
     Args:
-        found: reference lesions that were found.
+        detected: reference lesions that were detected.
         missed: reference lesions that were not.
-        right: predicted lesions that are one.
-        wrong: predicted lesions that are none.
+        right: predicted lesions that match a reference lesion.
+        wrong: predicted lesions that match none.
         rule: how they were matched, "iou" or "overlap".
     """
 
@@ -39,13 +39,13 @@ class LesionCounts:
     rule: str = IOU
 
     def to_list(self) -> list[int]:
-        """The four counts."""
+        """Return the four counts."""
         return [self.detected, self.missed, self.right, self.wrong]
 
     def for_everything_marked(self) -> LesionCounts:
-        """The counts of an answer that marks the whole image as one lesion.
+        """Return the counts of a prediction that marks the whole image as one lesion.
 
-        Under the overlap rule it finds everything; by IoU it is taken to find nothing.
+        Under the overlap rule it detects everything; by IoU it is assumed to detect nothing.
         """
         lesions = self.detected + self.missed
         is_hit = lesions > 0 and self.rule == OVERLAP
@@ -59,11 +59,11 @@ def label_components(mask: Mask) -> tuple[NDArray[np.int32], int]:
 
 
 def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, min_iou: float = MIN_IOU) -> LesionCounts:
-    """Count found, missed, right and wrong lesions.
+    """Count detected, missed, right and wrong lesions.
 
     Rule "iou": lesions are paired one to one, each pair with an intersection over union of at least `min_iou`, as many
-    pairs as there can be. Rule "overlap": a lesion counts as soon as one voxel lies in any lesion of the other mask
-    (as in the ISBI 2015 MS lesion challenge; Carass et al., NeuroImage 148, 2017). The second rule is won by marking
+    pairs as possible. Rule "overlap": a lesion counts as soon as one voxel lies in any lesion of the other mask (as in
+    the ISBI 2015 MS lesion challenge; Carass et al., NeuroImage 148, 2017). The second rule is won by marking
     everything, so it is not the default and its baseline says so.
 
     Args:
@@ -73,7 +73,7 @@ def match_lesions(prediction: Mask, reference: Mask, rule: str = IOU, min_iou: f
         min_iou: smallest IoU of a pair, above 0 and up to 1.
 
     Raises:
-        ValueError: shapes differ, an unknown rule, an IoU out of range.
+        ValueError: the shapes differ, the rule is unknown, or the IoU is out of range.
     """
     if prediction.shape != reference.shape:
         raise ValueError(f"the prediction's shape {prediction.shape} differs from the reference's {reference.shape}")
@@ -102,7 +102,7 @@ def _count_matches(
     true_sizes: NDArray[np.int64],
     min_iou: float,
 ) -> int:
-    """Size of the largest one-to-one matching among the overlapping pairs with enough IoU."""
+    """Return the size of the largest one-to-one matching among the overlapping pairs with enough IoU."""
     iou = shared / (predicted_sizes[pairs[0]] + true_sizes[pairs[1]] - shared)
     rows, columns = pairs[:, iou >= min_iou - 1e-12]
     graph = sparse.csr_matrix(
@@ -122,18 +122,18 @@ def measure_channels(
     min_iou: float = MIN_IOU,
     tolerance: float = TOLERANCE_MM,
 ) -> tuple[dict[str, LabelMetrics], dict[str, LesionCounts]]:
-    """Measure masks with a channel for each class, which may overlap: class -> figures, class -> lesions.
+    """Measure masks with a channel for each class, which may overlap: class -> metrics, class -> lesions.
 
     Args:
         prediction: (classes, *image) boolean.
         reference: the same shape.
         classes: names of the channels.
         spacing: mm, one for each axis of the image.
-        rule: how lesions are matched, as `min_iou` (see `match_lesions`).
+        rule: how lesions are matched, with `min_iou` (see `match_lesions`).
         tolerance: of the NSD, mm.
 
     Raises:
-        ValueError: shapes differ from each other or from the number of classes.
+        ValueError: the shapes differ from each other or from the number of classes.
     """
     if prediction.shape != reference.shape or len(reference) != len(classes):
         raise ValueError(
@@ -150,11 +150,11 @@ def measure_channels(
 
 
 def lesion_rates(totals: Floats) -> dict[str, Floats]:
-    """Lesion-wise F1, precision and recall from sums of counts (..., 4).
+    """Return lesion-wise F1, precision and recall from sums of counts (..., 4).
 
-    recall = found / (found + missed), undefined without reference lesions; precision = right / (right + wrong), 0
-    where nothing is predicted although there are lesions; F1 = 2 P R / (P + R), 0 where either is 0 or there is only
-    one kind of lesion, undefined where there is neither.
+    recall = detected / (detected + missed), undefined without reference lesions; precision = right / (right + wrong), 0
+    if nothing is predicted although there are lesions; F1 = 2 P R / (P + R), 0 if either is 0 or there is only one kind
+    of lesion, undefined if there is neither.
     """
     detected, missed, true_predictions, false_predictions = (totals[..., k] for k in range(4))
     n_reference, n_predicted = detected + missed, true_predictions + false_predictions

@@ -1,4 +1,4 @@
-"""Measure one mask: Dice, normalised surface distance and 95 % Hausdorff distance of one image at a time."""
+"""Metrics of masks, one image at a time: Dice, normalised surface distance and 95 % Hausdorff distance."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _Point = tuple[float, float, float]
 
 
 def _crossings(code: int, fixed: int, face_side: int) -> list[tuple[_Point, _Point]]:
-    """Segments of the surface on one face of the unit cube, each with the inside on its left, seen from outside.
+    """Return the segments of the surface on one face of the unit cube.
 
-    Of the two ways to draw a face with two inside corners on a diagonal, the one that keeps them apart is taken, from
+    Seen from outside, each has the inside on its left.
+
+    A face with two inside corners on a diagonal can be drawn in two ways. The one that keeps them apart is chosen, from
     both sides of the face, so the surface has no holes.
     """
     first, second = ((fixed + 1) % 3, (fixed + 2) % 3) if face_side else ((fixed + 2) % 3, (fixed + 1) % 3)
@@ -41,7 +43,7 @@ def _crossings(code: int, fixed: int, face_side: int) -> list[tuple[_Point, _Poi
 
 
 def _loops(code: int) -> list[list[_Point]]:
-    """The closed polygons in which the surface cuts the cube."""
+    """Return the closed polygons in which the surface cuts the cube."""
     follow: dict[_Point, _Point] = {}
     for fixed, face_side in product(range(3), (0, 1)):
         for start, end in _crossings(code, fixed, face_side):
@@ -59,7 +61,7 @@ def _loops(code: int) -> list[list[_Point]]:
 
 @lru_cache(maxsize=64)
 def _surface_area_table(spacing: tuple[float, ...]) -> Floats:
-    """Code of the corners -> area in mm2 (3D; length in mm in 2D). A polygon is a fan of triangles from its middle."""
+    """Return corner code -> area in mm2 (3D) or length in mm (2D). A polygon is a fan of triangles from its centre."""
     is_2d = len(spacing) == 2
     scale = np.array((1.0, *spacing) if is_2d else spacing)
     table = np.zeros(16 if is_2d else 256)
@@ -76,7 +78,7 @@ def _surface_area_table(spacing: tuple[float, ...]) -> Floats:
 
 
 def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Floats]:
-    """Where the surface is and how large each piece.
+    """Return the positions and sizes of the surface elements.
 
     Args:
         mask: 2D or 3D; outside the image is background.
@@ -103,19 +105,19 @@ def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Fl
 
 
 def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
-    """(voxels, axes) positions in mm of mask voxels with a face on the background or on the edge of the image."""
+    """Return (voxels, axes) positions in mm of mask voxels with a face on the background or the image border."""
     inner = ndimage.binary_erosion(mask, border_value=0)
     return np.asarray(np.argwhere(mask & ~inner) * np.array(spacing), dtype=np.float64)
 
 
 def nearest_distances(points: Floats, targets: Floats) -> Floats:
-    """(points,) distance of each point to the nearest of the others, mm."""
-    distances, _ = spatial.cKDTree(targets, balanced_tree=False, compact_nodes=False).query(points)  # quicker to build
+    """Return (points,) the distance of each point to the nearest target, mm."""
+    distances, _ = spatial.cKDTree(targets, balanced_tree=False, compact_nodes=False).query(points)  # faster to build
     return np.asarray(distances, dtype=np.float64)
 
 
 def nsd(prediction: Mask, reference: Mask, spacing: tuple[float, ...], tolerance: float) -> float:
-    """Normalised surface distance: share of both surfaces, by area, within `tolerance` mm of the other one.
+    """Return the normalised surface distance: share of both surfaces, by area, within `tolerance` mm of the other one.
 
     (area of the prediction's surface near the reference's + the reverse) / (area of both), Nikolov et al. 2018.
     Neither mask may be empty.
@@ -131,10 +133,10 @@ def nsd(prediction: Mask, reference: Mask, spacing: tuple[float, ...], tolerance
 
 
 def hd95(prediction: Mask, reference: Mask, spacing: tuple[float, ...]) -> float:
-    """95 % Hausdorff distance in mm: the larger of the two directed 95th percentiles between border voxels.
+    """Return the 95 % Hausdorff distance in mm: the larger of the two directed 95th percentiles between border voxels.
 
-    Huttenlocher et al., IEEE PAMI 15 (1993), with the percentile in place of the maximum; numbers between two
-    neighbours are interpolated. Neither mask may be empty.
+    Huttenlocher et al., IEEE PAMI 15 (1993), with the percentile in place of the maximum, interpolated between
+    neighbouring values. Neither mask may be empty.
     """
     predicted_points, reference_points = border_voxels(prediction, spacing), border_voxels(reference, spacing)
     return float(
@@ -153,15 +155,16 @@ Labels = Mapping[str, int | Sequence[int]]
 
 @dataclass(frozen=True)
 class LabelMetrics:
-    """One label in one image.
+    """Metrics of one label in one image.
 
     Args:
-        dice: 0 to 1; NaN where prediction and reference are both empty.
+        dice: 0 to 1; NaN if prediction and reference are both empty.
         nsd: likewise.
-        hd95: mm; NaN where both are empty, infinite where one is.
+        hd95: mm; NaN if both are empty, infinite if one is.
         reference: voxels of the reference.
         prediction: voxels of the prediction.
-        extent: mm between opposite corners of the image, no distance in it is larger; stands for an infinite `hd95`.
+        extent: mm between opposite corners of the image, the largest possible distance in it; replaces an infinite
+            `hd95`.
     """
 
     dice: float
@@ -172,7 +175,7 @@ class LabelMetrics:
     extent: float
 
     def value(self, metric: str) -> float:
-        """A figure that can be averaged: an infinite distance counts as the extent of the image."""
+        """Return a value that can be averaged: an infinite distance counts as the extent of the image."""
         value = float(getattr(self, metric))
         return self.extent if math.isinf(value) else value
 
@@ -182,9 +185,9 @@ def measure_mask(
 ) -> LabelMetrics:
     """Measure one label.
 
-    Dice = 2 |A and B| / (|A| + |B|) (Dice, Ecology 26, 1945); NSD and HD95 as in `surfaces`. Both masks empty: all
-    three undefined (NaN). One of them empty: Dice 0, NSD 0, HD95 infinite. A volume of one slice
-    is measured as an image in 2D.
+    Dice = 2 |A and B| / (|A| + |B|) (Dice, Ecology 26, 1945); NSD and HD95 as in `nsd` and `hd95`. If both masks are
+    empty, all three are undefined (NaN). If one is empty: Dice 0, NSD 0, HD95 infinite. A volume of one slice is
+    measured as a 2D image.
 
     Args:
         prediction: boolean, 2D or 3D.
@@ -193,7 +196,7 @@ def measure_mask(
         tolerance: of the NSD, mm.
 
     Raises:
-        ValueError: shapes differ, not 2D or 3D, a spacing or tolerance that is not a positive number.
+        ValueError: the shapes differ or are not 2D or 3D, or a spacing or the tolerance is not a positive number.
     """
     _check_geometry(prediction.shape, reference.shape, spacing, tolerance)
     extent = math.sqrt(sum((size * step) ** 2 for size, step in zip(reference.shape, spacing, strict=True)))
@@ -221,7 +224,7 @@ def measure_mask(
 
 
 def _joint_bounding_box(first: Mask, second: Mask) -> tuple[slice, ...]:
-    """The part of the image that holds both masks: what is measured is the same there, and sooner."""
+    """Return the box that holds both masks: metrics are the same inside it, and faster to compute."""
     box = []
     for axis in range(first.ndim):
         other_axes = tuple(other_axis for other_axis in range(first.ndim) if other_axis != axis)
@@ -246,7 +249,7 @@ def _check_geometry(
 
 
 def as_integer_mask(mask: ArrayLike, mask_name: str) -> NDArray[Any]:
-    """A label mask as integers.
+    """Return a label mask as integers.
 
     Raises:
         ValueError: it holds fractions, NaN or anything that is not a number.
@@ -266,7 +269,7 @@ def measure_masks(
     spacing: Sequence[float],
     tolerance: float = TOLERANCE_MM,
 ) -> dict[str, LabelMetrics]:
-    """Measure every label of one image: two label masks of one shape -> label -> figures.
+    """Measure every label of one image from two label masks of one shape; return label -> metrics.
 
     For classes that overlap, give each class's own mask to `measure_mask`.
 
@@ -287,7 +290,7 @@ def measure_masks(
 
 
 def empty_prediction_metrics(figures: LabelMetrics) -> LabelMetrics:
-    """The figures of an empty prediction for the same reference."""
+    """Return the metrics of an empty prediction for the same reference."""
     if not figures.reference:
         return LabelMetrics(math.nan, math.nan, math.nan, 0, 0, figures.extent)
     return LabelMetrics(0.0, 0.0, math.inf, figures.reference, 0, figures.extent)

@@ -1,4 +1,4 @@
-"""The mean shape: the best segmentation that never looks at the image, only at its frame."""
+"""The mean shape: the best segmentation that ignores the image and only knows its frame."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GRID_SIZE = 64
 
 @dataclass(frozen=True)
 class Atlas:
-    """How often each label is at each place of the frame, over the training masks.
+    """The frequency of each label at each position of the frame, over the training masks.
 
     Args:
         labels: label -> its number in masks, or numbers of which the first is written.
         probabilities: label -> (grid) share of the training images, 0 to 1.
-        thresholds: label -> the share from which a place belongs to the label.
-        n: training masks.
+        thresholds: label -> the share from which a position belongs to the label.
+        n: number of training masks.
     """
 
     labels: Labels
@@ -32,12 +32,12 @@ class Atlas:
     n: int
 
     def predict(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """The same answer for every image: a label mask of the given shape.
+        """Return the same label mask for every image of the given shape.
 
-        Where several labels reach their cut, the one that is the furthest above it (as a ratio) is taken.
+        If several labels reach their threshold, the one that is furthest above it (as a ratio) is chosen.
 
         Raises:
-            ValueError: another number of dimensions than the training masks had.
+            ValueError: the number of dimensions differs from that of the training masks.
         """
         result = np.zeros(shape, dtype=np.int64)
         best = np.zeros(shape)
@@ -50,17 +50,17 @@ class Atlas:
 
 
 def first_label_value(label_value: object) -> int:
-    """A label's number, the first where it has several."""
+    """Return a label's number, the first if it has several."""
     return int(np.atleast_1d(np.asarray(label_value))[0])
 
 
 def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Floats:
-    """Bring an image to another shape with the same frame: voxel centres are matched, linear in between.
+    """Resample an image to another shape with the same frame: voxel centres are matched, linear in between.
 
     An axis that shrinks is averaged over what each new voxel covers, so that small structures do not get lost.
 
     Raises:
-        ValueError: another number of dimensions.
+        ValueError: the number of dimensions differs.
     """
     if image.ndim != len(shape):
         raise ValueError(f"an atlas of {image.ndim} dimensions does not fit an image of shape {shape}")
@@ -68,9 +68,7 @@ def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Float
     if box is None:
         return np.zeros(shape)
     block, target_ranges = image[box].astype(np.float64), []
-    for axis, (size, source_range) in enumerate(
-        zip(shape, box, strict=True)
-    ):  # what is empty stays empty, and costs nothing
+    for axis, (size, source_range) in enumerate(zip(shape, box, strict=True)):  # only the occupied part is resampled
         weights = _resampling_weights(image.shape[axis], size)[:, source_range]
         rows = np.flatnonzero(weights.any(axis=1))
         target_ranges.append(slice(int(rows[0]), int(rows[-1]) + 1))
@@ -81,7 +79,7 @@ def resample_linear(image: NDArray[np.float32], shape: tuple[int, ...]) -> Float
 
 
 def _bounding_box(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
-    """The box around everything that is not zero; None for an empty image."""
+    """Return the box around everything that is not zero; None for an empty image."""
     box = []
     for axis in range(image.ndim):
         occupied = np.flatnonzero(
@@ -94,7 +92,7 @@ def _bounding_box(image: NDArray[np.float32]) -> tuple[slice, ...] | None:
 
 
 def _resampling_weights(old: int, new: int) -> Floats:
-    """(new, old) weights, rows summing to 1."""
+    """Return (new, old) weights, rows summing to 1."""
     if new >= old:
         place = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
         return np.asarray(np.maximum(0.0, 1 - np.abs(place[:, None] - np.arange(old))))
@@ -104,12 +102,12 @@ def _resampling_weights(old: int, new: int) -> Floats:
 
 
 def best_threshold(probability: NDArray[np.float32]) -> float:
-    """The share above which to mark, for the largest expected Dice.
+    """Return the share above which to mark a position, for the largest expected Dice.
 
-    Marking the places V against a random training mask overlaps in sum over V of share, so the Dice to expect is about
-    2 x that / (|V| + sum of share); V is best a level set. The cut lies halfway between the last share inside and the
-    first outside, so that it stays where it is when the shares are interpolated. A label that never occurs is never
-    marked.
+    If the positions V are marked, the expected overlap with a random training mask is the sum of the shares over V, so
+    the expected Dice is about 2 x that / (|V| + sum of shares); the best V is a level set. The threshold lies halfway
+    between the last share inside and the first outside, so that it does not move if the shares are interpolated. A
+    label that never occurs is never marked.
     """
     values = np.sort(probability[probability > 0].astype(np.float64))[::-1]
     if not len(values):
@@ -122,8 +120,8 @@ def best_threshold(probability: NDArray[np.float32]) -> float:
 def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID_SIZE) -> Atlas:
     """Average training masks on a common grid; one mask is in memory at a time.
 
-    Each mask is stretched to `grid` voxels along every axis, so the atlas knows places relative to the image's frame,
-    whatever the spacing.
+    Each mask is stretched to `grid` voxels along every axis, so the atlas knows positions relative to the image's
+    frame, whatever the spacing.
 
     Args:
         masks: label masks, all 2D or all 3D, of any shapes.

@@ -1,4 +1,4 @@
-"""The metrics of a task in one object: names, aliases, which way is better, what a verdict compares; and their registry.
+"""Metric tables: the metrics of each task with aliases, direction and role in the verdict; and their registry.
 
 `m3b.tasks.TaskFamily` has its table as `metrics`.
 """
@@ -15,20 +15,22 @@ from m3b.plugins import Registry
 
 @dataclass(frozen=True)
 class MetricTable:
-    """The metrics that models of one task are measured by.
+    """The metrics by which models of one task are measured.
 
     Args:
-        names: canonical name -> aliases that people write, in the order in which tables show them.
-        default_metric: the metric that a model is judged by unless somebody asks for another.
-        lower_is_better: those of which less is better.
-        unbounded: those that are no shares between 0 and 1, such as millimetres.
-        best: perfect figure of those metrics for which more is better that are no shares.
-        companions: metrics that a model without any skill can win, and the one that has to beat the image-blind baseline
-            in their place.
-        guarded_metrics: metrics that must not be worse than the image-blind baseline, whichever of them a model is judged by.
-        noted_metrics: metrics of which it is only said where they are worse than that.
-        decision_metric: a metric of the model's decisions that has to beat the image-blind baseline too; empty for none.
-        uses_rarer_class: whether of two classes the rarer one says how many patients a figure rests on.
+        names: canonical name -> aliases that people write, in the order of tables.
+        default_metric: the metric that a model is judged by unless the user asks for another.
+        lower_is_better: metrics of which less is better.
+        unbounded: metrics that are not shares between 0 and 1, such as millimetres.
+        best: perfect value of unbounded metrics of which more is better.
+        companions: metrics that a model without any skill can win -> the metric that has to beat the image-blind
+            baseline instead.
+        guarded_metrics: metrics that must not be worse than the image-blind baseline, whichever metric a model is
+            judged by.
+        noted_metrics: metrics that are only mentioned if they are worse than that baseline.
+        decision_metric: a metric of the model's decisions that has to beat the image-blind baseline too; empty for
+            none.
+        uses_rarer_class: whether, with two classes, the rarer one determines the number of patients behind a value.
     """
 
     names: Mapping[str, tuple[str, ...]]
@@ -43,16 +45,26 @@ class MetricTable:
     uses_rarer_class: bool = False
 
     def __post_init__(self) -> None:
-        mentioned = {self.default_metric, *self.lower_is_better, *self.unbounded, *self.best, *self.companions,
-        *self.companions.values(),
-                *self.guarded_metrics, *self.noted_metrics, *filter(None, [self.decision_metric])}  # fmt: skip
+        mentioned = {
+            self.default_metric,
+            *self.lower_is_better,
+            *self.unbounded,
+            *self.best,
+            *self.companions,
+            *self.companions.values(),
+            *self.guarded_metrics,
+            *self.noted_metrics,
+            *filter(None, [self.decision_metric]),
+        }
         if unknown := sorted(mentioned - set(self.names)):
-            raise ValueError(f"The table of metrics speaks of {', '.join(unknown)}, and names {', '.join(self.names)}.")
+            raise ValueError(
+                f"The table of metrics refers to {', '.join(unknown)}, but `names` only has {', '.join(self.names)}."
+            )
 
 
 @dataclass(frozen=True)
 class AddedMetric:
-    """What is known of a metric that somebody added to a task's table; `metric` is what measures it."""
+    """Properties of a metric that a user added to a task's table; `metric` computes it."""
 
     lower_is_better: bool
     unbounded: bool
@@ -62,14 +74,14 @@ class AddedMetric:
 
 _TABLES: Registry[MetricTable] = Registry("table of metrics for")
 _ADDED: dict[str, dict[str, AddedMetric]] = {}
-"""Task -> metric -> what was added."""
+"""Task -> metric -> its properties."""
 
 
 def add_table(task: str, table: MetricTable) -> None:
     """Register the metrics of a task.
 
     Raises:
-        ValueError: the task has another table, or a metric of this name is better the other way round elsewhere.
+        ValueError: the task has another table, or another task has a metric of this name with the opposite direction.
     """
     for name in table.names:
         for registered in (existing for existing in _registered_tables() if name in existing.names):
@@ -79,11 +91,11 @@ def add_table(task: str, table: MetricTable) -> None:
 
 
 def add_metric(task: str, name: str, added: AddedMetric) -> None:
-    """Add a metric to a task's table; one of this name that was added before is replaced.
+    """Add a metric to a task's table; an added metric of the same name is replaced.
 
     Raises:
-        ValueError: there is no such task, its family has a metric of this name, or a metric of this name is better the
-            other way round elsewhere.
+        ValueError: there is no such task, its family has a metric of this name, or another task has one with the
+            opposite direction.
     """
     if (task_table := _TABLES.get(task)) is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(_TABLES.names())}")
@@ -98,8 +110,8 @@ def add_metric(task: str, name: str, added: AddedMetric) -> None:
 
 
 def added_metrics(task: str) -> list[Any]:
-    """What measures the metrics that were added to a task."""
-    _TABLES.names()  # loads what is installed
+    """Return the metrics that users added to a task."""
+    _TABLES.names()  # loads installed plug-ins
     return [added.metric for added in _ADDED.get(task, {}).values()]
 
 
@@ -108,15 +120,15 @@ def _registered_tables() -> list[MetricTable]:
 
 
 def metric_tables() -> Iterator[MetricTable]:
-    """Those of all tasks, m3b's own first."""
+    """Iterate over the tables of all tasks, m3b's own first."""
     return (metric_table(task) for task in _TABLES.names())
 
 
 def metric_table(task: str) -> MetricTable:
-    """The metrics of a task.
+    """Return the metrics of a task, with those that users added.
 
     Raises:
-        ValueError: an unknown task.
+        ValueError: the task is unknown.
     """
     base_table = _TABLES.get(task)
     if base_table is None:
@@ -133,22 +145,22 @@ def metric_table(task: str) -> MetricTable:
 
 
 def tasks_with_metrics() -> tuple[str, ...]:
-    """The tasks that have metrics."""
+    """Return the tasks that have metrics."""
     return _TABLES.names()
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether less of a metric is better."""
+    """Return whether less of a metric is better."""
     return any(name in task_table.lower_is_better for task_table in metric_tables())
 
 
 def is_unbounded(name: str) -> bool:
-    """Whether a metric is no share between 0 and 1."""
+    """Return whether a metric is not a share between 0 and 1."""
     return any(name in task_table.unbounded for task_table in metric_tables())
 
 
 def best_value(name: str) -> float | None:
-    """Return the figure of a perfect answer; None if it is not known."""
+    """Return the value of a perfect answer; None if it is not known."""
     if lower_is_better(name):
         return 0.0
     if not is_unbounded(name):
@@ -307,13 +319,14 @@ def _normalise_name(name: str) -> str:
 
 
 def metric_names(task: str | None = None) -> dict[str, str]:
-    """Every spelling that is understood, with the canonical name that it stands for.
+    """Return every spelling that is understood, with the canonical name that it stands for.
 
     Case, spaces, hyphens and underscores do not matter when a name is looked up with `canonical_metric`. A canonical
-    name wins over an alias; without a task an alias that several share ("F1", "recall") means the first: diagnosis.
+    name wins over an alias; without a task, an alias that several tasks share ("F1", "recall") means the first:
+    diagnosis.
 
     Raises:
-        ValueError: an unknown task.
+        ValueError: the task is unknown.
     """
     vocabularies = [vocabulary.names for vocabulary in (metric_tables() if task is None else [metric_table(task)])]
     names = {name: name for vocabulary in vocabularies for name in vocabulary}
@@ -331,10 +344,10 @@ def metric_names(task: str | None = None) -> dict[str, str]:
 
 
 def canonical_metric(name: str, task: str | None = None) -> str:
-    """The canonical name of a metric, of one task where it is given.
+    """Return the canonical name of a metric, among those of one task if it is given.
 
     Raises:
-        ValueError: a name that is not in the vocabulary (of the task); the message lists those that are.
+        ValueError: the name is not in the vocabulary (of the task); the message lists the valid names.
     """
     canonical_by_alias = {_normalise_name(alias): canonical for alias, canonical in metric_names(task).items()}
     match = canonical_by_alias.get(_normalise_name(name))

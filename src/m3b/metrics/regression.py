@@ -1,4 +1,4 @@
-"""Score a regression model: errors in the unit of the quantity, with intervals and image-blind answers."""
+"""Score a regression model: errors in the unit of the quantity, with intervals and baselines."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .edges import largest_unseen_share
 from .scores import Scores
 
 MAX_PLOT_POINTS = 400
-"""So many pairs of true and predicted numbers are kept for a picture, spread over all of them."""
+"""Number of pairs of true and predicted numbers kept for a plot, spread evenly over all of them."""
 
 
 @dataclass(frozen=True)
 class RegressionCase:
-    """One test case: its true number, the predicted one, and the interval that the model gives, if any."""
+    """One test case: its true number, the predicted one, and the model's interval, if any."""
 
     image: str
     patient: str
@@ -42,16 +42,16 @@ def score_regression(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """Measure predicted numbers against the true ones.
+    """Compare predicted numbers with the true ones.
 
     Args:
         cases: one for each test case.
         quantity: what is measured, with its unit.
         primary: the metric that counts, any spelling in `metric_names("regression")`.
-        constant_values: numbers that an answer gives to every image without looking (the training median and mean): the best of
-            them is the baseline of each metric.
-        covariates_only: the number for each case of an answer that sees no image but what is known beside it; a baseline like these.
-        level: the share of cases that the intervals promise to hold.
+        constant_values: numbers that are given to every image alike (the training median and mean): the best of them is
+            the baseline of each metric.
+        covariates_only: the number for each case from the covariates alone: another baseline.
+        level: the nominal coverage of the intervals.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
 
@@ -75,7 +75,7 @@ def score_regression(
         )
         for metric in (baseline_figures[0] if baseline_figures else ())
     }
-    losses = {"rmse": largest_unseen_share(patients.n_patients) ** 0.5}  # squared errors are what the share is of
+    losses = {"rmse": largest_unseen_share(patients.n_patients) ** 0.5}  # the share applies to squared errors
     settings = MeasureSettings(
         draws,
         seed,
@@ -105,7 +105,7 @@ def score_regression(
 
 
 def _make_estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[str, Floats]]:
-    """Weights (draws, cases) -> metric -> (draws,); R2 and Pearson's r are undefined where nothing varies."""
+    """Return weights (draws, cases) -> metric -> (draws,); R2 and Pearson's r are undefined without variation."""
     error = predicted - true
 
     def estimate(weights: Floats) -> dict[str, Floats]:
@@ -127,9 +127,9 @@ def _make_estimator(true: Floats, predicted: Floats) -> Callable[[Floats], dict[
 
 
 def _covariance(weights: Floats, first: Floats, second: Floats) -> Floats:
-    """(draws,) of the weighted cases; zero where it is so up to rounding."""
+    """Return (draws,) covariances of the weighted cases; exactly zero if they are zero up to rounding."""
     total = weights.sum(axis=1)
-    first, second = first - first.mean(), second - second.mean()  # so that far numbers keep their digits
+    first, second = first - first.mean(), second - second.mean()  # avoids cancellation for large numbers
     covariance: Floats = divide(weights @ (first * second), total) - divide(weights @ first, total) * divide(
         weights @ second, total
     )
@@ -140,7 +140,7 @@ def _covariance(weights: Floats, first: Floats, second: Floats) -> Floats:
 def _details(
     cases: Sequence[RegressionCase], true: Floats, predicted: Floats, quantity: str, level: float | None
 ) -> Mapping[str, Any]:
-    """Bias and limits of agreement (Bland and Altman, 1986), how often the intervals hold, and pairs for a picture."""
+    """Return bias and limits of agreement (Bland and Altman, 1986), coverage of the intervals, and pairs for a plot."""
     error = predicted - true
     deviation = float(error.std(ddof=1)) if len(error) > 1 else 0.0
     plot_indices = np.argsort(true, kind="stable")[:: max(1, -(-len(true) // MAX_PLOT_POINTS))]

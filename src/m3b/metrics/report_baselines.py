@@ -1,4 +1,4 @@
-"""What reports are worth that were written without the image: constant, random, and somebody else's."""
+"""Baselines for reports that ignore the image: constant reports, random ones, and those of other patients."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ MAX_CANDIDATES = 200
 MAX_REFERENCES = 400
 MIN_SHUFFLES, MAX_SHUFFLES, TARGET_SHUFFLED_CASES = 20, 200, 20_000
 BOOTSTRAPPED_SHUFFLES = 5
-"""Shuffles of which bootstrap samples are drawn."""
+"""Number of shuffles that are bootstrapped."""
 
 
 def best_constant_reports(
     training: Sequence[str], *, candidates: int = MAX_CANDIDATES, references: int = MAX_REFERENCES, seed: int = 0
 ) -> tuple[str, ...]:
-    """The training reports that do best as the one answer to everything: one for each of BLEU-1 to BLEU-4.
+    """Return the training reports that score best as a constant answer: one for each of BLEU-1 to BLEU-4.
 
-    Chosen on the training reports, never on test cases. All different reports are tried against all reports, or, where
-    there are more, a random sample of each.
+    They are chosen on the training reports, never on test cases. All different reports are tried against all reports,
+    or a random sample of each if there are too many.
 
     Args:
-        training: the reports of the training part; empty ones are passed over.
-        candidates: how many to try at most.
-        references: how many to try them against at most.
+        training: the reports of the training part; empty ones are skipped.
+        candidates: maximum number of reports to try.
+        references: maximum number of reports to try them against.
         seed: of the samples.
 
     Returns:
         1 to 4 different reports, that for BLEU-4 first.
 
     Raises:
-        ValueError: no report with words.
+        ValueError: there is no report with words.
     """
     texts = [text for text in training if tokenize(text)]
     if not texts:
@@ -65,15 +65,15 @@ def _sample_texts(texts: list[str], max_count: int, rng: np.random.Generator) ->
 
 
 def _bleu_against(words: list[str], references: Sequence[list[str]]) -> Floats:
-    """(4,) BLEU-1 to BLEU-4 of one text as the answer to every reference."""
+    """Return (4,) BLEU-1 to BLEU-4 of one text as the answer to every reference."""
     return bleu(np.array([bleu_counts(words, reference) for reference in references], dtype=np.float64).sum(axis=0))
 
 
 def draw_random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[str]:
-    """A training report drawn at random for each of `n` cases: the answer of a model that has learnt only the style.
+    """Draw a random training report for each of `n` cases: the answer of a model that has learnt only the style.
 
     Raises:
-        ValueError: no training reports.
+        ValueError: there are no training reports.
     """
     if not training:
         raise ValueError("random reports are drawn from training reports, and there are none")
@@ -81,11 +81,11 @@ def draw_random_reports(training: Sequence[str], n: int, seed: int = 0) -> list[
 
 
 def shuffle_between_patients(cases: Sequence[ReportCase], seed: int = 0) -> list[ReportCase]:
-    """Every case with the text that was written for the image of another patient.
+    """Return every case with the text that was written for the image of another patient.
 
-    A report depends on the image and nothing else of the case, so this is what the model writes when the images are
-    shuffled, at no cost. The patients are put into random order and the texts moved on by as many places as the
-    patient with the most images has, so none comes back to its own patient.
+    A report depends on the image and on nothing else of the case, so this is what the model would write if the images
+    were shuffled, at no cost. The patients are put into random order and the texts are shifted by the number of images
+    of the patient with the most images, so none comes back to its own patient.
 
     Raises:
         ValueError: one patient has more than half of the cases.
@@ -104,15 +104,16 @@ def shuffle_between_patients(cases: Sequence[ReportCase], seed: int = 0) -> list
 
 @dataclass(frozen=True)
 class ImageUse:
-    """Whether a model looks at the image.
+    """Result of the image-shuffle control: whether a model looks at the image.
 
     Args:
         metric: canonical name.
         value: with each case's own image.
         shuffled_value: mean over the shuffles with the image of another patient.
-        gain: 95 % interval of the difference, from bootstrap samples of patients; None where there is none.
-        p_value: share of the shuffles, and of the texts as they are, that reach the figure: the p-value of a permutation test of
-            "the texts have nothing to do with the images" (Good, Permutation Tests, 2000, section 3.2).
+        gain: 95 % interval of the difference, from bootstrap samples of patients; None if there is none.
+        p_value: share of the shuffles, counting the texts as they are as one, that reach the value: the p-value of a
+            permutation test of "the texts have nothing to do with the images" (Good, Permutation Tests, 2000, section
+            3.2).
         distinct: different texts among `n`.
         n: cases.
     """
@@ -127,7 +128,7 @@ class ImageUse:
 
     @property
     def lost_share(self) -> float:
-        """Share of the figure that is lost by shuffling: 0 for a model that ignores the image, NaN for a figure of 0."""
+        """Share of the value that is lost by shuffling: 0 for a model that ignores the image, NaN for a value of 0."""
         return (self.value - self.shuffled_value) / self.value if self.value > 0 else float("nan")
 
 
@@ -140,19 +141,20 @@ def measure_image_use(
     seed: int = 0,
     draws: int = 1000,
 ) -> ImageUse:
-    """The image-shuffle control: how much of a metric is lost when every image is another patient's.
+    """Run the image-shuffle control: how much of a metric is lost when every image is another patient's.
 
     Args:
         cases: the test cases with the model's texts.
         findings: needed for the label F1.
         metric: any spelling in `metric_names("report")`.
-        shuffles: how many shuffles to compare with; their seeds are 0, 1, 2... Default: 20 to 200, fewer for many cases.
+        shuffles: number of shuffles to compare with; their seeds are 0, 1, 2... Default: 20 to 200, fewer for many
+            cases.
         seed: of the bootstrap.
         draws: bootstrap samples; 0 for no interval.
 
     Raises:
-        ValueError: as `shuffle_between_patients` and `compute_report_metrics`, fewer than one shuffle, a metric that needs
-            findings without them.
+        ValueError: as `shuffle_between_patients` and `compute_report_metrics`, fewer than one shuffle, a metric that
+            needs findings without them.
     """
     name = canonical_metric(metric, "report")
     if shuffles is None:

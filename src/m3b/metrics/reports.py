@@ -1,4 +1,4 @@
-"""Score written reports against the true ones."""
+"""Score written reports by comparison with the true ones."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ class ReportPair(Protocol):
 
 @dataclass(frozen=True)
 class FindingTable:
-    """(cases, findings) what the true and what the written reports state."""
+    """(cases, findings) findings that the true and the written reports state."""
 
     truth: NDArray[np.bool_]
     predicted: NDArray[np.bool_]
 
 
 def tabulate_findings(cases: Sequence[ReportPair], findings: Findings) -> FindingTable:
+    """Extract the findings of the true and the written reports."""
     names = list(findings)
     tables = []
     for texts in ([case.reference for case in cases], [case.prediction for case in cases]):
@@ -54,13 +55,16 @@ def tabulate_findings(cases: Sequence[ReportPair], findings: Findings) -> Findin
 
 
 def _label_counts(table: FindingTable, weights: Floats) -> tuple[Floats, Floats]:
-    """2 TP, and 2 TP + FP + FN; each (draws, findings)."""
+    """Return 2 TP, and 2 TP + FP + FN; each (draws, findings)."""
     hits = weights @ (table.truth & table.predicted).astype(np.float64)
     return 2 * hits, weights @ table.truth.astype(np.float64) + weights @ table.predicted.astype(np.float64)
 
 
 def make_label_estimator(table: FindingTable) -> Estimator:
-    """label_f1 (draws, findings), mean over findings that any report states; label_f1_micro (draws,), all pooled."""
+    """Return an estimator of label_f1 (draws, findings) and of label_f1_micro (draws,), all findings pooled.
+
+    label_f1 is undefined for findings that no report states.
+    """
 
     def estimate(weights: Floats) -> dict[str, Floats]:
         numerator, denominator = _label_counts(table, weights)
@@ -77,10 +81,10 @@ class ReportCase:
     """One test case.
 
     Args:
-        image: what names the case in messages.
+        image: name of the case in messages.
         patient: empty means a patient of its own.
         reference: the true report, not empty.
-        prediction: the written one; an empty one is worth 0.
+        prediction: the written one; an empty one scores 0.
     """
 
     image: str
@@ -104,7 +108,7 @@ _SLOW_METRICS = ("meteor", "cider")
 
 
 def _make_wording_estimator(cases: Sequence[ReportCase], include_slow: bool = True) -> Estimator:
-    """BLEU, ROUGE-L, and with `include_slow` METEOR and CIDEr-D, each (draws,)."""
+    """Return an estimator of BLEU, ROUGE-L, and with `include_slow` METEOR and CIDEr-D, each (draws,)."""
     candidates, references = [tokenize(case.prediction) for case in cases], [tokenize(case.reference) for case in cases]
     counts = np.array([bleu_counts(a, b) for a, b in zip(candidates, references, strict=True)], dtype=np.float64)
     per_case = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(candidates, references, strict=True)])}
@@ -134,12 +138,12 @@ def _make_report_estimator(
 def compute_report_metrics(
     cases: Sequence[ReportCase], findings: Findings | None = None, *, only: str | None = None
 ) -> dict[str, float]:
-    """Metrics without interval or baseline; a label F1 is the mean over the findings.
+    """Compute metrics without interval or baseline; a label F1 is the mean over the findings.
 
     Args:
         cases: one for each test case.
         findings: needed for the label F1.
-        only: a canonical name; what takes long and does not serve it is left out.
+        only: a canonical name; slow metrics that it does not need are skipped.
 
     Raises:
         ValueError: no cases, or one without a true report.
@@ -153,17 +157,17 @@ def compute_report_metrics(
 def bootstrap_report_metric(
     cases: Sequence[ReportCase], findings: Findings | None, name: str, draws: int, seed: int
 ) -> Floats:
-    """(draws,) one metric, by its canonical name, on bootstrap samples of patients."""
+    """Return (draws,) one metric, by its canonical name, on bootstrap samples of patients."""
     estimator = _make_report_estimator(cases, findings, name)
     values = resample(group_patients(cases), lambda _, weights: {name: estimator(weights)[name]}, draws, seed)[name]
     return values if values.ndim == 1 else mean_defined(values)
 
 
 def replace_texts(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[ReportCase]:
-    """The same cases with other predictions.
+    """Return the same cases with other predictions.
 
     Raises:
-        ValueError: another number of texts than of cases.
+        ValueError: the numbers of texts and cases differ.
     """
     if len(texts) != len(cases):
         raise ValueError(f"{len(texts)} texts for {len(cases)} cases")
@@ -171,7 +175,7 @@ def replace_texts(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[Rep
 
 
 def count_distinct_texts(cases: Sequence[ReportCase]) -> int:
-    """How many different reports were written; case, spaces and punctuation do not make a difference."""
+    """Return the number of different written reports; case, spaces and punctuation do not make a difference."""
     return len({tuple(tokenize(case.prediction)) for case in cases})
 
 
@@ -185,14 +189,14 @@ def score_reports(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """BLEU-1..4, ROUGE-L, METEOR, CIDEr-D and label F1, with intervals from `draws` bootstrap samples of patients.
+    """Compute BLEU-1..4, ROUGE-L, METEOR, CIDEr-D and label F1, with bootstrap intervals over patients.
 
     Args:
         cases: one for each test case.
-        findings: finding -> phrases that state it (`extract_findings`); no label F1 without.
+        findings: finding -> phrases that state it (`extract_findings`); without it there is no label F1.
         primary: the metric that counts, any spelling in `metric_names("report")`.
-        baseline_reports: constant reports, usually `report_baselines.best_constant_reports`. The baseline of each metric is
-            that of the best constant report. Without one there is no baseline, and no verdict.
+        baseline_reports: constant reports, usually `report_baselines.best_constant_reports`. The baseline of each
+            metric is that of the best constant report. Without one there is no baseline, and no verdict.
         random_texts: a random text for each case (`report_baselines.draw_random_reports`): a baseline as well.
         seed: of the bootstrap.
         draws: bootstrap samples; 0 for no intervals.

@@ -1,4 +1,4 @@
-"""The figures of a model on its test cases."""
+"""The metrics of a model on its test cases, as JSON values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ClassScore", "LabelScore", "Measure", "Scores", "finite_or_none"]
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class against the rest: cases that have it, its AUROC, and the ROC curve as (fpr, tpr) points."""
+    """One class against the rest: number of its cases, its AUROC, and the ROC curve as (fpr, tpr) points."""
 
     name: str
     n: int
@@ -21,7 +21,7 @@ class ClassScore:
     roc: tuple[tuple[float, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         points = [list(point) for point in self.roc]
         return {"name": self.name, "n": self.n, "auroc": self.auroc.to_dict(), "roc": points}
 
@@ -35,7 +35,7 @@ class LabelScore:
     metrics: Mapping[str, Measure]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {"name": self.name, "n": self.n, "metrics": {k: m.to_dict() for k, m in self.metrics.items()}}
 
 
@@ -45,15 +45,15 @@ class Scores:
 
     Args:
         primary: the metric that the task is judged by.
-        metrics: every metric by canonical name, the primary one among them.
+        metrics: every metric by canonical name, including the primary one.
         classes: class names; of two exclusive classes the second is the positive one.
         confusion: rows truth, columns decision; in a multi-label task one row [tp, fp, fn, tn] a finding.
         calibration: bins of {"confidence", "correct", "n"}.
-        task: diagnosis, segmentation, detection or report.
-        per_label: of the tasks other than diagnosis, the metrics that exist for each label.
+        task: the task family.
+        per_label: for tasks other than diagnosis, the metrics that exist for each label.
         details: JSON values that belong to one task: counts, settings, curves.
-        patients_known: whether the index says whose each case is; if not, `n_patients` counts groups of images that are
-            kept together, each of which may be of a person that others, and training cases, show too.
+        patients_known: whether the index names the patient of each case. If not, `n_patients` counts groups of images
+            that are kept together; the same person may be in several groups, and in training.
     """
 
     primary: Measure
@@ -71,7 +71,7 @@ class Scores:
     patients_known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; `locked/scores.json` and `model/metrics.json` hold this."""
+        """Return JSON values, as in `locked/scores.json` and `model/metrics.json`."""
         return {
             "primary": self.primary.to_dict(),
             "metrics": {name: measure.to_dict() for name, measure in self.metrics.items()},

@@ -1,7 +1,7 @@
-"""Score a segmentation model from the figures of its cases.
+"""Score a segmentation model from the metrics of its cases.
 
-Masks are measured one case at a time (`masks.measure_masks`) and only the figures are kept, so no set of masks has to
-fit into memory.
+Masks are measured one case at a time (`masks.measure_masks`) and only the values are kept, so a set of masks never has
+to fit into memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METRICS = tuple(SEGMENTATION.names)
 
 @dataclass(frozen=True)
 class SegmentationCase:
-    """One test image: what names it, its patient (empty: one of its own), and label -> figures, for every label."""
+    """One test image: its name in messages, its patient (empty: one of its own), and metrics for every label."""
 
     image: str
     patient: str
@@ -39,13 +39,13 @@ class SegmentationCase:
 
 
 def make_mask_estimator(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> Estimator:
-    """Dice, NSD and HD95: (draws, labels) means over the cases in which a label is in either mask."""
+    """Return an estimator of Dice, NSD and HD95: (draws, labels) means over the cases with the label in either mask."""
     tables = {name: np.array([[row[label].value(name) for label in labels] for row in rows]) for name in METRICS}
     return lambda weights: {name: weighted_means(table, weights) for name, table in tables.items()}
 
 
 def better_value(name: str, first: Floats, second: Floats | None) -> Floats:
-    """The better figure of two, NaN giving way."""
+    """Return the better of two values; a defined value wins over NaN."""
     if second is None:
         return first
     return np.fmin(first, second) if lower_is_better(name) else np.fmax(first, second)
@@ -56,7 +56,7 @@ def mask_baseline(
     labels: Sequence[str],
     baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
 ) -> dict[str, Floats]:
-    """Metric -> (labels,) the better of marking nothing and of an image-blind answer such as the mean shape."""
+    """Return metric -> (labels,) the better of marking nothing and an image-blind baseline such as the mean shape."""
     empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
     empty_values = point_estimates(make_mask_estimator(empty_rows, labels), len(rows))
     baseline_values = (
@@ -70,16 +70,16 @@ def make_mask_baseline_estimators(
     labels: Sequence[str],
     baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
 ) -> list[Estimator]:
-    """The answers of which `mask_baseline` takes the better, as estimators."""
+    """Return estimators of the baselines that `mask_baseline` compares."""
     empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
     return [make_mask_estimator(answer, labels) for answer in (empty_rows, baseline_rows) if answer]
 
 
 def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figures") -> None:
-    """Every case has every label.
+    """Check that every case has every label.
 
     Raises:
-        ValueError: the first case and label that is missing or unknown.
+        ValueError: for the first case and label that is missing or unknown.
     """
     for number, case in enumerate(cases):
         mismatched = sorted(set(labels) ^ set(getattr(case, field)))
@@ -101,14 +101,15 @@ def score_segmentation(
 ) -> Scores:
     """Average over cases for each label, then over labels, with intervals from `draws` bootstrap samples of patients.
 
-    A label counts in the cases where prediction or reference has it. An infinite HD95 counts as the extent of its
+    A label counts in the cases in which prediction or reference has it. An infinite HD95 counts as the extent of its
     image; `details` says how many there were.
 
     Args:
         cases: one for each test image.
-        labels: names of the labels, background left out.
+        labels: names of the labels, without background.
         primary: the metric that counts, any spelling in `metric_names("segmentation")`.
-        baseline_cases: the same images with the masks of `atlas.Atlas.predict`, for the baseline; marking nothing without.
+        baseline_cases: the same images with the masks of `Atlas.predict`, for the baseline; by default nothing is
+            marked.
 
     Raises:
         ValueError: no cases, a case without one of the labels, or an unknown metric.
@@ -118,7 +119,7 @@ def score_segmentation(
     for case_list in (cases, baseline_cases or ()):
         check_labels(case_list, labels)
     if baseline_cases is not None and [case.image for case in baseline_cases] != [case.image for case in cases]:
-        raise ValueError("the trivial cases must be the same images in the same order")
+        raise ValueError("the baseline cases must be the same images in the same order")
     rows = [case.figures for case in cases]
     baseline_rows = None if baseline_cases is None else [case.figures for case in baseline_cases]
     baseline = mask_baseline(rows, labels, baseline_rows)
@@ -144,7 +145,7 @@ def score_segmentation(
 
 
 def mask_details(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> dict[str, Any]:
-    """Label -> in how many cases it was missed altogether, and in how many it was marked where there is none."""
+    """Return for each label in how many cases it was missed entirely, and in how many it was invented."""
     return {
         "missed": {k: sum(row[k].reference > 0 and not row[k].prediction for row in rows) for k in labels},
         "invented": {k: sum(row[k].prediction > 0 and not row[k].reference for row in rows) for k in labels},

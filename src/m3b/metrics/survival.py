@@ -1,4 +1,4 @@
-"""Score a survival model: whether who is said to be at risk has the event sooner, and how far its survival curves are off."""
+"""Score a survival model: whether higher risk means an earlier event, and the error of its survival curves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .edges import largest_loss, sum_by_patient
 from .scores import Scores
 
 N_GRID_TIMES = 50
-"""Times at which curves are compared, between 0 and the end."""
+"""Number of times at which curves are compared, between 0 and the end."""
 MIN_FOLLOWED_SHARE = 0.1
-"""Curves are compared up to the time until which this share of the test cases was followed, at least."""
+"""Curves are compared up to the time until which at least this share of the test cases was followed."""
 MAX_CURVE_POINTS = 60
 Curve = Sequence[tuple[float, float]]
 """Survival at times: (time, probability that the event has not come until then), times rising; 1 before the first."""
@@ -28,11 +28,11 @@ Curve = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class SurvivalCase:
-    """One test case: how long it was followed, whether the event came, and what the model says.
+    """One test case: its follow-up time, whether the event came, and the prediction.
 
     Args:
-        risk: the higher the sooner the event is expected.
-        curve: empty where the answer ranks only.
+        risk: the higher, the sooner the event is expected.
+        curve: empty if the prediction is only a ranking.
     """
 
     image: str
@@ -53,14 +53,14 @@ def score_survival(
     seed: int = 0,
     draws: int = 1000,
 ) -> Scores:
-    """Measure risks and survival curves against what happened.
+    """Compare risks and survival curves with the observed events.
 
     Args:
         cases: one for each test case.
         quantity: the time to what, with its unit.
         primary: the metric that counts, any spelling in `metric_names("survival")`.
-        population_curve: the curve of the training cases (`kaplan_meier`), which an answer gives that sees no image.
-        covariates_only_risks: the risk of each case by an answer that sees no image but what is known beside it.
+        population_curve: the curve of the training cases (`kaplan_meier`): the image-blind baseline.
+        covariates_only_risks: the risk of each case from the covariates alone: another baseline.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
 
@@ -75,7 +75,7 @@ def score_survival(
     if not np.isfinite(time).all() or not np.isfinite(risk).all():
         raise ValueError("a time or a risk is not finite")
     if not event.any():
-        raise ValueError("the event came in none of the cases, so that nothing tells who had it sooner")
+        raise ValueError("no case has an event, so risks cannot be compared; at least one event is needed")
     pairs = comparable_pairs(time, event)
     population_estimator = _SurvivalEstimator(
         pairs, np.zeros(len(cases)), _integrated_brier_scores(time, event, [population_curve] * len(cases))
@@ -94,7 +94,8 @@ def score_survival(
     }
     n_event_patients = patients.patients_with(event)
     no_labels = np.zeros((len(cases), 0), dtype=np.bool_)
-    # A wrong risk, the highest or the lowest, loses all pairs of a case with those before, or with those after it.
+    # If the risk of a case is wrongly the highest or the lowest, all its pairs with later or with earlier cases are
+    # lost.
     stakes = np.maximum(pairs.sum(axis=0), pairs.sum(axis=1)) / max(int(pairs.sum()), 1)
     losses = {"c_index": largest_loss(sum_by_patient(patients.patient, stakes))}
     settings = MeasureSettings(
@@ -124,8 +125,10 @@ def score_survival(
 
 
 def comparable_pairs(time: Floats, event: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(N, N): whether the event of the one is known to have come before that of the other, who was followed longer or, with the
-    same time, had none (Harrell et al., JAMA 1982)."""
+    """Return (N, N) whether the event of case i is known to have come before that of case j.
+
+    Case j was followed longer, or for the same time without an event (Harrell et al., JAMA 1982).
+    """
     earlier = time[:, None] < time[None, :]
     is_tied = (time[:, None] == time[None, :]) & ~event[None, :]
     return np.asarray(event[:, None] & (earlier | is_tied))
@@ -148,7 +151,7 @@ class _SurvivalEstimator:
 
 
 def kaplan_meier(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, float]]:
-    """The share of cases in whom the event has not come, at each time at which one came (Kaplan and Meier, 1958)."""
+    """Return the share of cases without the event, at each event time (Kaplan and Meier, 1958)."""
     curve, survival = [], 1.0
     for event_time in np.unique(time[event]):
         survival *= 1 - float((event & (time == event_time)).sum()) / float((time >= event_time).sum())
@@ -157,7 +160,7 @@ def kaplan_meier(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, fl
 
 
 def evaluate_curve(curve: Curve, times: Floats, *, just_before: bool = False) -> Floats:
-    """A curve's values: steps, 1 before the first. `just_before`: just before each time."""
+    """Return the values of a step curve, 1 before the first step. `just_before`: the value just before each time."""
     if not curve:
         return np.ones(len(times))
     stops = np.array([stop for stop, _ in curve], dtype=np.float64)
@@ -166,8 +169,10 @@ def evaluate_curve(curve: Curve, times: Floats, *, just_before: bool = False) ->
 
 
 def _integrated_brier_scores(time: Floats, event: NDArray[np.bool_], curves: Sequence[Curve]) -> Floats | None:
-    """(N,) the integrated Brier score of each case, weighted for censoring (Graf et al., Statistics in Medicine 1999); None where
-    a case has no curve, or nobody was followed for long enough."""
+    """Return (N,) the integrated Brier score of each case, weighted for censoring.
+
+    Graf et al., Statistics in Medicine 1999. None if a case has no curve, or if nobody was followed for long enough.
+    """
     if not all(len(curve) for curve in curves):
         return None
     last_time = float(np.quantile(time, 1 - MIN_FOLLOWED_SHARE))
@@ -194,13 +199,13 @@ def _integrated_brier_scores(time: Floats, event: NDArray[np.bool_], curves: Seq
 
 
 def _interpolate_curve(curve: Curve, times: Floats) -> Floats:
-    """A model's curve between the times that it gives: a straight line from 1 at 0; its last value afterwards."""
+    """Interpolate a model's curve between its times: a straight line from 1 at time 0; its last value afterwards."""
     stops, values = np.array([(0.0, 1.0), *curve], dtype=np.float64).T
     return np.asarray(np.interp(times, stops, values), dtype=np.float64)
 
 
 def _risk_group_curves(time: Floats, event: NDArray[np.bool_], risk: Floats) -> list[dict[str, Any]]:
-    """The curves of the lower and the higher half by risk, for a picture."""
+    """Return the survival curves of the halves with lower and higher risk, for a plot."""
     high = risk > np.median(risk)
     risk_groups: Mapping[str, NDArray[np.bool_]] = {"lower risk": ~high, "higher risk": high}
     groups = []

@@ -1,4 +1,4 @@
-"""How alike two texts are: BLEU, ROUGE-L and CIDEr-D on words; `meteor.py` has METEOR.
+"""Similarity of two texts: BLEU, ROUGE-L, CIDEr-D and METEOR on words, with a Porter stemmer.
 
 Every function takes lists of words, usually those of `tokenize`; there is one reference for each text.
 """
@@ -19,7 +19,7 @@ _Rule = tuple[str, str, Callable[[str], bool]]
 
 
 def _letter_pattern(stem: str) -> str:
-    """The word as a string of c and v; a y after a consonant is a vowel."""
+    """Return the word as a string of c and v; a y after a consonant is a vowel."""
     kinds = ""
     for letter in stem:
         vowel = letter in "aeiou" or (letter == "y" and kinds.endswith("c"))
@@ -28,6 +28,7 @@ def _letter_pattern(stem: str) -> str:
 
 
 def _measure(stem: str) -> int:
+    """Return Porter's measure m: the number of vowel-consonant sequences."""
     return len(re.findall("v+c+", _letter_pattern(stem)))
 
 
@@ -100,7 +101,7 @@ def _step_5(word: str) -> str:
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """The stem of a lower-case English word: effusions -> effus, opacities -> opac."""
+    """Return the stem of a lower-case English word: effusions -> effus, opacities -> opac."""
     word = _apply_rules(word, _STEP_1A)
     word = _step_1b(word)
     if word.endswith("y") and _has_vowel(word[:-1]):
@@ -113,16 +114,16 @@ def stem(word: str) -> str:
 _BEAM_WIDTH = 20
 
 _State = tuple[int, int, int, tuple[int, ...]]
-"""Chunks so far, reference position of the previous word (-2: none), used positions as bits, the choices."""
+"""Number of chunks, reference position of the previous word (-2: none), used positions as bits, the choices."""
 
 
 def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int, int]) -> dict[int, int]:
-    """Match as many equal keys as possible, and among such alignments one with few chunks (beam search).
+    """Match as many equal keys as possible, and among such alignments choose one with few chunks (beam search).
 
     Args:
         candidate_keys: one key for each word of the candidate; equal keys match.
         reference_keys: likewise for the reference.
-        fixed: candidate position -> reference position, kept.
+        fixed: candidate position -> reference position, already matched.
     """
     fixed_references = set(fixed.values())
     reference_positions: dict[str, list[int]] = defaultdict(list)
@@ -152,7 +153,7 @@ def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int
                         (*choices, reference_position),
                     ),
                 )
-            if is_free and seen_keys[key] - (used & masks.get(key, 0)).bit_count() < surplus[key]:  # may stay unmatched
+            if is_free and seen_keys[key] - (used & masks.get(key, 0)).bit_count() < surplus[key]:  # can stay unmatched
                 _keep_fewest_chunks(next_states, (chunks, -2, used, (*choices, -1)))
         seen_keys[key] += position not in fixed
         beam = sorted(next_states.values(), key=lambda state: state[:2])[:_BEAM_WIDTH]
@@ -161,26 +162,28 @@ def _align(candidate_keys: list[str], reference_keys: list[str], fixed: dict[int
 
 
 def _keep_fewest_chunks(next_states: dict[tuple[int, int], _State], state: _State) -> None:
-    """Of states that can go on in the same ways, the one with the fewest chunks."""
+    """Keep, among states with the same continuations, the one with the fewest chunks."""
     key = (state[1], state[2])
     if key not in next_states or state[0] < next_states[key][0]:
         next_states[key] = state
 
 
 def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> float:
-    """METEOR (Banerjee & Lavie, ACL workshop 2005): word matches, recall before precision, less for broken order.
+    """Return METEOR (Banerjee & Lavie, ACL workshop 2005): word matches, with a penalty for broken word order.
 
-    Words are matched first where they are equal, then where their Porter stems are. With m matches,
+    Recall weighs more than precision.
+
+    Equal words are matched first, then words with equal Porter stems. With m matches,
     P = m / words of the candidate, R = m / words of the reference, F = P R / (alpha P + (1 - alpha) R), and
     METEOR = F x (1 - gamma x (chunks / m) ^ beta); a chunk is a run of matches that is contiguous in both texts.
-    Among the alignments with the most matches one with the fewest chunks counts, found by a beam of 20.
+    Among the alignments with the most matches, one with the fewest chunks counts, found by a beam search of width 20.
 
-    The original's third stage, WordNet synonyms, is left out, so figures are a little lower than those of tools that
+    The third stage of the original, WordNet synonyms, is omitted, so values are a little lower than those of tools that
     have it.
     """
     exact = _align(list(candidate), list(reference), {})
     matched_candidate, matched_reference = set(exact), set(exact.values())
-    # a word that is matched already gets a key of its own, so that its stem is not used twice
+    # already matched words get a unique key, so that their stems are not used twice
     candidate_keys = [f"{n} matched" if n in matched_candidate else stem(word) for n, word in enumerate(candidate)]
     reference_keys = [f"{n} taken" if n in matched_reference else stem(word) for n, word in enumerate(reference)]
     pairs = sorted(_align(candidate_keys, reference_keys, exact).items())
@@ -196,27 +199,27 @@ def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float =
 Words = Sequence[str]
 
 MAX_NGRAM_ORDER = 4
-"""BLEU and CIDEr look at runs of one to four words."""
+"""BLEU and CIDEr use runs of one to four words."""
 
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+|\.")
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words, numbers (2.5 is one) and full stops; all other punctuation and hyphens only separate.
+    """Return lower-case words, numbers (2.5 is one) and full stops; all other punctuation and hyphens only separate.
 
-    Published tables differ by their tokenisers (report lines are cleaned to words and full stops in most of them), so
-    figures compare only within one.
+    Published tables use different tokenisers (most reduce reports to words and full stops), so values are only
+    comparable within one tokeniser.
     """
     return _TOKEN.findall(text.lower())
 
 
 def ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:
-    """Each run of `order` words with its count."""
+    """Return each run of `order` words with its count."""
     return Counter(tuple(words[start : start + order]) for start in range(len(words) - order + 1))
 
 
 def bleu_counts(candidate: Words, reference: Words) -> list[int]:
-    """What corpus BLEU adds up: clipped matches of order 1-4, n-grams of order 1-4, both lengths; ten numbers."""
+    """Return the ten counts that corpus BLEU sums: clipped matches of order 1-4, n-grams of order 1-4, both lengths."""
     pairs = [(ngrams(candidate, order), ngrams(reference, order)) for order in range(1, MAX_NGRAM_ORDER + 1)]
     matches = [sum((candidate_ngrams & reference_ngrams).values()) for candidate_ngrams, reference_ngrams in pairs]
     return [
@@ -228,16 +231,16 @@ def bleu_counts(candidate: Words, reference: Words) -> list[int]:
 
 
 def bleu(totals: Floats) -> Floats:
-    """Corpus BLEU-1 to BLEU-4 (Papineni et al., ACL 2002), without smoothing.
+    """Return corpus BLEU-1 to BLEU-4 (Papineni et al., ACL 2002), without smoothing.
 
     BLEU-N = BP x (p_1 ... p_N) ^ (1 / N); p_n = clipped matches / n-grams of the candidates, over the whole corpus;
-    BP = 1 where the candidates are longer than the references together, else exp(1 - references / candidates).
+    BP = 1 if the candidates together are longer than the references, else exp(1 - references / candidates).
 
     Args:
         totals: (..., 10) sums of `bleu_counts`.
 
     Returns:
-        (..., 4); 0 where nothing of some order matches.
+        (..., 4); 0 if nothing of some order matches.
     """
     matches, n_candidate_ngrams, candidate_length, reference_length = (
         totals[..., :4],
@@ -254,7 +257,7 @@ def bleu(totals: Floats) -> Floats:
 
 
 def longest_common_subsequence(first: Words, second: Words) -> int:
-    """Length of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     row = [0] * (len(second) + 1)
     for word in first:
         corner = 0
@@ -266,7 +269,7 @@ def longest_common_subsequence(first: Words, second: Words) -> int:
 
 
 def rouge_l(candidate: Words, reference: Words, beta: float = 1.2) -> float:
-    """ROUGE-L (Lin, ACL workshop 2004): the F-measure of the longest common subsequence.
+    """Return ROUGE-L (Lin, ACL workshop 2004): the F-measure of the longest common subsequence.
 
     P = LCS / words of the candidate, R = LCS / words of the reference, F = (1 + beta^2) P R / (R + beta^2 P). beta is
     1.2, as in the COCO caption evaluation that report papers use; beta = 1 is the plain F1.
@@ -279,12 +282,12 @@ def rouge_l(candidate: Words, reference: Words, beta: float = 1.2) -> float:
 
 
 def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float = 6.0) -> Floats:
-    """CIDEr-D (Vedantam et al., CVPR 2015) of each text, with the usual factor 10.
+    """Return CIDEr-D (Vedantam et al., CVPR 2015) of each text, with the usual factor 10.
 
-    For n = 1..4, n-grams are weighted by count x log(N / number of references that have it); the similarity is
-    sum of min(candidate, reference) x reference / (norm x norm), times exp(-(difference of lengths)^2 / (2 sigma^2));
-    the figure is 10 x the mean over n. N counts the given references: an n-gram that all of them have weighs nothing,
-    so identical references give 0, and the same text scores otherwise in another test set.
+    For n = 1..4, n-grams are weighted by count x log(N / number of references that have it); the similarity is sum of
+    min(candidate, reference) x reference / (norm x norm), times exp(-(difference of lengths)^2 / (2 sigma^2)); the
+    result is 10 x the mean over n. N counts the given references: an n-gram that all of them have weighs nothing, so
+    identical references give 0, and the same text has another score in another test set.
 
     Returns:
         (cases,), each from 0 to 10.

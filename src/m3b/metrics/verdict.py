@@ -1,4 +1,4 @@
-"""Is the model good enough to be delivered as a success?"""
+"""The verdict: whether a model is good enough to be delivered as a success."""
 
 from __future__ import annotations
 
@@ -11,38 +11,48 @@ from m3b.metrics.metric_tables import lower_is_better, metric_table
 from .scores import Measure, Scores
 
 MIN_VERDICT_PATIENTS = 5
-"""Test patients below whom nothing is said, of two classes those of the rarer one where a metric weighs both alike: an
-interval of fewer depends on what is assumed, not on what is seen."""
+"""Minimum number of test patients for a verdict.
+
+With two classes, those of the rarer one count if the metric weighs both alike.
+
+An interval of fewer patients depends on what is assumed, not on what is seen.
+"""
 
 
 MAX_NOISE_CHANGE, MAX_CROP_CHANGE = 0.15, 0.2
-"""Mean change of an answer, 0 to 1, beyond which it hangs on the exact pixels of an image, or on its framing."""
+"""Mean change of a prediction, 0 to 1, above which it depends on the exact pixels of an image, or on its framing."""
 MAX_SHUFFLE_P_VALUE = 0.05
-"""Share of shuffles that may reach a report's figure; above it the report is not better with its own image for certain."""
+"""Share of shuffles that may reach a report's value; above it, the gain from the report's own image is not certain."""
 MIN_NOTED_NOISE_CHANGE = 0.05
-"""Mean change under noise from which on the reason of an accepted model speaks of it: a table above a good model."""
+"""Mean change under noise from which the verdict mentions it: a good model may contain a look-up table."""
 
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """`ok`, and the reason in a sentence either way."""
+    """Whether the model is accepted (`ok`), and the reason in a sentence either way."""
 
     ok: bool
     reason: str
 
 
 def judge(scores: Scores, acceptable: tuple[float, float | None] | None, split_name: str = "test") -> ModelVerdict:
-    """Accept a model whose primary metric is in range and whose answers are better than any that ignores the image.
+    """Accept a model whose primary metric is in range and whose predictions beat every image-blind baseline.
 
-    All must hold: there are enough test patients; the value lies in the acceptable range (where one is known); the
-    95 % interval lies on the good side of the image-blind baseline, that of the paired difference where the baseline
-    depends on the cases; a classifier's decisions (balanced accuracy) do so as well; no other main metric of the task
-    is worse than its baseline with its whole interval; a report is better with its own image than with that of another
-    patient; answers stay where noise that nobody sees is added to test images. A metric that a model without skill can
-    win (sensitivity, specificity, calibration error, lesion precision and recall) is judged by its range, and its
-    companion (balanced accuracy, AUROC, lesion F1) by the baseline.
+    All must hold:
 
-    What is worse than a baseline without being so for all of its interval is said in the reason of an accepted model.
+    - There are enough test patients.
+    - The value lies in the acceptable range, if one is known.
+    - The 95 % interval lies on the good side of the image-blind baseline; the interval of the paired difference counts
+      if the baseline depends on the cases. A classifier's decisions (balanced accuracy) have to pass this too.
+    - No other main metric of the task is worse than its baseline with its whole interval.
+    - A report is better with its own image than with that of another patient.
+    - Predictions do not change much if invisible noise is added to test images.
+
+    A metric that a model without skill can win (sensitivity, specificity, calibration error, lesion precision and
+    recall) is judged by its range, and its companion (balanced accuracy, AUROC, lesion F1) by the baseline.
+
+    If a metric is worse than its baseline, but not with its whole interval, the reason of an accepted model mentions
+    it.
 
     Args:
         split_name: what the cases are called: `test` or `validation`.
@@ -89,10 +99,7 @@ def _check_patient_count(scores: Scores, compared: Measure, split_name: str) -> 
         return ""
     unit = f"{split_name} patient" if scores.patients_known else f"{split_name} case"
     patients = f"1 {unit}" if count == 1 else f"{count} {unit}s"
-    return (
-        f"{scores.primary}: {patients}{class_note} cannot speak for others; at least {MIN_VERDICT_PATIENTS} are "
-        f"needed for a verdict"
-    )
+    return f"{scores.primary}: only {patients}{class_note}; at least {MIN_VERDICT_PATIENTS} are needed for a verdict"
 
 
 def _check_range(main: Measure, acceptable: tuple[float, float | None] | None) -> str:
@@ -108,13 +115,14 @@ def _check_range(main: Measure, acceptable: tuple[float, float | None] | None) -
 
 
 def _check_baselines(scores: Scores, compared: Measure, split_name: str) -> Iterator[str]:
-    """What is wrong beside the range, the most telling first; empty texts where nothing is."""
+    """Yield the problems other than the range, the most important first; empty texts if there are none."""
     yield _check_gain(compared, split_name)
     task_metrics = metric_table(scores.task)
     if task_metrics.decision_metric and compared.name != task_metrics.decision_metric:
         problem = _check_gain(scores.metrics[task_metrics.decision_metric], split_name)
         yield problem and f"{scores.primary}, but its decisions are no better than a constant one: {problem}"
-    # A classifier that is made sensitive to a rare disease is rightly less accurate than "healthy" for everybody.
+    # A classifier tuned to be sensitive to a rare disease is rightly less accurate than answering "healthy" for
+    # everybody.
     for measure in _measures_with_baseline(scores, task_metrics.guarded_metrics):
         if _gain_interval(measure)[1] < 0:
             yield f"{scores.primary}, but {measure} is worse than the image-blind baseline ({measure.baseline:.3f})"
@@ -124,7 +132,7 @@ def _check_baselines(scores: Scores, compared: Measure, split_name: str) -> Iter
 
 def _check_gain(compared: Measure, split_name: str) -> str:
     if compared.low is None or compared.high is None:
-        return f"{compared}: without an interval nobody can say whether it beats chance; more {split_name} cases are needed"
+        return f"{compared}: it has no interval, so it may be chance; more {split_name} cases are needed"
     if compared.baseline is None:
         return f"{compared}: there is no image-blind baseline to compare with"
     min_gain, max_gain = _gain_interval(compared)
@@ -138,7 +146,7 @@ def _check_gain(compared: Measure, split_name: str) -> str:
 
 
 def _gain_interval(measure: Measure) -> tuple[float, float]:
-    """How much better than the baseline, at least and at most; NaN where that cannot be said."""
+    """Return the least and the largest gain over the baseline; NaN if it is unknown."""
     if measure.gain is not None:
         return measure.gain
     if measure.low is None or measure.high is None or measure.baseline is None:
@@ -149,7 +157,7 @@ def _gain_interval(measure: Measure) -> tuple[float, float]:
 
 
 def _describe_gain(compared: Measure) -> str:
-    """How the interval lies to the baseline, of a measure that is better."""
+    """Describe the position of the interval relative to the baseline, for a metric that is better."""
     lower, baseline = lower_is_better(compared.name), compared.baseline or 0.0
     side, bound = ("below", compared.high) if lower else ("above", compared.low)
     if bound is not None and (bound < baseline if lower else bound > baseline):
@@ -164,15 +172,15 @@ def _measures_with_baseline(scores: Scores, metric_names: Sequence[str]) -> list
 
 
 def _caveats(scores: Scores) -> Iterator[str]:
-    """Metrics that are worse than their baseline, though chance may have done it; answers that hang on the framing."""
+    """Yield metrics that are worse than their baseline, perhaps by chance, and dependence on the framing."""
     change = _control_change(scores, "noise")
     if MIN_NOTED_NOISE_CHANGE < change <= MAX_NOISE_CHANGE:
-        yield f"answers change by {change:.2f} on average where noise that nobody sees is added to test images"
+        yield f"predictions change by {change:.2f} on average if invisible noise is added to test images"
     change = _control_change(scores, "crop")
     if change > MAX_CROP_CHANGE:
         yield (
-            f"answers change by {change:.2f} on average where a test image is cut a little narrower, as those of a table of "
-            "images by their look do, and of a model that was never trained on such crops"
+            f"predictions change by {change:.2f} on average if a test image is cropped slightly; a look-up table of "
+            "images behaves like this, and so does a model that was never trained on such crops"
         )
     task_metrics = metric_table(scores.task)
     for measure in _measures_with_baseline(scores, (*task_metrics.guarded_metrics, *task_metrics.noted_metrics)):
@@ -183,27 +191,30 @@ def _caveats(scores: Scores) -> Iterator[str]:
 
 
 def _control_change(scores: Scores, control: str) -> float:
-    """How far answers to altered copies of test images are from those to the images; 0 where none were tried."""
+    """Return the mean change of predictions on altered copies of test images; 0 if none were predicted."""
     control_result = (scores.details.get("control") or {}).get(control) or {}
     return float(control_result.get("change", 0.0))
 
 
 def _check_memorisation(scores: Scores) -> str:
-    """Answers that belong to the exact pixels; empty where they do not, or where that was not tried."""
+    """Return the problem if predictions depend on the exact pixels; empty if not, or if that was not measured."""
     change = _control_change(scores, "noise")
     if change <= MAX_NOISE_CHANGE:
         return ""
     return (
-        f"{scores.primary}, but the answers change by {change:.2f} on average where noise that nobody sees is added to test "
-        "images: so do those of a table of images, and no figure speaks of new ones"
+        f"{scores.primary}, but the predictions change by {change:.2f} on average if invisible noise is added to test "
+        "images; a look-up table of images behaves like this, and its metrics say nothing about new images"
     )
 
 
 def _check_image_use(scores: Scores) -> str:
-    """A report that is no better with its own image than with another patient's; empty where that was not tried.
+    """Return the problem if a report is no better with its own image than with another patient's.
 
-    A permutation test and no interval of the difference: bootstrap samples of few patients, of which few have a finding, spread
-    so far that texts which no shuffle in 200 comes near are not told from blind ones.
+    Empty if it is better, or if that was not measured.
+
+    This is a permutation test, not an interval of the difference: with few patients, few of whom have a finding,
+    bootstrap samples spread so far that even texts that none of 200 shuffles comes near would not be distinguished from
+    blind ones.
     """
     use = scores.details.get("image_use")
     if not use or (use["own_image"] > use["other_image"] and use["chance"] <= MAX_SHUFFLE_P_VALUE):

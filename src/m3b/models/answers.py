@@ -1,4 +1,4 @@
-"""The answers of m3b's own tasks, from the JSON of predict.py to the fields of a `Prediction`."""
+"""Answer formats of m3b's own tasks: from the JSON of predict.py to the fields of a `Prediction`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from m3b.plugins import Registry
 
 
 class AnswerFormat(ABC):
-    """The answers of one task. Stateless; a kind overrides what is different.
+    """The answer format of one task. Stateless; subclasses override what differs.
 
     Attributes:
-        has_masks_option: whether predict.py takes `--masks DIR`, the folder in which it writes mask files.
-        requires_output_folder: whether an answer is worth nothing without the files that predict.py writes.
+        has_masks_option: whether predict.py takes `--masks DIR`, the folder for mask files.
+        requires_output_folder: whether a prediction is useless without the files that predict.py writes.
         requires_classes: whether a model has to name its classes.
-        separate_images: whether several paths are images of their own, as the views of a study are.
-        usage: the model card's sentence on what a prediction looks like, Markdown.
-        baseline_description: what the best answer is that never looks at an image, as the model card says it.
-        export_description: what the model does, as the metadata of an exported bundle say it.
+        separate_images: whether several paths are separate images, like the views of a study.
+        usage: the model card's sentence on the form of a prediction, Markdown.
+        baseline_description: the image-blind baseline, in the words of the model card.
+        export_description: what the model does, for the metadata of an exported bundle.
         is_patch_based: whether the network sees parts of an image.
-        supports_dicom: whether answers can be masks, classes or numbers in DICOM objects.
+        supports_dicom: whether predictions can be written as masks, classes or numbers in DICOM objects.
     """
 
     has_masks_option: bool = False
@@ -41,28 +41,28 @@ class AnswerFormat(ABC):
 
     @abstractmethod
     def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
-        """The fields of a `Prediction` from what predict.py wrote; what none of them fits goes into `extra`.
+        """Return the fields of a `Prediction` from the JSON of predict.py; unknown values go into `extra`.
 
         Args:
-            location: which answer it is, for messages.
-            folder: where predict.py wrote; files that it names have to lie there.
+            location: which prediction it is, for messages.
+            folder: the folder of predict.py's output; files that it names have to lie there.
 
         Raises:
-            ModelError: something is missing or cannot be right.
+            ModelError: something is missing or invalid.
         """
 
     def has_mask_output(self, model_info: ModelInfo) -> bool:
-        """Whether a model's answers are mask files, numbered as `promise.labels` says."""
+        """Return whether a model predicts mask files, numbered as in `model_info.labels`."""
         return False
 
 
 def is_finite_number(value: Any) -> TypeGuard[float]:
-    """Whether a JSON value is a finite number."""
+    """Return whether a JSON value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class RegressionAnswers(AnswerFormat):
-    """See `AnswerFormat`."""
+    """Answers of a regression; see `AnswerFormat`."""
 
     usage = (
         'Each prediction is `{"image": ..., "value": number, "interval": [low, high]}`, in the unit of the quantity; '
@@ -90,15 +90,15 @@ class RegressionAnswers(AnswerFormat):
 
 
 MAX_REASON_CHARS = 500
-"""Characters of a reason."""
+"""Maximum length of an out-of-distribution reason."""
 RELIABILITY_KEYS = ("out_of_distribution", "why", "prediction_set", "set_level", "abstains")
 
 
 def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:
-    """The fields of a `Prediction`; those that are not given are left out.
+    """Return the reliability fields of a `Prediction` that are present.
 
     Raises:
-        ModelError: one that cannot be right; the message names it.
+        ModelError: a field is invalid; the message names it.
     """
     fields: dict[str, Any] = {}
     is_ood = item.get("out_of_distribution")
@@ -131,7 +131,7 @@ PROBABILITY_TOLERANCE = 1e-6
 
 
 class SurvivalAnswers(AnswerFormat):
-    """See `AnswerFormat`."""
+    """Answers of a survival model; see `AnswerFormat`."""
 
     usage = (
         'Each prediction is `{"image": ..., "risk": number, "survival": [[time, probability], ...], "median": time}`: the chance that '
@@ -233,7 +233,7 @@ def _parse_masks(location: str, item: RawAnswer, model_info: ModelInfo, folder: 
 
 
 def _resolve_output_file(location: str, name: Any, folder: Path | None) -> Path:
-    """A file that predict.py wrote: below its output folder, no link."""
+    """Return the path of a file that predict.py wrote; it must lie below the output folder and be no link."""
     if not isinstance(name, str) or not name:
         raise ModelError(f"{location}: must name the mask file it wrote, in `mask` (or `masks`); found {name!r}")
     if folder is None:
@@ -293,7 +293,7 @@ def _parse_report(location: str, item: RawAnswer) -> dict[str, Any]:
 
 
 class DiagnosisAnswers(AnswerFormat):
-    """See `AnswerFormat`."""
+    """Answers of a diagnosis; see `AnswerFormat`."""
 
     usage = 'Each prediction is `{"image": ..., "probabilities": {class: p}, "prediction": ...}`.'
     export_description = "Classification of medical images"
@@ -303,7 +303,7 @@ class DiagnosisAnswers(AnswerFormat):
 
 
 class GradingAnswers(AnswerFormat):
-    """See `AnswerFormat`. Those of a diagnosis with one label a case."""
+    """Answers of a grading, the same as those of a diagnosis with one label a case; see `AnswerFormat`."""
 
     usage = (
         'Each prediction is `{"image": ..., "probabilities": {grade: p}, "prediction": grade}`; grades are ordered from low to '
@@ -317,7 +317,7 @@ class GradingAnswers(AnswerFormat):
 
 
 class SegmentationAnswers(AnswerFormat):
-    """See `AnswerFormat`."""
+    """Answers of a segmentation; see `AnswerFormat`."""
 
     has_masks_option = True
     requires_output_folder = True
@@ -339,7 +339,7 @@ class SegmentationAnswers(AnswerFormat):
 
 
 class DetectionAnswers(AnswerFormat):
-    """See `AnswerFormat`."""
+    """Answers of a detection; see `AnswerFormat`."""
 
     has_masks_option = True
     usage = (
@@ -359,7 +359,7 @@ class DetectionAnswers(AnswerFormat):
 
 
 class ReportAnswers(AnswerFormat):
-    """See `AnswerFormat`."""
+    """Answers of a report generator; see `AnswerFormat`."""
 
     requires_classes = False
     separate_images = True
@@ -376,10 +376,10 @@ _ANSWER_FORMATS: Registry[AnswerFormat] = Registry("kind of answers for")
 
 
 def register_answer_format(task: str, answer_format: AnswerFormat) -> None:
-    """Register the answers of a task.
+    """Register the answer format of a task.
 
     Raises:
-        ValueError: the task has others.
+        ValueError: the task has another one.
     """
     _ANSWER_FORMATS.add(task, answer_format)
 
@@ -394,12 +394,12 @@ register_answer_format("survival", SurvivalAnswers())
 
 
 def answer_tasks() -> tuple[str, ...]:
-    """The tasks whose answers are known."""
+    """Return the tasks with a known answer format."""
     return _ANSWER_FORMATS.names()
 
 
 def answer_format_of(task: str) -> AnswerFormat:
-    """The answers of a task.
+    """Return the answer format of a task.
 
     Raises:
         ModelError: there is no such task.

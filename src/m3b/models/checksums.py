@@ -1,4 +1,4 @@
-"""Is a model folder still the one that was measured? SHA-256 of each file against the list in its provenance.json."""
+"""Integrity of model folders: the SHA-256 of each file, compared with the list in provenance.json."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from m3b.errors import IntegrityError
 
 PROVENANCE_FILE = "provenance.json"
 USER_EDITABLE_FILES = ("README.md",)
-"""Files that belong to people, who may rewrite them: the model card."""
+"""Files that users may rewrite: the model card."""
 
 _LOADABLE_SUFFIXES = (".py", ".pyc", ".pth", ".so", ".safetensors", ".sh")
-"""What Python or predict.py would take in if it lay there; other new files, such as predictions, harm nobody."""
+"""Files that Python or predict.py would load if they were present; other new files, such as predictions, are harmless.
+"""
 _CACHE_FOLDER = "__pycache__"
 
 
 def sha256_of(file: Path) -> str:
-    """Hex digest of a file's content.
+    """Return the hex digest of a file's content.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return untrusted.hash_file(file.parent, file.name)
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Relative path -> SHA-256 of every file below a folder; Python's caches and the manifest itself left out."""
+    """Return relative path -> SHA-256 of every file below a folder, except Python's caches and provenance.json."""
     return {name: sha256_of(folder / name) for name in sorted(_list_files(folder)) if name != PROVENANCE_FILE}
 
 
 def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str] = USER_EDITABLE_FILES) -> list[str]:
-    """What differs between a folder and the hashes of its files, each as `NAME was changed`; empty where nothing does.
+    """Return the differences between a folder and its hashes, each as `NAME was changed`; empty if there are none.
 
-    Python's caches are removed first: they would be executed in place of what is compared here. Files in `editable` may
-    differ. Of files that are not in the list only those count that would be loaded or executed.
+    Python's caches are removed first: they would be executed instead of the files that are compared here. Files in
+    `editable` may differ. Files that are not in the list only count if they would be loaded or executed.
     """
     differences = _remove_caches(folder)
     for name, expected in hashes.items():
@@ -46,7 +47,7 @@ def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str
             continue
         if file.is_symlink() or not file.is_file():
             differences.append(
-                f"{name} is missing" if not os.path.lexists(file) else f"{name} is no plain file any more"
+                f"{name} is missing" if not os.path.lexists(file) else f"{name} is no longer a regular file"
             )
         elif sha256_of(file) != expected:
             differences.append(f"{name} was changed")
@@ -57,7 +58,7 @@ def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str
 
 
 def verify_integrity(folder: Path) -> None:
-    """Compare a model folder with the list of its files. A folder without provenance.json has none to compare with.
+    """Compare a model folder with the list of its files; a folder without provenance.json is not compared.
 
     Raises:
         IntegrityError: the list cannot be read, or files differ from it; the message names them.
@@ -76,12 +77,12 @@ def verify_integrity(folder: Path) -> None:
         summary = ", ".join(differences[:5]) + (f" and {len(differences) - 5} more" if len(differences) > 5 else "")
         raise IntegrityError(
             f"{folder} is not the model that m3b measured and delivered: {summary}. Take a fresh copy of it. If you made "
-            f"these changes yourself, delete {PROVENANCE_FILE}: its figures speak of another model."
+            f"these changes yourself, delete {PROVENANCE_FILE}: its metrics belong to the model before the changes."
         )
 
 
 def _remove_caches(folder: Path) -> list[str]:
-    """Remove Python's caches, which are loaded instead of the code that was hashed; say which would not go."""
+    """Remove Python's caches, which are loaded instead of the hashed code; return those that could not be removed."""
     remaining = []
     for cache in sorted(folder.rglob(_CACHE_FOLDER)):
         shutil.rmtree(cache, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Start the code of a delivered model in the strongest sandbox of this machine, outside of any run."""
+"""Run the code of a delivered model in the strongest sandbox of this machine, outside of any run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from m3b.untrusted import TemporaryFolder
 
 TIMEOUT_S = 3600.0
 LOG_BYTES = 20_000
-"""How much of the end of a command's output is kept."""
+"""Bytes kept from the end of a command's output."""
 WITHOUT_SANDBOX = (
     "`--unconfined` (Python: load_model(folder, unconfined=True)) runs the model's code with all of your rights: only for "
     "models that you trust."
@@ -24,7 +24,10 @@ WITHOUT_SANDBOX = (
 
 
 def model_limits(wall_s: float = TIMEOUT_S) -> Limits:
-    """What a delivered model may use: all memory of the machine, half of the free disk, no sockets, no shared memory."""
+    """Return the limits of a delivered model.
+
+    It may use all memory of the machine and half of the free disk, but no sockets and no shared memory.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return Limits(memory_mib=memory >> 20, disk_mib=max(1024, free >> 21), wall_s=wall_s, output_kib=64, isolated=True)
@@ -40,10 +43,10 @@ def start_confined(
     keep: Sequence[int] = (),
     sandbox: Sandbox | None = None,
 ) -> Process:
-    """Start a command in `sandbox`, or in the strongest one that works here.
+    """Start a command in `sandbox`, or in the strongest sandbox that works here.
 
     Raises:
-        SandboxError: none works; the message says why, and what can be done.
+        SandboxError: no sandbox works; the message says why, and what can be done.
     """
 
     def start(backend: Sandbox) -> Process:
@@ -56,17 +59,18 @@ def start_confined(
         try:
             return start(candidate)
         except SandboxError:
-            pass  # `choose` finds out why, or another sandbox
+            pass  # `choose_sandbox` finds the reason, or another sandbox
     return start(choose_sandbox("auto", otherwise=WITHOUT_SANDBOX))
 
 
 def run_confined(
     argv: list[str], *, read: Sequence[Path], place: Path, timeout_s: float = TIMEOUT_S
 ) -> tuple[int, str]:
-    """Run one command to its end in `place`, the one folder that it may write to; return its exit status and output.
+    """Run one command to its end and return its exit status and output.
 
     Args:
         read: files and folders that it may read.
+        place: the working directory, the only folder that it may write to.
 
     Raises:
         SandboxError: as `start_confined`.

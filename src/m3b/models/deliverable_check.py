@@ -1,4 +1,4 @@
-"""Is a delivered folder complete, self-contained and free of what must not leave the machine?"""
+"""Deliverable check: a delivered folder must be complete, self-contained and free of patient data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from m3b.models.predict_process import read_classes
 from m3b.untrusted import read_bytes
 
 MAX_CONTENT_BYTES = 32 * 2**20
-"""Bytes of one file that is looked through; whoever asks refuses larger ones before."""
+"""Maximum size of a file whose content is searched; callers refuse larger ones before."""
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"II*\x00", "a TIFF image"),
     (b"MM\x00*", "a TIFF image"), (b"GIF8", "a GIF image"), (b"\x00\x00\x00\x0cjP  ", "a JPEG 2000 image"),
@@ -58,13 +58,13 @@ _MAX_JSON_NODES = 200_000
 
 
 def find_content_problem(file: Path, name: str) -> str:
-    """What is wrong with the content of a file that is no safetensors; empty where nothing is.
+    """Return what is wrong with the content of a file that is not safetensors; empty if nothing is.
 
     Args:
-        name: as it is told; the message begins with it.
+        name: the file's name in the message, which begins with it.
 
     Raises:
-        OSError: it cannot be read, or holds more than `MAX_CONTENT_BYTES` bytes.
+        OSError: the file cannot be read, or has more than `MAX_CONTENT_BYTES` bytes.
     """
     content = read_bytes(file.parent, file.name, MAX_CONTENT_BYTES)
     head = content[:512]
@@ -75,7 +75,7 @@ def find_content_problem(file: Path, name: str) -> str:
             return f"{name} {PICKLE_MESSAGE}"
         return f"{name} is {kind}; {_REMEDIES[kind.split()[-1]]}"
     if name.endswith((".model", ".spm")) and head.startswith(b"\n"):
-        return ""  # the vocabulary of SentencePiece, a protobuf
+        return ""  # a SentencePiece vocabulary, a protobuf
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -103,12 +103,12 @@ def _detect_kind(head: bytes) -> str:
 
 
 def _is_binary(kind: str, head: bytes) -> bool:
-    """Whether a short mark means what it says: a text may begin with its two letters too."""
+    """Return whether a short magic number is reliable: a text may begin with the same two letters."""
     return kind not in ("an archive", "a program") or any(byte < 9 or byte > 126 for byte in head)
 
 
 def is_pickle(content: bytes) -> bool:
-    """Whether these bytes are one whole pickle of any protocol; nothing of it is executed."""
+    """Return whether these bytes are one whole pickle of any protocol; nothing of it is executed."""
     if content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return True
     if content[:1] not in (b"(", b"c", b"]", b"}", b")", b"V", b"S", b"I", b"F") or len(content) > 2**24:
@@ -119,13 +119,13 @@ def is_pickle(content: bytes) -> bool:
             count += 1
             if opcode.name == "STOP":
                 return count > 2 and offset is not None and not content[offset + 1 :].strip()
-    except (ValueError, IndexError, KeyError, OverflowError, struct.error):  # text that is no pickle
+    except (ValueError, IndexError, KeyError, OverflowError, struct.error):  # text, not a pickle
         return False
     return False
 
 
 def _has_pickle(content: bytes) -> bool:
-    """Whether an archive names one: PyTorch's old files do. Its list stands at its end, as plain text."""
+    """Return whether an archive contains a pickle, as old PyTorch files do; its file list is plain text at the end."""
     return content.startswith(b"PK") and b".pkl" in content[-(2**20) :]
 
 
@@ -133,7 +133,7 @@ def _has_pickle(content: bytes) -> bool:
 
 
 def find_case_listing(text: str) -> str:
-    """What in a text lists cases one by one, as the end of a sentence; empty where nothing does."""
+    """Return which part of a text lists cases one by one, as the end of a sentence; empty if none does."""
     return _find_case_table(text) or _find_case_objects(text)
 
 
@@ -175,7 +175,7 @@ def _find_case_objects(text: str) -> str:
 
 
 def _parse_json_values(text: str) -> list[Any]:
-    """The JSON values of a text: one, or one a line."""
+    """Return the JSON values of a text: one, or one a line."""
     if text.lstrip()[:1] not in ("{", "["):
         return []
     try:
@@ -193,21 +193,25 @@ def _parse_json_lines(text: str) -> Iterator[Any]:
 
 
 MAX_SEARCHED_BYTES = 32 * 2**20
-"""Bytes of one text file that are read, and of one header of weights."""
+"""Maximum bytes read from one text file, or from one header of weights."""
 MIN_ALPHANUMERIC_CHARS, MIN_DIGIT_CHARS = 4, 7
-"""Characters from which an identifier is looked for: of letters and digits (or of several words), and of digits alone.
-A shorter one, such as 12, or a plain word, such as left, stands in any configuration without naming anybody."""
+"""Minimum length of an identifier to search for: of letters and digits (or several words), and of digits alone.
+
+A shorter one, such as 12, or a plain word, such as left, occurs in any configuration without identifying anybody.
+"""
 _TOKEN = re.compile(r"[^\W_](?:[\w.\-]*[^\W_])?")
 _TOKEN_PARTS = re.compile(r"[^\W_]+")
 
 
 def find_patient_identifiers(folder: Path, patients: Iterable[str]) -> list[str]:
-    """What in a folder holds a patient's identifier, one sentence a file; the identifier itself is not repeated.
+    """Return which files of a folder contain a patient's identifier, one sentence a file.
 
-    Looked at are names of files and folders, texts, and the names and notes in safetensors files.
+    The identifier itself is not repeated.
+
+    Searched are names of files and folders, texts, and the names and notes in safetensors files.
 
     Args:
-        patients: as the index has them.
+        patients: as in the index.
     """
     identifiers = {
         identifier for identifier in (patient.strip().casefold() for patient in patients) if _is_distinctive(identifier)
@@ -235,7 +239,7 @@ def _is_distinctive(patient: str) -> bool:
 
 
 def _has_identifier(text: str, identifiers: set[str]) -> bool:
-    """Whether one of `identifiers` stands in a text as a word, or between the marks of a longer one."""
+    """Return whether a text contains one of `identifiers` as a word, or between the separators of a longer one."""
     for match in _TOKEN.finditer(text.casefold()):
         token = match.group()
         if token in identifiers or any(part in identifiers for part in _TOKEN_PARTS.findall(token)):
@@ -260,7 +264,7 @@ def _searchable_texts(file: Path) -> Iterator[str]:
 REQUIRED_FILES = ("predict.py", "config.json", "README.md", "requirements.txt")
 
 _M3B_FILES = {"README.md", "metrics.json", "provenance.json"}
-"""Written by m3b from what the user said; a path in the request is the user's own word."""
+"""Files that m3b writes from the user's own words; a path in the request may stay in them."""
 
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill"}
 _IMAGE_SUFFIXES = (
@@ -275,14 +279,14 @@ _LOCAL_PATH = re.compile(
 _IMAGE_SUFFIX_PATTERN = re.compile(r"(?<=\w)\.(?:png|jpe?g|tiff?|dcm|nii(?:\.gz)?|nrrd|mha|mhd)\b", re.IGNORECASE)
 _ARCHIVE_ITEM_PATTERN = re.compile(r"(?<=\w)#[\w/]{0,200}\[\d{1,12}\]")
 _MAX_PATH_CHARS = 160
-"""Characters before an ending that are looked at: a search from the front would take quadratic time."""
+"""Number of characters before a suffix that are searched: a search from the start would take quadratic time."""
 _M3B_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+m3b\b", re.MULTILINE)
 
 
 def check_deliverable(folder: Path) -> list[str]:
-    """What is wrong with a delivered folder; empty where nothing is. Nothing in it is executed.
+    """Return what is wrong with a delivered folder; empty if nothing is. Nothing in it is executed.
 
-    Checked: the required files; at least one sound safetensors file; classes in config.json; links, hidden files; by
+    It checks: the required files; at least one sound safetensors file; classes in config.json; links, hidden files; by
     content, whatever the name: pickles, images, arrays, archives, programs, tables of cases, files that are neither
     text nor weights; paths of this machine or of training images, imports of m3b, size.
     """
@@ -338,7 +342,7 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
 
 
 def _weights_problems(file: Path, name: str) -> Iterator[str]:
-    """The layout of safetensors: 8 bytes little-endian header length, that many bytes of JSON, the data."""
+    """Yield problems of a safetensors file: 8 bytes little-endian header length, that many bytes of JSON, the data."""
     with untrusted.open_file(file.parent, file.name) as stream:
         length = int.from_bytes(stream.read(8), "little")
         is_plausible = 2 <= length <= min(file.stat().st_size - 8, 100_000_000)
@@ -355,7 +359,7 @@ def _weights_problems(file: Path, name: str) -> Iterator[str]:
 
 
 def _tensor_data_end(header: dict[str, Any]) -> int:
-    """Where the last tensor ends, in bytes after the header; -1 where the header does not say."""
+    """Return the end of the last tensor, in bytes after the header; -1 if the header does not say."""
     try:
         return max(int(tensor["data_offsets"][1]) for key, tensor in header.items() if key != "__metadata__")
     except (KeyError, TypeError, ValueError, IndexError):
@@ -376,7 +380,7 @@ def _text_problems(file: Path, name: str) -> Iterator[str]:
 
 
 def _find_case_path(text: str) -> str:
-    """The first path of an image, or of an item of an archive, that a text holds."""
+    """Return the first path of an image, or of an archive item, in a text."""
     for pattern, required_context in ((_IMAGE_SUFFIX_PATTERN, r"[\w.\-]/"), (_ARCHIVE_ITEM_PATTERN, r"\.\w+$")):
         for match in pattern.finditer(text):
             tail = _path_before(text, match.start())

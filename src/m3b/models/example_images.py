@@ -1,8 +1,7 @@
-"""Example cases of an index as pictures: each image with the masks, boxes, labels or report that the index gives it.
+"""Example cases of an index as pictures: each image with its masks, boxes, labels or report.
 
-`m3b.models.image_jobs.DRAW_EXAMPLES_JOB` is answered in the reader,
-since the images are untrusted. What comes out are small PNGs and texts
-for people alone.
+`m3b.models.image_jobs.DRAW_EXAMPLES_JOB` runs this in the reader process, since the images are untrusted. The results
+are small PNGs and texts, for people only.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MAX_TEXT_CHARS = 600
 
 
 def draw_examples(request: ExamplesRequest) -> ExampleCases:
-    """Inside the reader: the examples of an index. Raises DataError."""
+    """Worker job: draw example cases of an index. Raises DataError."""
     index = read_index(request.work, request.task)
     cases = tuple(_make_example(record, split, index, request.work) for split, record in choose_examples(index))
     has_marks = index.masked or any(record.boxes for record in (*index.train, *index.test))
@@ -40,15 +39,16 @@ def _make_legend(classes: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def choose_examples(index: Index) -> list[tuple[str, Record]]:
-    """Some cases of every class and of both parts, in the order of the index: side and record."""
+    """Return some cases of every class and of both splits, in the order of the index, as (split, record)."""
     records_by_group: dict[tuple[str, str], list[Record]] = {}
     for split, records in (("training", index.train), ("testing", index.test)):
         for record in records:
             records_by_group.setdefault((_example_group(record), split), []).append(record)
     n_per_group = max(1, MAX_EXAMPLES // max(1, len(records_by_group)))
-    examples = [(split, group_records[position * len(group_records) // min(n_per_group, len(group_records))]) for (_,
-    split), group_records in records_by_group.items()
-             for position in range(min(n_per_group, len(group_records)))]  # fmt: skip
+    examples = []
+    for (_, split), group_records in records_by_group.items():
+        count = min(n_per_group, len(group_records))
+        examples += [(split, group_records[position * len(group_records) // count]) for position in range(count)]
     return examples[:MAX_EXAMPLES]
 
 

@@ -1,7 +1,7 @@
-"""Copy a deliverable out of its maker's reach: one pass, no link followed, a hash a file.
+"""Copy a deliverable out of the reach of the scripts that made it: one pass, no link followed, one hash a file.
 
-The maker's scripts may have left anything: links to other files, pipes that block whoever opens them, folders without
-end. What is not a plain file of a plain name is refused with a reason, and never opened.
+The scripts may have left anything: links to other files, pipes that block whoever opens them, endless folders.
+Anything but a regular file with a printable name is refused with a reason, and never opened.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ MAX_DEPTH = 8
 _CHUNK_BYTES = 2**20
 _CACHE_FOLDER = "__pycache__"
 _MAX_REFUSALS = 20
-"""Refusals that are named at most; a folder with more is refused anyhow."""
+"""Maximum number of refusals that are named; a folder with more is refused anyway."""
 
 
 @dataclass(frozen=True)
 class FrozenCopy:
-    """A copy that nobody changes any more.
+    """A copy that can no longer be changed.
 
     Args:
         folder: the copy.
-        hashes: relative path -> SHA-256 of each file, as it was read while it was copied.
-        refusals: what could not be taken over, each with the reason and the remedy; empty for a sound deliverable.
+        hashes: relative path -> SHA-256 of each file, computed while it was copied.
+        refusals: what was not copied, each with the reason and the remedy; empty for a sound deliverable.
     """
 
     folder: Path
@@ -44,8 +44,8 @@ class FrozenCopy:
 def freeze(source: Path, target: Path) -> FrozenCopy:
     """Copy the folder `source` to `target`, which is replaced, and hash what is copied.
 
-    Files are written without the right to be executed; Python's caches are left out. Both are safe on the disk when
-    this returns.
+    Files are written without execute permission; Python's caches are skipped. Files and folders are synced to disk
+    before this returns.
 
     Raises:
         OSError: `source` is no folder (a link to one is none), or `target` cannot be written.
@@ -73,7 +73,7 @@ def freeze(source: Path, target: Path) -> FrozenCopy:
 
 @dataclass
 class _CopyProgress:
-    """How far a copy has come."""
+    """The state of a copy in progress."""
 
     source: Path
     target: Path
@@ -82,7 +82,7 @@ class _CopyProgress:
     bytes_left: int = field(default_factory=lambda: MAX_BYTES)
 
     def copy_entry(self, entry: TreeEntry) -> bool:
-        """Copy or refuse one entry; False where it makes no sense to go on."""
+        """Copy or refuse one entry; return False if the copy should stop."""
         if reason := _refusal_reason(entry):
             self.refusals.append(f"{entry.name if entry.name.isprintable() else ascii(entry.name)} {reason}")
         elif entry.kind == "folder":
@@ -102,7 +102,7 @@ class _CopyProgress:
             if os.fstat(file.fileno()).st_size > self.bytes_left:
                 self.bytes_left = -1
             while self.bytes_left >= 0 and (data := file.read(_CHUNK_BYTES)):
-                self.bytes_left -= len(data)  # it may grow meanwhile
+                self.bytes_left -= len(data)  # the file may grow meanwhile
                 digest.update(data)
                 copy.write(data)
             copy.flush()
@@ -115,7 +115,7 @@ class _CopyProgress:
 
 
 def _refusal_reason(entry: TreeEntry) -> str:
-    """Why an entry cannot be delivered; empty where it can."""
+    """Return why an entry cannot be delivered; empty if it can."""
     if not entry.name.isprintable():
         return "has a name that not every system can show; rename it"
     if entry.kind == "link":

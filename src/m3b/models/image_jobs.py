@@ -1,4 +1,4 @@
-"""What is asked of the reader process about images for people: which ones folders hold, and pictures of what is in them."""
+"""Worker jobs on images for people: find the images in folders, and draw pictures of their content."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from m3b.untrusted import announce_opening
 
 @dataclass
 class ImageListing:
-    """Images in natural order, and what was passed over and why."""
+    """Images in natural order, and notes on what was skipped."""
 
     images: list[str | list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def find_images(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool = False) -> ImageListing:
-    """The images below paths.
+    """Return the images below paths.
 
-    A file, or a reference `archive.npz#key[17]`, is taken as it is. Of a folder: volumes (NIfTI, NRRD, MHA) and arrays
-    are one image each; pictures and DICOM files are one image each for a model of 2D images, else together one volume,
-    the folder; subfolders are opened likewise. Anything else is passed over with a note.
+    A file, or a reference `archive.npz#key[17]`, is taken as it is. In a folder, volumes (NIfTI, NRRD, MHA) and arrays
+    are one image each. Pictures and DICOM files are one image each for a model of 2D images; for other models they form
+    one volume, the folder. Subfolders are searched in the same way. Anything else is skipped with a note.
 
     Args:
         is_2d: whether the model takes 2D images.
@@ -60,7 +60,7 @@ def _list_folder(folder: Path, is_2d: bool, group_views: bool, listing: ImageLis
     other_files = files_by_kind.pop("", [])
     if other_files:
         names = ", ".join(item.name for item in other_files[:3]) + (", ..." if len(other_files) > 3 else "")
-        listing.notes.append(f"{folder}: {len(other_files)} file(s) passed over that are no images: {names}")
+        listing.notes.append(f"{folder}: {len(other_files)} file(s) skipped that are not images: {names}")
     slices = {kind: files_by_kind.pop(kind, []) for kind in ("picture", "dicom")}
     single_files = [item for items in files_by_kind.values() for item in items]
     for kind, items in slices.items():
@@ -92,11 +92,11 @@ def _add_stack(folder: Path, kind: str, items: list[Path], *, is_only_content: b
     if is_only_content:
         listing.images.append(str(folder))
     else:
-        listing.notes.append(f"{folder}: {len(items)} slices beside whole volumes; they were passed over")
+        listing.notes.append(f"{folder}: {len(items)} slices were skipped, because the folder has whole volumes too")
 
 
 def _count_series(items: list[Path]) -> int:
-    """How many DICOM series the files belong to."""
+    """Return the number of DICOM series among the files."""
     import pydicom
     from pydicom.errors import InvalidDicomError
 
@@ -106,14 +106,14 @@ def _count_series(items: list[Path]) -> int:
         try:
             header = pydicom.dcmread(item, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
         except (InvalidDicomError, OSError):
-            continue  # who opens it will say what is wrong with it
+            continue  # whoever opens it later reports the problem
         series_uids.add(str(header.get("SeriesInstanceUID", "")))
     return len(series_uids)
 
 
 @dataclass(frozen=True)
 class FindImagesRequest:
-    """A folder to search; as `find_images`."""
+    """A folder to search; see `find_images`."""
 
     folder: Path
     is_2d: bool
@@ -122,7 +122,7 @@ class FindImagesRequest:
 
 @dataclass(frozen=True)
 class PaintOverlayRequest:
-    """A prediction, its image at an absolute path, and what the model says of itself; as `draw_overlay`."""
+    """A prediction, with its image at an absolute path, and the model's info; see `draw_overlay`."""
 
     prediction: Prediction
     model_info: ModelInfo
@@ -146,7 +146,7 @@ class ExamplesRequest:
 
 @dataclass(frozen=True)
 class ExampleCase:
-    """One case: its part, what the index says of it, and a PNG in base64, or why there is none."""
+    """One case: its split, its labels and text, and a PNG in base64, or the reason why there is none."""
 
     name: str
     split: str
@@ -161,7 +161,7 @@ class ExampleCases:
     """Some cases of an index.
 
     Args:
-        legend: where masks or boxes are drawn, each class and its colour as `#rrggbb`.
+        legend: each class and its colour as `#rrggbb`, if masks or boxes are drawn.
     """
 
     cases: tuple[ExampleCase, ...] = ()
@@ -174,23 +174,23 @@ DRAW_EXAMPLES_JOB = WorkerJob("m3b.models.example_images:draw_examples", Example
 
 
 def find_images_in_folder(request: FindImagesRequest) -> ImageListing:
-    """Inside the reader. Raises OSError."""
+    """Worker job: find the images in a folder. Raises OSError."""
     return find_images([request.folder], is_2d=request.is_2d, group_views=request.group_views)
 
 
 def paint_overlay(request: PaintOverlayRequest) -> OverlayImage:
-    """Inside the reader. Raises DataError."""
+    """Worker job: draw a prediction. Raises DataError."""
     from m3b.models.overlay import overlay_png
 
     return OverlayImage(overlay_png(request.prediction, request.model_info, window=request.window))
 
 
 def find_images_confined(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool = False) -> ImageListing:
-    """As `find_images`, folders searched by a reader; it is started only where there is one.
+    """Find images like `find_images`, with folders searched by a reader, which is only started if there is a folder.
 
     Raises:
-        DataError: a folder that ends it.
-        OSError: a folder that cannot be read.
+        DataError: a folder made the reader crash.
+        OSError: a folder cannot be read.
     """
     path_names = list(map(str, paths))
     folders = [path for path in path_names if Path(path).is_dir()]
@@ -206,7 +206,7 @@ def find_images_confined(paths: Iterable[str | Path], *, is_2d: bool, group_view
 
 
 def _search_folder(reader: Reader, path: str, is_2d: bool, group_views: bool) -> ImageListing:
-    """The names count from the folder as the user gave it."""
+    """Search one folder in the reader; returned paths start with the folder as the user wrote it."""
     resolved = str(Path(path).resolve())
     answer = reader.run_job(FIND_IMAGES_JOB, FindImagesRequest(Path(resolved), is_2d, group_views))
 
@@ -221,7 +221,7 @@ def _search_folder(reader: Reader, path: str, is_2d: bool, group_views: bool) ->
 
 
 class OverlayPainter:
-    """Draws what a model said of images, in a reader that sees them and the folder of the masks."""
+    """Draws predictions in a reader that sees the images and the folder of the masks."""
 
     def __init__(self, reader: Reader, model_info: ModelInfo, window: Mapping[str, Any] | None) -> None:
         self.reader, self.model_info, self.window = reader, model_info, None if window is None else dict(window)
@@ -236,7 +236,7 @@ class OverlayPainter:
 
 
 def paths_to_mount(predictions: Iterable[Prediction]) -> list[Path]:
-    """What a reader has to see to draw these: the images, and the mask files."""
+    """Return what a reader has to see to draw these predictions: the images and the mask files."""
     mounts: dict[Path, None] = {}
     for prediction in predictions:
         if not prediction.error:

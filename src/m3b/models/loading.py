@@ -1,4 +1,4 @@
-"""Load a delivered model folder and use it."""
+"""Load a delivered model folder and predict with it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from m3b.untrusted import is_file, read_json, read_start
 def split_covariates(
     case: Any, rules: Sequence[Mapping[str, Any]], case_number: int = 1, *, strict: bool = True
 ) -> tuple[Any, dict[str, Covariate]]:
-    """The image of a case, and its covariates; a case of a model that is given none is its image.
+    """Split a case into its image and its covariates; for a model without covariates a case is its image.
 
     Args:
         rules: `Model.covariates`.
-        case_number: of the case, for messages.
-        strict: whether a case that is not whole is an error here; otherwise predict.py says of it what is wrong.
+        case_number: number of the case, for messages.
+        strict: whether an incomplete case is an error here; otherwise predict.py reports what is wrong.
 
     Raises:
-        ModelError: it lacks a covariate, has one that the model does not know, or a value that it cannot be.
+        ModelError: the case lacks a covariate, has one that the model does not know, or has an invalid value.
     """
     if not rules:
         return case, {}
@@ -64,7 +64,7 @@ def _find_covariate_problem(rule: Mapping[str, Any], values: Mapping[str, Any]) 
 
 
 def example_case(rules: Sequence[Mapping[str, Any]]) -> str:
-    """What a case looks like."""
+    """Return an example of a case with covariates, for messages."""
     example_values = {
         str(rule["name"]): rule["values"][0] if rule["kind"] == "category" else rule["centre"] for rule in rules
     }
@@ -72,7 +72,7 @@ def example_case(rules: Sequence[Mapping[str, Any]]) -> str:
 
 
 MAX_CARD_BYTES = 2**20
-"""Bytes of README.md that are read."""
+"""Maximum bytes read from README.md."""
 
 ImageInput = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
 CaseInput = ImageInput | Mapping[str, Any]
@@ -82,16 +82,16 @@ CaseInput = ImageInput | Mapping[str, Any]
 class Model:
     """A delivered model. Its code runs confined, in a process that starts with the first prediction and stays alive.
 
-    `close()`, the end of a `with` block, of this object or of Python ends the process.
+    The process ends with `close()`, with the `with` block, with this object or with Python.
 
     Args:
         folder: absolute path.
         classes: in the order of the model's outputs.
         multi_label: whether a case can have any number of classes.
-        task: diagnosis, segmentation, detection or report.
+        task: the task family, such as diagnosis or segmentation.
         config: config.json.
         card: the model card, Markdown.
-        metrics: what m3b measured when the model was made; empty where metrics.json is missing.
+        metrics: what m3b measured when the model was made; empty if metrics.json is missing.
         unconfined: whether its code runs with all rights of the user instead, each prediction in a new process.
     """
 
@@ -130,13 +130,13 @@ class Model:
         strict: bool = True,
         out: str | Path | None = None,
     ) -> list[Prediction]:
-        """Predict images, one prediction each, in the order given. The model's own code runs confined.
+        """Predict images, one prediction each, in the given order. The model's own code runs confined.
 
         Args:
-            paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices; of a model whose
-                cases are several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see `channels`).
-                One path or object alone is a list of one case. Of a model that is given covariates a case is
-                `{"image": one of these, "age": 61, "sex": None}`, None where one is not known (see `covariates`).
+            paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices. If a case
+                consists of several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see
+                `channels`). A single path or object is a list of one case. If the model takes covariates, a case is
+                `{"image": one of these, "age": 61, "sex": None}`, with None for an unknown value (see `covariates`).
             strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
             out: a folder for `predictions.json` and the masks; a segmentation model needs one.
 
@@ -184,20 +184,20 @@ class Model:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the images that a case is made of, in the model's order; empty where a case is one image."""
+        """Names of the images that a case consists of, in the model's order; empty if a case is one image."""
         plan = self.config.get("plan")
         names = plan.get("channel_names") if isinstance(plan, Mapping) else None
         return tuple(names) if isinstance(names, list) else ()
 
     @property
     def covariates(self) -> tuple[Mapping[str, Any], ...]:
-        """What the model is given beside the image: objects with `name`, `kind` (`number`, or `category` with its `values`)."""
+        """Covariates of the model: objects with `name` and `kind` (`number`, or `category` with its `values`)."""
         plan = self.config.get("plan")
         rules = plan.get("covariates") if isinstance(plan, Mapping) else None
         return tuple(rules) if isinstance(rules, list) else ()
 
     def _check_channels(self, cases: Sequence[Reference]) -> None:
-        """Raises ModelError for a case whose channels are not the model's, before anything is loaded."""
+        """Raise ModelError for a case whose channels are not the model's, before anything is loaded."""
         arrange = shared_channels().arranged
         for number, case in enumerate(cases, start=1):
             try:
@@ -217,12 +217,13 @@ def _to_reference(case: CaseInput) -> Reference:
 
 
 def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
-    """Open a delivered folder; nothing of it is executed yet.
+    """Open a delivered folder; none of its code is executed yet.
 
     Its files are compared with the hashes in its provenance.json; README.md may be rewritten.
 
     Args:
-        unconfined: run the model's code with all of your rights instead of in a sandbox: only for models that you trust.
+        unconfined: run the model's code with all of your rights instead of in a sandbox: only for models that you
+            trust.
 
     Raises:
         ModelError: no such folder, no predict.py, or no usable config.json.

@@ -1,4 +1,4 @@
-"""What is written beside a delivered model: model card, metrics and provenance."""
+"""The files that m3b writes next to a delivered model: model card, metrics and provenance."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _COVARIATES_BASELINE_NOTE = (
 
 
 def answer_format_for(task: Any) -> AnswerFormat:
-    """The answers of a task as a card names it; of none those of a diagnosis."""
+    """Return the answer format of a task as a card names it; that of a diagnosis if the task is unknown."""
     return answer_format_of(str(task) if task in answer_tasks() else DEFAULT)
 
 
 def escape_markdown(value: Any) -> str:
-    """Any value as one line that Markdown shows as it stands."""
+    """Return any value as one line that Markdown shows literally."""
     text = to_one_line(re.sub(r"\s+", " ", str(value)).strip())
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
 
 
 def format_number(value: Any) -> str:
-    """Three decimals, or a dash."""
+    """Return a number with three decimals, or a dash."""
     return f"{value:.3f}" if isinstance(value, int | float) and not isinstance(value, bool) else "-"
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """The lines of a Markdown table and an empty one; `head` is Markdown already."""
+    """Return the lines of a Markdown table and an empty line; `head` is Markdown already."""
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     lines += [" | ".join(escape_markdown(cell) for cell in row) for row in rows]
     return [f"| {line} |" for line in lines] + [""]
@@ -56,10 +56,10 @@ def _format_interval(measure: Mapping[str, Any]) -> str:
 
 
 def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: Collection[str] = ()) -> list[str]:
-    """The section of figures: every metric with interval and baseline, then label by label, then counts.
+    """Return the section of metrics: every metric with interval and baseline, then each label, then counts.
 
     Args:
-        lower_is_better_metrics: metrics of which that has to be said.
+        lower_is_better_metrics: metrics for which the card says that lower is better.
     """
     metrics = scores.get("metrics") or {}
     if not metrics:
@@ -70,9 +70,9 @@ def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: C
         if measure.get("value") is not None or measure.get("baseline") is not None
     ]
     patients_known = scores.get("patients_known", True)
+    patient_count = f" of {scores.get('n_patients', '?')} patients" if patients_known else ""
     introduction = (
-        f"{scores.get('n_cases', '?')} test cases{_patient_count_phrase(scores) if patients_known else ''} that "
-        f"training never saw, measured by "
+        f"{scores.get('n_cases', '?')} test cases{patient_count} that training never saw, measured by "
         f"m3b on the predictions of this folder{'' if patients_known else f'; {UNKNOWN_PATIENTS_NOTE}'}. Intervals: "
         f"95 %, bootstrap over "
         f"{'patients' if patients_known else 'cases'}. Image-blind baseline: "
@@ -80,7 +80,7 @@ def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: C
         f"{_COVARIATES_BASELINE_NOTE if (scores.get('details') or {}).get('covariates_alone') else ''}."
     )
     lower_is_better = [name for name in metrics if name in lower_is_better_metrics]
-    notes = [f"Of {', '.join(map(escape_markdown, lower_is_better))} less is better."] if lower_is_better else []
+    notes = [f"Lower is better for {', '.join(map(escape_markdown, lower_is_better))}."] if lower_is_better else []
     unit = str((scores.get("details") or {}).get("distance_unit", "mixed"))
     notes += [f"hd95 is in {_DISTANCE_UNIT_TEXTS.get(unit, unit)}."] if "hd95" in metrics else []
     lines = [
@@ -99,12 +99,8 @@ def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: C
     ]
 
 
-def _patient_count_phrase(scores: Mapping[str, Any]) -> str:
-    return f" of {scores.get('n_patients', '?')} patients"
-
-
 def _format_per_label(scores: Mapping[str, Any]) -> list[str]:
-    """One row a label (or class), one column a metric; diagnosis has AUROC alone."""
+    """Return a table with one row a label (or class) and one column a metric; diagnosis only has AUROC."""
     labels = [
         (entry.get("name"), entry.get("n"), entry.get("metrics") or {}) for entry in scores.get("per_label") or ()
     ]
@@ -121,7 +117,7 @@ def _format_per_label(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _format_subgroups(scores: Mapping[str, Any]) -> list[str]:
-    """The primary metric by sex, age and what else the data says of its cases."""
+    """Return a table of the primary metric by sex, age and other attributes of the cases."""
     groups, name = (scores.get("details") or {}).get("subgroups") or {}, (scores.get("primary") or {}).get("name", "")
     rows = [
         (
@@ -141,7 +137,7 @@ def _format_subgroups(scores: Mapping[str, Any]) -> list[str]:
 
 
 def format_external_sets(test_sets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The section of figures on data of other places: the run's metric on each set, then what was noted of it.
+    """Return the section of external test sets: the run's metric on each set, then the notes on it.
 
     Args:
         test_sets: as `m3b.run.result.ExternalResult.to_dict` gives them.
@@ -154,11 +150,14 @@ def format_external_sets(test_sets: Sequence[Mapping[str, Any]]) -> list[str]:
          format_number((test_set.get("primary") or {}).get("baseline")))
         for test_set in test_sets
     ]  # fmt: skip
-    notes = [f"- {escape_markdown(test_set['name'])}: {escape_markdown(' '.join(remarks))}" for test_set in test_sets
-             if (remarks := [text
-                             for text in (test_set["reason"] and f"not measured: {test_set['reason']}",
-                                          *test_set["notes"]) if text])]  # fmt: skip
-    introduction = "Test sets of other places, which no agent and no training saw; measured by m3b like the test cases."
+    notes = []
+    for test_set in test_sets:
+        failure = f"not measured: {test_set['reason']}" if test_set["reason"] else ""
+        if remarks := [text for text in (failure, *test_set["notes"]) if text]:
+            notes.append(f"- {escape_markdown(test_set['name'])}: {escape_markdown(' '.join(remarks))}")
+    introduction = (
+        "Test sets from other sites, which no agent and no training saw; measured by m3b like the test cases."
+    )
     head = ("set", "cases", "patients", "metric", "value (95 % interval)", "image-blind baseline")
     return [
         "### External test sets",
@@ -176,7 +175,7 @@ def _format_measure(measure: Mapping[str, Any]) -> str:
 
 
 def _format_counts(details: Mapping[str, Any]) -> list[str]:
-    """Lesions found and missed, labels missed and invented, different texts: plain sentences."""
+    """Return sentences on lesions detected and missed, labels missed and invented, and different texts."""
     lines = []
     for name, counts in (details.get("lesions") or {}).items():
         if isinstance(counts, Mapping):
@@ -195,7 +194,7 @@ def _format_counts(details: Mapping[str, Any]) -> list[str]:
 
 
 def _format_agreement(details: Mapping[str, Any]) -> list[str]:
-    """Bias, limits of agreement and how often intervals hold, of predicted numbers."""
+    """Return bias, limits of agreement and interval coverage of predicted numbers."""
     lines, limits, intervals = [], details.get("limits_of_agreement"), details.get("intervals")
     if isinstance(limits, list) and len(limits) == 2:
         limits_text = f"{format_number(limits[0])} to {format_number(limits[1])}"
@@ -211,7 +210,7 @@ def _format_agreement(details: Mapping[str, Any]) -> list[str]:
 
 
 def _format_reliability(details: Mapping[str, Any]) -> list[str]:
-    """How many test images were flagged as unlike the training ones, and how often prediction sets hold the truth."""
+    """Return how many test images were flagged as out of distribution, and the coverage of prediction sets."""
     lines, ood, prediction_sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
     if isinstance(ood, Mapping):
         lines.append(f"{ood['flagged']} of {ood['n']} test images are flagged as unlike the training images")
@@ -226,7 +225,7 @@ def _format_reliability(details: Mapping[str, Any]) -> list[str]:
 
 
 def sample_size_caveats(scores: Mapping[str, Any], train_patients: int | None = None) -> list[str]:
-    """What few patients are worth, in plain words; nothing where there are enough.
+    """Return what few patients mean, in plain words; empty if there are enough.
 
     The bound is the exact (Clopper-Pearson) one for a failure that was never seen: 1 - 0.05^(1/n).
     """
@@ -257,10 +256,10 @@ _STANDARD_LIMITS = (
 
 
 class SupportsToDict(Protocol):
-    """What `m3b.metrics.Scores` is to this module."""
+    """The interface of `m3b.metrics.Scores` that this module needs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
 
 
 def _format_facts(info: Mapping[str, Any]) -> list[str]:
@@ -343,7 +342,7 @@ def _format_usage(info: Mapping[str, Any]) -> str:
 
 
 def _count_patients(info: Mapping[str, Any], split: str) -> int | None:
-    """Patients of a split, where `patients` tells them apart."""
+    """Return the number of patients of a split, if `patients` lists it by split."""
     patients = info.get("patients")
     count = patients.get(split) if isinstance(patients, Mapping) else None
     return count if isinstance(count, int) else None
@@ -353,8 +352,8 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     """Write README.md.
 
     Args:
-        info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`, `training`,
-            `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
+        info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`,
+            `training`, `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
             `less_is_better` (names of metrics), `external` (list of `ExternalResult.to_dict()`).
     """
@@ -392,7 +391,7 @@ def write_provenance(folder: Path, info: Mapping[str, Any]) -> Path:
     """Write provenance.json: `info`, and under `files` the SHA-256 of every other file of the folder.
 
     Raises:
-        ValueError: `info` holds NaN or infinity, which JSON cannot.
+        ValueError: `info` holds NaN or infinity, which JSON cannot represent.
     """
     provenance_file = folder / PROVENANCE_FILE
     content = {**info, "files": hash_files(folder)}

@@ -1,4 +1,4 @@
-"""A PNG for each prediction: the image with contours, boxes, probabilities or the report beside it."""
+"""Overlays: a PNG for each prediction, the image with contours, boxes, probabilities or the report next to it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from m3b.models.answers import answer_format_of
 from m3b.models.predictions import ModelInfo, Prediction
 
 SOFT_TISSUE_WINDOW_HU = (-160.0, 240.0)
-"""Hounsfield window of CT where the model names none."""
+"""Hounsfield window of CT if the model names none."""
 
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and its score; a true box has none."""
+    """A box in array coordinates `(r0, c0[, s0], r1, c1[, s1])`, its class number and score; None for a true box."""
 
     box: tuple[float, ...]
     class_index: int
@@ -46,7 +46,7 @@ class Panel:
 
 
 def to_display_rgb(array: np.ndarray, modality: str, window: Mapping[str, Any] | None = None) -> np.ndarray:
-    """(C, ...) to uint8 (..., 3): colour as it is, else the first channel, windowed."""
+    """Convert (C, ...) to uint8 (..., 3): colour as it is, else the first channel, windowed."""
     if array.dtype == np.uint8 and array.shape[0] == 3:
         return np.ascontiguousarray(np.moveaxis(array, 0, -1))
     grey = np.nan_to_num(array[0].astype(np.float32))
@@ -67,7 +67,7 @@ def make_panels(
     spacing: Sequence[float] | None,
     has_orientation: bool,
 ) -> list[Panel]:
-    """One panel of a 2D image; of a volume axial, coronal and sagittal planes through what was found.
+    """Return one panel for a 2D image; for a volume axial, coronal and sagittal planes through the findings.
 
     Args:
         picture: (H, W[, D], 3) uint8.
@@ -86,7 +86,7 @@ def make_panels(
 
 
 def _find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
-    """Where the planes cross: the masks' centre of mass, else the surest box, else the middle."""
+    """Return the crossing of the planes: the masks' centre of mass, else the box of highest score, else the middle."""
     union = masks.any(axis=0)
     if union.any():
         centre = []
@@ -114,7 +114,7 @@ def _make_plane_panel(
     slice_index: int,
     has_orientation: bool,
 ) -> Panel:
-    """A plane across `axis`. Axial: rows down, columns right; the others with the slices going up (head on top)."""
+    """Return a plane across `axis`. Axial: rows down, columns right; else the slices go up (head on top)."""
     title = f"{_ANATOMICAL_NAMES[axis]}, slice {slice_index + 1} of {picture.shape[axis]}"
     if not has_orientation:
         title = f"{_AXIS_NAMES[axis]} {slice_index + 1} of {picture.shape[axis]}"
@@ -150,7 +150,7 @@ COLOURS: tuple[Colour, ...] = (
     (230, 159, 0), (86, 180, 233), (0, 200, 130), (240, 228, 66), (90, 130, 255), (240, 90, 40), (230, 130, 190),
     (170, 220, 120), (190, 150, 255), (255, 255, 255),
 )  # fmt: skip
-"""Distinct for most colour-blind readers (after Okabe and Ito, brightened for a dark ground)."""
+"""Distinct for most colour-blind readers (after Okabe and Ito, brightened for a dark background)."""
 
 BACKGROUND, TEXT_COLOUR, MUTED_COLOUR = (18, 20, 24), (235, 235, 235), (160, 165, 172)
 MAX_SIDE_PX = 420
@@ -158,23 +158,23 @@ MAX_SIDE_PX = 420
 
 
 def class_colour(class_index: int) -> Colour:
-    """The colour of a class."""
+    """Return the colour of a class."""
     return COLOURS[class_index % len(COLOURS)]
 
 
 @lru_cache(maxsize=4)
 def load_font(size: int = 15) -> Any:
-    """Pillow's own font."""
+    """Return Pillow's own font."""
     return ImageFont.load_default(size)
 
 
 def physical_extent(panel: Panel) -> float:
-    """The longer side in mm (or pixels)."""
+    """Return the longer side in mm (or pixels)."""
     return max(float(side * step) for side, step in zip(panel.picture.shape, panel.pixel_size, strict=False))
 
 
 def paint_panel(panel: Panel, scale: float) -> Image.Image:
-    """The panel with `scale` screen pixels a mm: right proportions, contours two pixels wide, boxes with their scores."""
+    """Paint a panel with `scale` screen pixels a mm: contours two pixels wide, and boxes with their scores."""
     height, width = panel.picture.shape[:2]
     height_mm, width_mm = height * panel.pixel_size[0], width * panel.pixel_size[1]
     target = (max(1, round(width_mm * scale)), max(1, round(height_mm * scale)))
@@ -207,7 +207,7 @@ def paint_panel(panel: Panel, scale: float) -> Image.Image:
 
 
 def mask_outline(mask: np.ndarray, width: int = 2) -> np.ndarray:
-    """The outermost `width` pixels of a mask; where it meets the picture's border it has an edge too."""
+    """Return the outermost `width` pixels of a mask; it also has an outline along the border of the picture."""
     inner = mask
     for _ in range(width):
         padded = np.pad(inner, 1)
@@ -217,7 +217,7 @@ def mask_outline(mask: np.ndarray, width: int = 2) -> np.ndarray:
 
 
 def wrap_text(text: str, width: int, size: int = 15) -> list[str]:
-    """Lines of a text that fit a width in pixels; a word that is too long is cut."""
+    """Return the lines of a text that fit a width in pixels; a word that is too long is cut."""
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
         line = ""
@@ -238,11 +238,11 @@ def wrap_text(text: str, width: int, size: int = 15) -> list[str]:
 
 
 LegendRow = tuple[str, Colour | None, float | None]
-"""A line beside the picture: text, the colour of its swatch, the share of its bar."""
+"""A line next to the picture: text, the colour of its swatch, the share of its bar."""
 
 
 def compose_sheet(pictures: Sequence[Image.Image], rows: Sequence[LegendRow], caption: str) -> Image.Image:
-    """Pictures side by side, the rows at their right, a caption below."""
+    """Compose pictures side by side, the legend rows on their right and a caption below."""
     gap, line, column = 12, 21, 330
     pictures_width = sum(picture.width + gap for picture in pictures)
     caption_lines = wrap_text(caption, pictures_width + column - 2 * gap, 13)
@@ -278,7 +278,7 @@ __all__ = ["draw_overlay", "overlay_png"]
 
 MAX_VIEWS = 4
 MIN_DRAWN_SCORE = 0.3
-"""Boxes with a lower score are counted, but not drawn: detectors list many that they hardly believe in."""
+"""Boxes with a lower score are counted, but not drawn: detectors list many boxes of very low confidence."""
 
 
 def draw_overlay(
@@ -289,7 +289,7 @@ def draw_overlay(
     base: str = ".",
     window: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Draw what a model said of an image into a PNG file and return its path; see `overlay_png`. Raises DataError."""
+    """Draw a prediction into a PNG file and return its path; see `overlay_png`. Raises DataError."""
     png = overlay_png(prediction, model_info, base=base, window=window)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(png)
@@ -299,18 +299,18 @@ def draw_overlay(
 def overlay_png(
     prediction: Prediction, model_info: ModelInfo, *, base: str = ".", window: Mapping[str, Any] | None = None
 ) -> bytes:
-    """What a model said of an image as a picture, a PNG.
+    """Draw a prediction on its image, as a PNG.
 
-    A volume is shown in three planes through the centre of mass of what was found, with the proportions of its spacing.
+    A volume is shown in three planes through the centre of mass of the masks, with the proportions of its spacing.
 
     Args:
         prediction: masks are read from the files it names.
-        model_info: what the model says of itself.
-        base: what the image's path counts from.
+        model_info: task, classes and labels of the model.
+        base: folder to which the image's path is relative.
         window: the plan's `intensity`; its CT window is used.
 
     Raises:
-        DataError: the image or a mask cannot be read, or they do not fit.
+        DataError: the image or a mask cannot be read, or they do not fit each other.
     """
     path = plain(prediction.image)
     if answer_format_of(model_info.task).separate_images and isinstance(path, list):
@@ -320,7 +320,7 @@ def overlay_png(
     else:
         pictures = _view_panels(path, prediction, model_info, base, window)
     longest = MAX_SIDE_PX * (1.7 if len(pictures) == 1 else 1.0)
-    is_one_volume = len({panel.title for panel in pictures}) == len(pictures)  # of one volume: at one scale
+    is_one_volume = len({panel.title for panel in pictures}) == len(pictures)  # planes of one volume share one scale
     widest = max(physical_extent(panel) for panel in pictures)
     caption = f"{Path(paths_of(prediction.image)[0]).name}  |  made by a research model, not for diagnosis"
     painted = [
@@ -349,7 +349,7 @@ def _view_panels(
 
 
 def _class_masks(prediction: Prediction, model_info: ModelInfo, shape: tuple[int, ...]) -> np.ndarray:
-    """(K, ...) bool, in the order of the classes."""
+    """Return (K, ...) bool masks, in the order of the classes."""
     values = {name: model_info.labels.get(name, number + 1) for number, name in enumerate(model_info.classes)}
     if prediction.mask is not None:
         return np.asarray(read_masks(str(prediction.mask), values))

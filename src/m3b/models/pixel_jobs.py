@@ -1,6 +1,7 @@
-"""What is asked of the reader process where images are prompted: pixels of images and masks, and masks written.
+"""Worker jobs for prompting: read pixels of images and masks, and write masks.
 
-Whole volumes cross as a file of plain values in a folder that the reader may write to; planes cross in the answer.
+Whole volumes are passed as a file of raw values in a folder that the reader may write to; planes are passed in the
+result itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class PixelsRequest:
     """An image or a mask at an absolute path, and the folder for its values.
 
     Args:
-        label_value: of a mask: what is asked for; None takes all that is not 0. Not for images.
+        label_value: for a mask, the label to select; None selects everything that is not 0. Not for images.
     """
 
     path: str
@@ -41,14 +42,14 @@ class PixelsRequest:
 
 @dataclass(frozen=True)
 class ArrayShape:
-    """Of the values that were written."""
+    """Shape of the values that were written."""
 
     shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class SaveMaskRequest:
-    """A mask whose values lie in the folder, and the image on whose grid it shall be written there."""
+    """A mask whose values lie in the folder, and the image whose grid it gets when it is written there."""
 
     folder: Path
     shape: tuple[int, ...]
@@ -57,7 +58,7 @@ class SaveMaskRequest:
 
 @dataclass(frozen=True)
 class TargetPlanesRequest:
-    """One record of an index of masks whose paths count from `base`, and its classes by value."""
+    """One record of an index of masks, with paths relative to `base`, and its classes by value."""
 
     record: Record
     values: dict[str, int]
@@ -66,7 +67,7 @@ class TargetPlanesRequest:
 
 @dataclass(frozen=True)
 class MaskPlane:
-    """One class in one plane: which of `pictures`, which slice of a volume, and (H, W) bytes of 0 and 1."""
+    """One class in one plane: index in `pictures`, slice of a volume, and (H, W) bytes of 0 and 1."""
 
     name: str
     picture_index: int
@@ -76,12 +77,12 @@ class MaskPlane:
 
 @dataclass(frozen=True)
 class TargetPlanes:
-    """The classes of a case: a volume gives of each the slice where it is largest.
+    """The classes of a case; in a volume, each class is shown in the slice where it is largest.
 
     Args:
         shape: rows and columns of every picture.
         pictures: (H, W, 3) bytes each.
-        sizes: class -> pixels in its plane; those with too few have no part.
+        sizes: class -> pixels in its plane; classes with too few pixels have no plane.
     """
 
     shape: tuple[int, int] = (0, 0)
@@ -95,11 +96,11 @@ EXPORT_PIXELS_JOB = WorkerJob("m3b.models.pixel_jobs:export_pixels", PixelsReque
 SAVE_MASK_JOB = WorkerJob("m3b.models.pixel_jobs:save_mask", SaveMaskRequest, str)
 TARGET_PLANES_JOB = WorkerJob("m3b.models.pixel_jobs:extract_target_planes", TargetPlanesRequest, TargetPlanes, 600.0)
 MIN_TARGET_PIXELS = 16
-"""Smaller targets have no part: a click into one says it all, and their IoU is noise."""
+"""Smaller targets are not used: one click describes them entirely, and their IoU is noise."""
 
 
 def export_pixels(request: PixelsRequest) -> ArrayShape:
-    """Inside the reader: (H, W[, D], 3) uint8 of an image as overlays show it, or (H, W[, D]) of a mask. Raises DataError."""
+    """Worker job: write an image as (H, W[, D], 3) uint8 in overlay style, or a mask (H, W[, D]). Raises DataError."""
     from m3b.data.reading import read_image, read_mask
     from m3b.models.overlay import to_display_rgb
 
@@ -114,7 +115,7 @@ def export_pixels(request: PixelsRequest) -> ArrayShape:
 
 
 def save_mask(request: SaveMaskRequest) -> str:
-    """Inside the reader: write the mask; the name of its file. Raises DataError."""
+    """Worker job: write the mask and return the name of its file. Raises DataError."""
     from m3b.data.reading import write_mask
 
     mask = np.fromfile(request.folder / _PIXELS_FILE, np.uint8).reshape(request.shape)
@@ -122,7 +123,7 @@ def save_mask(request: SaveMaskRequest) -> str:
 
 
 def extract_target_planes(request: TargetPlanesRequest) -> TargetPlanes:
-    """Inside the reader. Raises DataError."""
+    """Worker job: return the classes of a record as planes. Raises DataError."""
     from m3b.data.reading import read_image, read_masks
     from m3b.models.overlay import to_display_rgb
 
@@ -151,27 +152,27 @@ def extract_target_planes(request: TargetPlanesRequest) -> TargetPlanes:
 
 
 class ConfinedImageIO:
-    """Opens images and masks for prompting: by a reader, with a folder of its own between both.
+    """Reads and writes images and masks for prompting by a reader, through a folder that both share.
 
     Args:
-        folder: which the reader may write to; whatever else it shall open lies there, or is seen by the reader.
+        folder: writable for the reader; other files to open must lie there or be visible to the reader.
     """
 
     def __init__(self, reader: Reader, folder: Path) -> None:
         self.reader, self.folder = reader, folder
 
     def read_image(self, path: str) -> ByteArray:
-        """(H, W[, D], 3) uint8, grey values windowed as overlays show them. Raises DataError."""
+        """Return (H, W[, D], 3) uint8, grey values windowed as in overlays. Raises DataError."""
         return self._request_pixels(PixelsRequest(to_reader_path(path), self.folder))
 
     def read_mask(self, path: str, label_value: int | None = None) -> ByteArray:
-        """(H, W[, D]), 1 where a mask's file has this value, or any. Raises DataError."""
+        """Return (H, W[, D]), 1 where the mask has this value (any value but 0 if None). Raises DataError."""
         return self._request_pixels(
             PixelsRequest(to_reader_path(path), self.folder, is_mask=True, label_value=label_value)
         )
 
     def write_mask(self, mask: np.ndarray, reference_image: str, folder: Path) -> Path:
-        """Write a mask with the geometry of its image; the file, `mask.` and what suits the image. Raises DataError."""
+        """Write a mask with the geometry of its image; return its file `mask.SUFFIX`. Raises DataError."""
         mask.astype(np.uint8).tofile(self.folder / _PIXELS_FILE)
         name = self.reader.run_job(
             SAVE_MASK_JOB, SaveMaskRequest(self.folder, mask.shape, to_reader_path(reference_image))
@@ -201,10 +202,10 @@ def _read_result(folder: Path, name: str, max_bytes: int) -> bytes:
 
 @contextmanager
 def open_image_io(path: str | None) -> Iterator[ConfinedImageIO]:
-    """What opens one image, and masks that are made of it in the opener's folder.
+    """Open a reader for one image, and for masks that are made of it in the shared folder.
 
     Args:
-        path: of a file, folder or item of an archive; None where nothing but masks is opened.
+        path: a file, folder or archive item; None if only masks are opened.
     """
     with TemporaryFolder("pixels") as scratch:
         folder = scratch.resolve()

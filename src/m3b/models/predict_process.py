@@ -1,4 +1,4 @@
-"""Run a delivered predict.py in a process of its own and check what it wrote."""
+"""Run a delivered predict.py in a process of its own and validate its output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_OUTPUT_BYTES = 2**30
 
 
 def read_raw_predictions(file: Path, log: str = "") -> list[Any]:
-    """The JSON list that predict.py wrote.
+    """Return the JSON list that predict.py wrote.
 
     Raises:
         ModelError: no file, too large, no JSON, no list; the message ends with the tail of `log`.
@@ -56,17 +56,17 @@ def parse_predictions(
     folder: Path | None = None,
     strict: bool = True,
 ) -> list[Prediction]:
-    """Predictions from the JSON list, in the order of `paths`.
+    """Return predictions from the JSON list, in the order of `paths`.
 
     Args:
-        model_info: what the model says of itself; class names alone stand for a diagnosis.
-        multi_label: of a diagnosis given by its class names.
-        folder: where predict.py wrote; files that it names count from there and must lie there.
-        strict: an image that the model reports as unreadable raises; otherwise it gives a Prediction with `error`.
+        model_info: task, classes and labels of the model; class names alone stand for a diagnosis.
+        multi_label: for a diagnosis given by its class names.
+        folder: the folder of predict.py's output; files that it names are relative to it and must lie there.
+        strict: whether an image that the model reports as unreadable raises; otherwise its Prediction has an `error`.
 
     Raises:
-        ModelError: not one entry a path in the same order, or an answer that cannot be right; the message names the
-            entry.
+        ModelError: there is not one entry for each path in the same order, or a prediction is invalid; the message
+            names the entry.
     """
     if not isinstance(model_info, ModelInfo):
         model_info = ModelInfo(DEFAULT, tuple(model_info), multi_label)
@@ -119,8 +119,11 @@ def _parse_entry(
 
 
 CommandRunner = Callable[[list[str], Path, Path], tuple[int, str]]
-"""`run(argv, cwd, out)` runs a command in `cwd`; `out` is the one file that it has to be able to write. The folder of
-`out` exists and holds the list of images; nothing else there is needed. Returns the exit status and what it printed."""
+"""`run(argv, cwd, out)` runs a command in `cwd` and returns its exit status and output.
+
+`out` is the only file that the command must be able to write. Its folder exists and holds the list of images; nothing
+else there is needed.
+"""
 
 _PASSED_VARIABLES = (
     "PATH",
@@ -137,7 +140,7 @@ _PASSED_VARIABLES = (
 def run_unconfined(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
     """Run the command unconfined, as a child process without the caller's environment and without a model hub.
 
-    It can do all that the user can, and read the environment of its parent: only for models that are trusted.
+    It can do all that the user can, and read the environment of its parent: only for trusted models.
 
     Raises:
         ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
@@ -165,16 +168,16 @@ def run_unconfined(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIM
 
 
 def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # no process of the group is left
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def read_model_info(model_dir: Path) -> ModelInfo:
-    """What the model says of itself in its config.json: task (diagnosis if not said), classes, and more.
+    """Return the model's info from its config.json: task (diagnosis by default), classes, and labels.
 
     Raises:
-        ModelError: no readable config.json, an unknown task, or (reports apart) one without classes.
+        ModelError: no readable config.json, an unknown task, or no classes for a task that needs them.
     """
     file = model_dir / "config.json"
     try:
@@ -201,7 +204,7 @@ def read_model_info(model_dir: Path) -> ModelInfo:
 
 
 def _predict_inputs(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:
-    """What predict.py is asked: paths, or objects that hold the image and what is known beside it."""
+    """Return the inputs of predict.py: paths, or objects with the image and its covariates."""
     if not any(covariates):
         return [plain(path) for path in paths]
     return [{"image": plain(path), **values} for path, values in zip(paths, covariates, strict=True)]
@@ -212,7 +215,7 @@ def _first_value(layers: Sequence[dict[str, Any]], key: str) -> Any:
 
 
 def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
-    """The classes in the order of the model's outputs, and whether it is multi-label.
+    """Return the classes in the order of the model's outputs, and whether it is multi-label.
 
     Raises:
         ModelError: as `read_model_info`.
@@ -231,20 +234,20 @@ def run_predict(
     output_dir: Path | None = None,
     covariates: Sequence[Mapping[str, Covariate]] = (),
 ) -> list[Prediction]:
-    """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, with `staged_folder` as directory.
+    """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, in the directory `staged_folder`.
 
     Args:
         model_dir: the deliverable.
-        staged_folder: what the paths are relative to; predict.py reads, and never needs to write, there.
-        paths: images, in the order in which predictions come back.
+        staged_folder: folder to which the paths are relative; predict.py only reads there.
+        paths: images, in the order of the returned predictions.
         run: runs the command, for example in a sandbox.
         strict: whether an image that the model cannot read is an error for all.
-        output_dir: a folder that stays, for the mask files that predictions name. A segmentation needs one; a detection
-            without one gives its boxes and scores alone.
-        covariates: of each image, where the model is given some beside it.
+        output_dir: a permanent folder for the mask files that predictions name. A segmentation needs one; a detection
+            without one only returns its boxes and scores.
+        covariates: of each image, if the model takes covariates.
 
     Raises:
-        ModelError: predict.py is missing, fails, or writes something else than one sane prediction an image.
+        ModelError: predict.py is missing, fails, or does not write one valid prediction for each image.
     """
     script = model_dir.resolve() / "predict.py"
     if not script.is_file():
@@ -259,7 +262,9 @@ def run_predict(
                 raise ModelError(f"a {model_info.task} model writes mask files; say in which folder they shall stay")
             output_dir = stack.enter_context(untrusted.TemporaryFolder("predict"))
         out = output_dir.resolve() / "predictions.json"
-        handle, name = tempfile.mkstemp(prefix=".cases-", suffix=".json", dir=out.parent)  # nobody's file is in its way
+        handle, name = tempfile.mkstemp(
+            prefix=".cases-", suffix=".json", dir=out.parent
+        )  # a new name that clashes with no file
         list_file = Path(name)
         stack.callback(list_file.unlink, missing_ok=True)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""What a model says of one image, and what it says of itself."""
+"""A model's prediction for one image, and the model's info."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from m3b.data.records import Image, paths_of, plain
 from m3b.display import format_file_name, make_html_table, shorten
 
 MAX_CLASSES_SHOWN = 3
-"""Classes that a short representation names."""
+"""Number of classes in a short representation."""
 
 
 @dataclass(frozen=True)
 class DetectedBox:
-    """A box that the model found, in the image file's own coordinates (see docs/data.md), and how sure it is."""
+    """A detected box, in the image file's own coordinates (see docs/data.md), with its confidence."""
 
     label: str
     box: tuple[float, ...]
@@ -27,33 +27,35 @@ class DetectedBox:
         return f"{self.label} {self.score:.3f} at {corners}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {"label": self.label, "box": list(self.box), "score": self.score}
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """The model's answer for one image; which fields are set depends on the task.
+    """The model's prediction for one image; which fields are set depends on the task.
 
     Args:
-        image: the path as it was asked for; channel name -> path where the model takes several images a case.
+        image: the path as it was requested; channel name -> path if the model takes several images a case.
         probabilities: diagnosis: class -> probability.
         prediction: diagnosis: the classes that the model decides for: one, or any number in a multi-label task.
-        error: why there is no answer; empty where there is one.
+        error: why there is no prediction; empty if there is one.
         mask: segmentation: the file with a label number for each voxel.
-        masks: class -> binary mask file, where classes may overlap.
-        boxes: detection: what was found; None where the model gives no boxes.
+        masks: class -> binary mask file, if classes may overlap.
+        boxes: detection: the detected boxes; None if the model predicts no boxes.
         anomaly_score: detection: how abnormal the image is as a whole, 0 to 1.
-        anomaly_map: detection: a file on the image's grid with a whole number from 0 to 1000 a pixel, higher is more abnormal.
-        volumes_ml: segmentation: class -> millilitres, None where the spacing is unknown.
+        anomaly_map: detection: a file on the image's grid with an integer from 0 to 1000 a pixel, higher is more
+            abnormal.
+        volumes_ml: segmentation: class -> millilitres, None if the spacing is unknown.
         findings: report.
         impression: report.
-        out_of_distribution: whether the image is unlike those that the model learnt from; None where the model cannot say.
-        why: what makes it so.
-        prediction_set: the classes that cannot be ruled out (conformal prediction); None where the model gives no such set.
+        out_of_distribution: whether the image is unlike the training images; None if the model cannot say.
+        why: the reason for that.
+        prediction_set: the classes that cannot be ruled out (conformal prediction); None if the model gives no such
+            set.
         set_level: the share of images like the training ones whose true class is in such a set.
-        abstains: whether that set is another than the decision, so that the model had better not decide.
-        extra: what the answers of a task family of one's own hold, as JSON values by key.
+        abstains: whether that set differs from the decision, so that the model should not decide.
+        extra: fields of other task families, as JSON values by key.
     """
 
     image: Image
@@ -94,7 +96,7 @@ class Prediction:
         return make_html_table(format_file_name(paths_of(self.image)), rows)
 
     def _summary_parts(self) -> list[str]:
-        """What the answer is, each part short; of many classes the likeliest."""
+        """Return short parts that summarise the prediction; of many classes the most probable."""
         if self.error:
             return [f"error: {shorten(self.error)}"]
         ood_note = [f"OUT OF DISTRIBUTION, {shorten(self.why)}"] if self.out_of_distribution else []
@@ -112,7 +114,7 @@ class Prediction:
         return [*parts, *([f'"{shorten(self.text)}"'] if self.text else [])]
 
     def _reliability_fields(self) -> dict[str, Any]:
-        """What the model says of how far to trust it, as JSON values; only what is set."""
+        """Return the reliability fields that are set, as JSON values."""
         fields: dict[str, Any] = {}
         if self.out_of_distribution is not None:
             fields["out_of_distribution"] = self.out_of_distribution
@@ -132,7 +134,7 @@ class Prediction:
         return " ".join(part for part in ((self.findings or "").strip(), (self.impression or "").strip()) if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; only what is set."""
+        """Return JSON values; only fields that are set."""
         image = plain(self.image)
         if self.error:
             return {"image": image, "error": self.error}
@@ -158,11 +160,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a deliverable says of itself in its config.json.
+    """The model's info in the config.json of a deliverable.
 
     Args:
         classes: in the order of its outputs (for reports the findings that it knows, possibly none).
-        labels: of masks, class -> number in the mask file.
+        labels: for masks, class -> number in the mask file.
     """
 
     task: str

@@ -1,4 +1,4 @@
-"""The input files of a request, made visible to a confined predict.py under names that keep their folders and endings."""
+"""Input files of a request, made visible to a confined predict.py under names that keep their folders and suffixes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from m3b.reader.inprocess import file_of_reader_path, to_reader_path
 from m3b.untrusted import walk
 
 MAX_MOUNTS = 64
-"""Folders that are mounted one by one; of more, the folder that holds them all."""
+"""Maximum number of folders that are mounted one by one; if there are more, their common parent is mounted."""
 
 
 class ShownInputs:
@@ -34,7 +34,7 @@ class ShownInputs:
     def show(self, path: str) -> str:
         """Return the path under which the sandbox sees a file, a folder or an item (`scans.npz#images[3]`).
 
-        A path that does not exist stays as it is: predict.py says so in its answer.
+        A path that does not exist is returned as it is: predict.py reports it in its answer.
 
         Raises:
             OSError: it cannot be linked or copied.
@@ -53,11 +53,11 @@ class ShownInputs:
         return f"{self.folder}{reader_path}"
 
     def original(self, text: str) -> str:
-        """Return a text of predict.py's with the user's own paths."""
+        """Return a text from predict.py with the user's own paths."""
         return text.replace(str(self.folder), "")
 
     def _is_mounted(self, source: Path) -> bool:
-        """Whether the sandbox sees all of it; a link leads to where it may see nothing."""
+        """Return whether the sandbox sees all of `source`; a link may lead to where it sees nothing."""
         if not any(source.is_relative_to(folder) for folder in self.mounted) or source.is_symlink():
             return False
         return not source.is_dir() or all(entry.kind != "link" for entry in walk(source))
@@ -99,7 +99,7 @@ def can_be_mounted(folder: Path) -> bool:
 
 
 def _can_link(source: Path, folder: Path) -> bool:
-    """Try it with the file, or with the first file of a folder."""
+    """Try to link the file, or the first file of a folder."""
     if source.is_dir():
         source = next((item for item in sorted(source.iterdir()) if item.is_file()), source)
     trial = folder / "trial"
@@ -112,7 +112,7 @@ def _can_link(source: Path, folder: Path) -> bool:
 
 
 def _companions(source: Path) -> tuple[str, ...]:
-    """The files beside a header that its library opens too; a header that may not be opened has none."""
+    """Return the files next to a header that its library opens too; a header that may not be opened has none."""
     headers = shared().headers
     with contextlib.suppress(OSError, headers.HeaderError):
         names: tuple[str, ...] = headers.companions(source)

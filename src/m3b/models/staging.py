@@ -23,14 +23,16 @@ ImageRef = Reference
 """A file, a folder of slices, `archive.npz#key[17]`, the slices of a volume in order, or channel name -> file."""
 
 MIN_LINK_BYTES = 64 * 2**20
-"""Where the sandbox keeps the staged folder read-only, files from this size on are put there by `place_links`."""
+"""If the sandbox mounts the staged folder read-only, files of at least this size are put there by `place_links`."""
 MAX_COPY_BYTES = 8 * 2**30
-"""Large files of more than this together, on a file system that cannot share blocks, are hard-linked: a link has the inode
-and time of the raw file, which is worth it only where copying costs minutes."""
+"""Large files of more than this in total, on a file system that cannot share blocks, are hard-linked.
+
+A link has the inode and time of the raw file, which is only acceptable if copying would take minutes.
+"""
 
 _SUFFIX = re.compile(r"(\.nii\.gz|\.[A-Za-z][A-Za-z0-9]{0,7})$", re.IGNORECASE)
 MAX_HEADER_BYTES = 16 * 2**20
-"""Bytes of a header whose voxels lie in another file."""
+"""Maximum bytes of a header whose voxels are in another file."""
 
 
 StagedImage = str | list[str] | dict[str, str]
@@ -42,10 +44,11 @@ class StagedCases:
     """Test images ready for predict.py.
 
     Args:
-        folder: where they lie.
-        paths: relative to `folder`, in the shuffled order; a list of slices stays a list, an object of channels one.
-        order: `order[i]` is the position, among the cases given, of the one staged as `paths[i]`.
-        links: files that are still to be put there by `place_links`, as source and target.
+        folder: the folder they are in.
+        paths: relative to `folder`, in the shuffled order; a list of slices stays a list, an object of channels an
+            object.
+        order: `order[i]` is the position, among the given cases, of the one staged as `paths[i]`.
+        links: files that `place_links` still has to put there, as source and target.
     """
 
     folder: Path
@@ -54,10 +57,10 @@ class StagedCases:
     links: tuple[tuple[Path, Path], ...] = ()
 
     def restore_order(self, results: Sequence[T]) -> list[T]:
-        """Results in staged order, put back into the order of the cases given.
+        """Return results in staged order, put back into the order of the given cases.
 
         Raises:
-            ModelError: not one result for each case.
+            ModelError: there is not one result for each case.
         """
         if len(results) != len(self.order):
             raise ModelError(f"{len(results)} results for {len(self.order)} staged cases")
@@ -74,24 +77,24 @@ def stage_cases(
     defer_links: bool = False,
     min_link_bytes: int | None = None,
 ) -> StagedCases:
-    """Copy test images into `folder` as `case_0001.png` and so on, in an order that nobody can foretell.
+    """Copy test images into `folder` as `case_0001.png` and so on, in an unpredictable order.
 
-    Extensions stay. A folder of slices becomes a folder with renamed slices in natural order; a list of slices a list
-    of files in a folder of their own; channels keep their names, their files lie in a folder of their own; one item
-    of an archive a NPY file of its own (same shape and dtype).
+    Extensions stay. A folder of slices becomes a folder with renamed slices in natural order. A list of slices becomes
+    a list of files in a folder of their own. Channels keep their names, and their files are in a folder of their own.
+    An archive item becomes a NPY file (same shape and dtype).
 
     Args:
         cases: image references, relative to `base` (the working directory; the current one if None).
         folder: new or empty; it has to be on the reader's side of the sandbox.
         confined: whether predict.py will see `folder` read-only. Only then may a large file be hard-linked: an
             unconfined script could write through a link into the raw data.
-        defer_links: whether large files are left to `place_links`: a process that sees the two folders as two mounts cannot
-            link between them.
-        min_link_bytes: the size in bytes of a large file; LINK_FROM_BYTES where not given.
+        defer_links: whether large files are left to `place_links`: a process that sees the two folders as two mounts
+            cannot link between them.
+        min_link_bytes: the size in bytes of a large file; `MIN_LINK_BYTES` by default.
 
     Raises:
-        ModelError: an image that is missing or cannot be staged, that is a link out of `base` and of the raw data to
-            which `base/data` leads, or a folder that is not empty.
+        ModelError: an image is missing or cannot be staged, or is a link out of `base` and of the raw data to which
+            `base/data` leads, or the folder is not empty.
     """
     data_roots = Inside(roots_of(base)) if base else None
     base = base or Path.cwd()
@@ -115,7 +118,7 @@ def stage_cases(
 
 
 LinkFile = Callable[[Path, Path], bool]
-"""Puts a large file at its target without copying it; False where it has to be copied."""
+"""Puts a large file at its target without copying it; returns False if it has to be copied."""
 
 
 def _make_linker(deferred: list[tuple[Path, Path]] | None, min_link_bytes: int) -> LinkFile:
@@ -135,11 +138,11 @@ def _never_link(real: Path, target: Path) -> bool:
 
 
 def place_links(staged: StagedCases, base: Path) -> None:
-    """Put the large files of cases there that were staged with `later`: sharing their blocks, else copied, else linked.
+    """Put the deferred large files into the staged folder: by sharing blocks, else by copying, else by linking.
 
     Raises:
         ModelError: a source outside of the data to which `base` leads, or a target outside of the staged folder.
-        OSError: a file that cannot be copied.
+        OSError: a file cannot be copied.
     """
     data_roots, staging_root = Inside(roots_of(base)), Path(os.path.realpath(staged.folder))
     exceeds_budget = sum(real.stat().st_size for real, _ in staged.links) > _copy_budget(staging_root)
@@ -156,7 +159,7 @@ def place_links(staged: StagedCases, base: Path) -> None:
 
 
 def _copy_budget(folder: Path) -> int:
-    """Bytes that may be copied there."""
+    """Return the number of bytes that may be copied there."""
     return min(MAX_COPY_BYTES, shutil.disk_usage(folder).free // 2)
 
 
@@ -232,7 +235,7 @@ def _copy_untimed(real: Path, target: Path) -> None:
 
 
 def _copy_detached(header: Path, data_name: str, target: Path, link: LinkFile) -> None:
-    """A header with the file of its voxels beside it, renamed alike and named in it so."""
+    """Copy a header and its separate voxel file under one new name, and name that file in the header."""
     suffix = Path(data_name).suffix
     data_target = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
     data_file = header.parent / data_name
@@ -247,7 +250,7 @@ def _copy_detached(header: Path, data_name: str, target: Path, link: LinkFile) -
 def _try_link(real: Path, target: Path) -> bool:
     try:
         os.link(real, target)
-    except OSError:  # another file system, or links are refused there
+    except OSError:  # another file system, or links are not allowed there
         return False
     return True
 

@@ -36,12 +36,12 @@ class PredictWorker:
     """The code of a delivered model, confined: it reads the model and the inputs of a request, and has no network.
 
     The process starts with the first request and ends with `close`, with this object or with Python. After a crash the
-    next request starts another one. Safe to be used from several threads, which take turns.
+    next request starts another one. Safe to use from several threads, which take turns.
 
     Args:
         model: the folder of the deliverable.
-        sandbox: what confines it; the strongest one of this machine if None.
-        timeout_s: how long one request may take.
+        sandbox: the sandbox that confines it; the strongest one of this machine if None.
+        timeout_s: time limit of one request.
 
     `starts` counts the processes so far.
     """
@@ -54,7 +54,7 @@ class PredictWorker:
         weakref.finalize(self, self._holder.end)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copies and pickles start a process of their own."""
+        """Let copies and pickles start a process of their own."""
         return PredictWorker, (self.model, self.sandbox, self.timeout_s)
 
     def predict(
@@ -65,7 +65,7 @@ class PredictWorker:
         strict: bool = True,
         keep: Path | None = None,
     ) -> list[Prediction]:
-        """Predict images; see `run_predict`. `keep` gets predictions.json and the files that it names.
+        """Predict images; see `run_predict`. Predictions.json and the files that it names are copied to `keep`.
 
         Raises:
             ModelError: as `run_predict`.
@@ -85,7 +85,7 @@ class PredictWorker:
                 except ModelError:
                     if not (reused and process.failed):
                         raise
-            self._holder.end()  # the script may not bear a second request, or the process died while it was idle
+            self._holder.end()  # the script may not support a second request, or the process died while it was idle
             process = self._running(cases)
             with undo_on_error(self._end_if_busy, process):
                 return process.predict(cases, covariates, strict, keep)
@@ -105,13 +105,16 @@ class PredictWorker:
         return process
 
     def _end_if_busy(self, process: _ModelProcess) -> None:
-        """Leave no half-done request to the next one."""
+        """End the process if a request is unfinished, so that the next request does not meet it."""
         if process.busy:
             self._holder.end()
 
 
 class _Holder:
-    """What a worker has to end; known to its finalizer, which must not know the worker."""
+    """The process that a worker has to end.
+
+    The worker's finalizer refers to this holder, because it must not refer to the worker.
+    """
 
     def __init__(self) -> None:
         self.process: _ModelProcess | None = None
@@ -125,8 +128,8 @@ class _Holder:
 class _ModelProcess:
     """One process, the pipes to it, and the two folders that it sees: inputs read-only, outputs to write.
 
-    `requests` counts those that were sent; `failed` says whether the last one came to no output; `busy` whether one is
-    under way.
+    `requests` counts the requests that were sent; `failed` tells whether the last one gave no output; `busy` whether
+    one is running.
     """
 
     def __init__(self, model: Path, sandbox: Sandbox | None, timeout_s: float, paths: Sequence[str]) -> None:
@@ -168,7 +171,7 @@ class _ModelProcess:
     def predict(
         self, cases: Sequence[Image], covariates: Sequence[Mapping[str, Covariate]], strict: bool, keep: Path | None
     ) -> list[Prediction]:
-        """As `PredictWorker.predict`, of this process."""
+        """Predict in this process; see `PredictWorker.predict`."""
         self.requests += 1
         name = str(self.requests)
         inputs, out = ShownInputs(self._inputs / name, self._mounted), self._outputs / name
@@ -210,7 +213,10 @@ class _ModelProcess:
         return run
 
     def _ask(self, arguments: list[str], log: Path) -> tuple[int, str]:
-        """Run predict.py with these arguments; return its exit status, or that of the process, and the end of its output."""
+        """Run predict.py with these arguments; return its exit status and the end of its output.
+
+        If the process ends, its own exit status is returned.
+        """
         self.busy = True
         deadline = time.monotonic() + self.timeout_s
         try:
@@ -236,7 +242,7 @@ class _ModelProcess:
         return output if ended.reason == "exit" else f"{output}\nm3b ended it: {ended.reason.replace('_', ' ')}"
 
     def has_ended(self) -> bool:
-        """Return whether it is no longer there to be asked; a forked child does not ask its parent's."""
+        """Return whether the process can no longer be asked; a forked child must not use its parent's process."""
         return self._owner != os.getpid() or self._process.poll() is not None
 
     def _hang_up(self) -> None:
@@ -245,7 +251,7 @@ class _ModelProcess:
                 os.close(end)
 
     def end(self) -> None:
-        """End the process and whatever it started."""
+        """End the process and everything that it started."""
         self._hang_up()
         if self._owner == os.getpid():
             self._process.stop()
@@ -253,7 +259,7 @@ class _ModelProcess:
 
 
 def _status(ended: ExitStatus) -> int:
-    """An exit status for a process that is gone; never one that stands for an answer."""
+    """Return an exit status for a process that has ended; never one that stands for an answer."""
     return ended.code if ended.code not in (0, 1) else 137
 
 
@@ -270,12 +276,12 @@ def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Predic
     """Copy the files that answers name from `out`, where untrusted code wrote them, to `keep`; write predictions.json.
 
     Raises:
-        Unsafe: a link or special file in place of one.
-        OSError: it cannot be copied.
+        UnsafePathError: a link or special file instead of a regular file.
+        OSError: a file cannot be copied.
     """
     keep = keep.resolve()
 
-    def copied(file: Path) -> Path:
+    def copy_to_keep(file: Path) -> Path:
         name = file.resolve().relative_to(out)
         copy_file(out, name, keep, name)
         return keep / name
@@ -283,9 +289,9 @@ def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Predic
     delivered_answers = [
         replace(
             answer,
-            mask=None if answer.mask is None else copied(answer.mask),
-            masks={name: copied(file) for name, file in answer.masks.items()},
-            anomaly_map=None if answer.anomaly_map is None else copied(answer.anomaly_map),
+            mask=None if answer.mask is None else copy_to_keep(answer.mask),
+            masks={name: copy_to_keep(file) for name, file in answer.masks.items()},
+            anomaly_map=None if answer.anomaly_map is None else copy_to_keep(answer.anomaly_map),
         )
         for answer in answers
     ]
@@ -297,7 +303,7 @@ def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Predic
 
 
 def with_relative_files(answer: Prediction, folder: Path) -> dict[str, Any]:
-    """Return an answer as JSON values, its files counted from `folder`."""
+    """Return an answer as JSON values, with file paths relative to `folder`."""
     fields = answer.to_dict()
     for name in ("mask", "anomaly_map"):
         if name in fields:

@@ -1,4 +1,4 @@
-"""Charts as inline SVG; colours come from the style sheet's classes, so both themes and print work."""
+"""Charts as inline SVG; colours come from the classes of the style sheet, so both themes and print work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_POINTS = 400
 
 
 def read_value_pairs(scores: dict[str, Any]) -> list[Point]:
-    """(true, predicted) of the test cases, as far as they are kept."""
+    """Return the stored (true, predicted) pairs of the test cases."""
     pairs = []
     for pair in as_list(as_dict(scores.get("details")).get("pairs"))[:MAX_POINTS]:
         values = [to_finite_number(value) for value in as_list(pair)[:2]]
@@ -23,7 +23,7 @@ def read_value_pairs(scores: dict[str, Any]) -> list[Point]:
 
 
 def draw_agreement_charts(scores: dict[str, Any]) -> list[Html]:
-    """The two charts; none where there are no numbers."""
+    """Return the scatter and the Bland-Altman chart; empty without predicted numbers."""
     pairs = read_value_pairs(scores)
     if len(pairs) < 2:
         return []
@@ -46,7 +46,7 @@ def draw_agreement_charts(scores: dict[str, Any]) -> list[Html]:
 
 
 def describe_agreement(scores: dict[str, Any]) -> list[str]:
-    """Sentences on bias and intervals."""
+    """Return sentences on bias and interval coverage."""
     details, sentences = as_dict(scores.get("details")), []
     bias = to_finite_number(details.get("bias"))
     limits = [
@@ -83,7 +83,7 @@ def _draw_dots(frame: PlotFrame, points: list[Point]) -> list[Child]:
 
 
 def draw_scatter(pairs: list[Point], quantity: str) -> Html:
-    """A dot a case, with the diagonal of perfect answers."""
+    """Draw a dot for each case, with the diagonal of perfect predictions."""
     value_range = _padded_range([value for pair in pairs for value in pair])
     frame = PlotFrame(value_range, value_range, 340, 330)
     elements: list[Child] = [*frame.draw_axes(f"true {quantity}", "predicted")]
@@ -99,7 +99,7 @@ def draw_scatter(pairs: list[Point], quantity: str) -> Html:
 
 
 def draw_bland_altman(pairs: list[Point], bias: float | None, limits: list[float], quantity: str) -> Html:
-    """Predicted minus true over the mean of both."""
+    """Draw predicted minus true over the mean of both."""
     points = [((true + predicted) / 2, predicted - true) for true, predicted in pairs]
     reference_values = [*limits, *([bias] if bias is not None else [])]
     frame = PlotFrame(
@@ -138,7 +138,7 @@ def _format_tick(value: float) -> str:
 
 
 def _tick_step(low: float, high: float) -> float:
-    """Distance of about four ticks: 1, 2, 2.5 or 5 times a power of ten."""
+    """Return the distance of about four ticks: 1, 2, 2.5 or 5 times a power of ten."""
     rough = (high - low) / 4
     if not rough > 1e-300:
         return 1.0
@@ -154,13 +154,13 @@ def _tick_values(low: float, high: float) -> list[float]:
 
 
 def round_to_ticks(low: float, high: float) -> tuple[float, float]:
-    """The range from tick to tick."""
+    """Extend a range to the nearest ticks."""
     step = _tick_step(low, high)
     return math.floor(low / step + 1e-6) * step, math.ceil(high / step - 1e-6) * step
 
 
 class PlotFrame:
-    """A plot area with axes: maps data to the drawing."""
+    """A plot area with axes, which maps data to pixels."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], width: int = 360, height: int = 300) -> None:
         self.x, self.y, self.width, self.height = x, y, width, height
@@ -190,22 +190,22 @@ class PlotFrame:
 
 
 COLOUR_COUNT, DASH_COUNT = 8, 4
-"""Series colours and line styles in the style sheet."""
+"""Number of series colours and of line styles in the style sheet."""
 MAX_SERIES = COLOUR_COUNT * DASH_COUNT
-"""So many lines can be told apart: no two share both colour and style."""
+"""Maximum number of lines that can be told apart: no two share both colour and style."""
 MAX_NARROW_LINES = 6
-"""More lines than these get a chart of the page's whole width."""
+"""A chart with more lines gets the whole width of the page."""
 MIN_LABEL_GAP = 11.0
-"""Least distance of two lines' names, in units of the drawing."""
+"""Minimum distance between the names of two lines, in drawing units."""
 
 
 def line_classes_of(position: int) -> str:
-    """The classes of a line: neighbours differ in colour and in style, so that print without colour serves too."""
+    """Return the CSS classes of a line: neighbours differ in colour and style, for print without colour."""
     return f"series stroke{position % COLOUR_COUNT} dash{(position + position // COLOUR_COUNT) % DASH_COUNT}"
 
 
 def draw_legend(names: Sequence[str]) -> Html:
-    """Names with their line's colour and style, as a list below a chart."""
+    """Return names with the colour and style of their lines, as a list below a chart."""
     items = [
         tag(
             "li",
@@ -218,7 +218,7 @@ def draw_legend(names: Sequence[str]) -> Html:
 
 
 def draw_roc_chart(curves: Sequence[tuple[str, Sequence[Point]]]) -> Html:
-    """ROC curves, false positive rate to the right, true positive rate up, with the diagonal of a guess."""
+    """Draw ROC curves, true positive rate over false positive rate, with the diagonal of chance."""
     frame = PlotFrame((0, 1), (0, 1), 340, 330)
     elements: list[Child] = [*frame.draw_axes("false positive rate", "true positive rate")]
     elements.append(make_path([frame.to_pixels(0, 0), frame.to_pixels(1, 1)], "reference"))
@@ -228,7 +228,10 @@ def draw_roc_chart(curves: Sequence[tuple[str, Sequence[Point]]]) -> Html:
 
 
 def draw_calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
-    """(confidence, share correct, cases) bins against the diagonal of perfect calibration; area goes with cases."""
+    """Draw (confidence, share correct, cases) bins and the diagonal of perfect calibration.
+
+    The area of a dot is proportional to its cases.
+    """
     frame = PlotFrame((0, 1), (0, 1), 340, 330)
     elements: list[Child] = [*frame.draw_axes("predicted probability", "observed share")]
     elements.append(make_path([frame.to_pixels(0, 0), frame.to_pixels(1, 1)], "reference"))
@@ -243,7 +246,10 @@ def draw_calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
 
 
 def draw_line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Point]]]) -> Html:
-    """Named lines over a common x axis, each with its name at its end; several runs of one name (folds) look alike."""
+    """Draw named lines over a common x axis, each with its name at its end.
+
+    Several runs of one name (folds) look alike.
+    """
     points = [point for runs in lines.values() for run in runs for point in run]
     if not points:
         return Html("")
@@ -278,11 +284,11 @@ def draw_line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequen
 
 
 LABEL_WIDTH, MAX_LABEL_CHARS = 104, 17
-"""Room for the lines' names at the right, and how much of a name fits there; the legend has the whole."""
+"""Space for the names of lines on the right, and the characters that fit there; the legend has the whole name."""
 
 
 def _draw_line_names(line_ends: Sequence[tuple[str, Point]], frame: PlotFrame) -> list[Html]:
-    """The lines' names in the margin, each as near to its line's end as the others leave room, tied to it by a hair."""
+    """Draw the names of lines in the margin, near the ends of their lines and connected to them by a thin line."""
     elements = []
     for position, (x, y), label_y in spread_labels(line_ends, frame.top + 4, frame.bottom):
         name = line_ends[position][0]
@@ -295,7 +301,7 @@ def _draw_line_names(line_ends: Sequence[tuple[str, Point]], frame: PlotFrame) -
 
 
 def spread_labels(line_ends: Sequence[tuple[str, Point]], top: float, bottom: float) -> list[tuple[int, Point, float]]:
-    """(place, end of the line, height of its name): names in the order of the ends, `MIN_LABEL_GAP` apart."""
+    """Return (position, end of the line, y of its name): names in the order of the ends, `MIN_LABEL_GAP` apart."""
     order = sorted(range(len(line_ends)), key=lambda position: line_ends[position][1][1])
     heights: list[float] = []
     for position in order:
@@ -310,7 +316,7 @@ def spread_labels(line_ends: Sequence[tuple[str, Point]], top: float, bottom: fl
 def draw_gauge(
     value: float, interval: tuple[float, float] | None, baseline: float | None, acceptable: tuple[float, float] | None
 ) -> Html:
-    """The primary figure from 0 to 1 with its interval, the image-blind baseline and the acceptable range."""
+    """Draw the primary metric from 0 to 1 with its interval, the image-blind baseline and the acceptable range."""
     x_start, width, y = 16.0, 528.0, 34.0
 
     def to_x(x: float) -> float:

@@ -1,4 +1,4 @@
-"""The parts of the report about figures: headline, metrics, ROC, calibration, confusion matrix."""
+"""Report sections about metrics: headline, metrics, ROC, calibration, confusion matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_LABELS = 60
 
 
 def render_label_table(scores: dict[str, Any]) -> Html:
-    """One row a label, one column a metric with its interval below; nothing where no label has figures."""
+    """Return a table with one row a label and one column a metric with its interval; empty if no label has metrics."""
     items = [as_dict(item) for item in as_list(scores.get("per_label"))][:MAX_LABELS]
     names = list(dict.fromkeys(name for item in items for name in as_dict(item.get("metrics"))))
     if not names:
@@ -35,7 +35,7 @@ def render_label_table(scores: dict[str, Any]) -> Html:
         rows.append([shorten(item.get("name", ""), 80), format_count(item.get("n")), *cells])
     unit = as_dict(scores.get("details")).get("distance_unit")
     head = ("Label", "Test cases", *(format_metric_name(name, unit) for name in names))
-    note = tag("p", "Beside each figure its 95 % interval and, in brackets, the image-blind baseline.", class_="quiet")
+    note = tag("p", "Each value has its 95 % interval and, in brackets, the image-blind baseline.", class_="quiet")
     return subsection("Each label", note, table(head, rows))
 
 
@@ -55,7 +55,7 @@ def _format_measure_cell(measure: dict[str, Any]) -> Html:
 
 
 def render_subgroup_table(scores: dict[str, Any]) -> Html:
-    """The primary metric by sex, age and what else the data says of its cases."""
+    """Return a table of the primary metric by sex, age and other attributes of the cases."""
     rows: list[list[Child]] = []
     for name, groups in as_dict(as_dict(scores.get("details")).get("subgroups")).items():
         for group in map(as_dict, as_list(groups)):
@@ -66,13 +66,13 @@ def render_subgroup_table(scores: dict[str, Any]) -> Html:
         return Html("")
     head = ("Attribute", "Group", "Test cases", format_metric_name(as_dict(scores.get("primary")).get("name", "")))
     note = tag(
-        "p", "Small groups have wide intervals; a difference counts where intervals do not meet.", class_="quiet"
+        "p", "Small groups have wide intervals; a difference counts if the intervals do not overlap.", class_="quiet"
     )
     return subsection("Subgroups", note, table(head, rows))
 
 
 def render_external_table(result: dict[str, Any]) -> Html:
-    """The run's metric on test sets of other places, or why one was not measured."""
+    """Return a table of the run's metric on external test sets, or the reason why one was not measured."""
     rows: list[list[Child]] = []
     for name, raw_result in as_dict(result.get("external")).items():
         external_result = as_dict(raw_result)
@@ -96,14 +96,14 @@ def render_external_table(result: dict[str, Any]) -> Html:
     if not rows:
         return Html("")
     primary = as_dict(result.get("primary")).get("name", "")
-    note = tag("p", "Test sets of other places, which no agent and no training saw.", class_="quiet")
+    note = tag("p", "Test sets from other sites, which no agent and no training saw.", class_="quiet")
     return subsection(
         "External test sets", note, table(("Set", "Cases", "Patients", format_metric_name(primary), "Notes"), rows)
     )
 
 
 def render_details(scores: dict[str, Any]) -> Html:
-    """Lesions found and missed, labels missed or invented, sensitivities of the FROC, different texts."""
+    """Return lesion counts, labels missed or invented, FROC sensitivities, and the number of different texts."""
     details = as_dict(scores.get("details"))
     parts = [_render_lesion_table(details), _render_froc_table(as_dict(details.get("froc")))]
     lines = []
@@ -143,7 +143,7 @@ def _render_froc_table(froc: dict[str, Any]) -> Html:
     sensitivities = {name: as_list(values) for name, values in as_dict(froc.get("sensitivity")).items()}
     if not rates or not sensitivities:
         return Html("")
-    head = ("False finds an image", *(f"{rate:g}" for rate in rates))
+    head = ("False positives per image", *(f"{rate:g}" for rate in rates))
     rows = [
         [shorten(name, 80), *(format_figure(value) for value in values[: len(rates)])]
         for name, values in sensitivities.items()
@@ -155,7 +155,7 @@ MAX_CLASSES = 24
 
 
 def read_primary_measure(files: RunFiles) -> dict[str, Any]:
-    """The primary measure: of the trusted scores, else of the Result; with `acceptable` where the Result has it."""
+    """Return the primary measure of the trusted scores, else of the Result, with its `acceptable` if it has one."""
     result_measure = as_dict(files.result.get("primary"))
     return {**result_measure, **as_dict(files.scores.get("primary"))}
 
@@ -167,7 +167,7 @@ def _parse_acceptable_range(measure: dict[str, Any]) -> tuple[float, float | Non
 
 
 def render_headline(files: RunFiles) -> Html:
-    """The primary figure, large, on its scale."""
+    """Return the primary metric in large type, on its scale."""
     measure = read_primary_measure(files)
     value, low, high = (to_finite_number(measure.get(key)) for key in ("value", "low", "high"))
     if value is None:
@@ -202,14 +202,14 @@ def _render_gauge(
     interval: tuple[float, float] | None,
     acceptable: tuple[float, float] | None,
 ) -> Html | None:
-    """The figure on a scale from 0 to 1, where it is a share."""
+    """Return the value on a scale from 0 to 1, if the metric is a share."""
     if is_unbounded(str(measure.get("name"))) or not 0 <= value <= 1:
         return None
     return draw_gauge(value, interval, to_finite_number(measure.get("baseline")), acceptable)
 
 
 def render_figures_section(files: RunFiles) -> Html:
-    """Every metric, and the charts."""
+    """Return the section with every metric, and the charts."""
     scores = files.scores
     unit = as_dict(scores.get("details")).get("distance_unit")
     rows = []
@@ -218,7 +218,7 @@ def render_figures_section(files: RunFiles) -> Html:
         if to_finite_number(item.get("value")) is None and (
             not isinstance(raw, dict) or to_finite_number(item.get("baseline")) is None
         ):
-            continue  # a metric that these cases do not have
+            continue  # this metric is undefined for these cases
         interval = format_interval(item.get("low"), item.get("high"))
         rows.append(
             (
@@ -254,7 +254,7 @@ def render_figures_section(files: RunFiles) -> Html:
 
 
 def _describe_test_set(scores: dict[str, Any]) -> str:
-    """How many cases of whom the figures rest on."""
+    """Describe the number of cases and patients behind the metrics."""
     sentence = f"Computed by m3b from predictions on {format_count(scores.get('n_cases'))} locked test cases"
     if scores.get("patients_known", True):
         return f"{sentence} of {format_count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients."
@@ -273,7 +273,7 @@ def _parse_points(raw: Any) -> list[tuple[float, float]]:
 def _render_roc(scores: dict[str, Any]) -> Html:
     items = [as_dict(item) for item in as_list(scores.get("per_class"))]
     if len(items) == 2 and not scores.get("multi_label"):
-        items = items[1:]  # the other class's curve is the mirror image
+        items = items[1:]  # the curve of the other class is the mirror image
     curves = [(_format_class_auroc(item), _parse_points(item.get("roc"))) for item in items]
     curves = [curve for curve in curves if len(curve[1]) > 1][:MAX_SERIES]
     if not curves:
@@ -284,7 +284,7 @@ def _render_roc(scores: dict[str, Any]) -> Html:
 
 
 def _format_class_auroc(item: dict[str, Any]) -> str:
-    """The class and its AUROC, by which a curve of many is found."""
+    """Return the class with its AUROC, to find its curve among many."""
     auroc = to_finite_number(as_dict(item.get("auroc")).get("value"))
     return f"{item.get('name', '')}{'' if auroc is None else f' {auroc:.3f}'}"
 

@@ -1,4 +1,4 @@
-"""Numbers, times and states as a reader wants them."""
+"""Format numbers, times and states for readers."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ METRIC_NAMES = {
 
 
 def describe_status(status: Any) -> tuple[str, str]:
-    """Label and tone of a status."""
+    """Return label and tone of a status."""
     if isinstance(status, str) and status in STATUS_LABELS:
         return STATUS_LABELS[status]
     return (str(status) if status else "No result yet", "calm")
 
 
 DISTANCE_UNITS = {"mm": "mm", "px": "pixels", "mixed": "mm or pixels"}
-"""What a distance is in: images without a spacing have no millimetres."""
+"""Names of distance units: images without a spacing have no millimetres."""
 
 
 def format_metric_name(name: Any, unit: Any = None) -> str:
-    """A metric as a table shows it.
+    """Return the display name of a metric.
 
     Args:
-        unit: of distances, a key of `DISTANCE_UNITS`; anything else names none.
+        unit: of distances, a key of `DISTANCE_UNITS`; any other value is ignored.
     """
     if name == "hd95" and isinstance(unit, str) and unit in DISTANCE_UNITS:
         return f"HD95, {DISTANCE_UNITS[unit]} (less is better)"
@@ -89,13 +89,13 @@ def format_metric_name(name: Any, unit: Any = None) -> str:
 
 
 def format_figure(value: Any) -> str:
-    """Three decimals, or a dash."""
+    """Return a number with three decimals, or a dash."""
     finite = to_finite_number(value)
     return "–" if finite is None else f"{finite:.3f}"
 
 
 def format_interval(low: Any, high: Any) -> str:
-    """An interval, or a dash."""
+    """Return an interval, or a dash."""
     return (
         "–"
         if to_finite_number(low) is None or to_finite_number(high) is None
@@ -104,13 +104,13 @@ def format_interval(low: Any, high: Any) -> str:
 
 
 def format_count(value: Any) -> str:
-    """A whole number with separators, or a dash."""
+    """Return an integer with separators, or a dash."""
     finite = to_finite_number(value)
     return "–" if finite is None else f"{finite:,.0f}"
 
 
 def format_duration(seconds: Any) -> str:
-    """`4.2 s`, `3 min 12 s`, `2 h 5 min`; a dash where unknown."""
+    """Return `4.2 s`, `3 min 12 s` or `2 h 5 min`; a dash if unknown."""
     finite = to_finite_number(seconds)
     if finite is None or finite < 0:
         return "–"
@@ -121,7 +121,7 @@ def format_duration(seconds: Any) -> str:
 
 
 def format_size(byte_count: int) -> str:
-    """`1.5 MB` and the like."""
+    """Return a size such as `1.5 MB`."""
     value = float(byte_count)
     for unit in ("B", "kB", "MB"):
         if value < 1000:
@@ -131,7 +131,7 @@ def format_size(byte_count: int) -> str:
 
 
 def format_time(timestamp: Any) -> str:
-    """Seconds since the epoch as a UTC time; empty where unknown."""
+    """Return seconds since the epoch as a UTC time; empty if unknown."""
     finite = to_finite_number(timestamp)
     if finite is None or not 0 < finite < 32_503_680_000:
         return ""
@@ -139,7 +139,7 @@ def format_time(timestamp: Any) -> str:
 
 
 def shorten(value: Any, max_chars: int = 160) -> str:
-    """A value on one line, cut at the end."""
+    """Return a value on one line, cut at the end."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, default=str)
     text = " ".join(value.split())
@@ -147,7 +147,7 @@ def shorten(value: Any, max_chars: int = 160) -> str:
 
 
 def cut_middle(text: str, head: int = 1200, tail: int = 800) -> str:
-    """A long text with its middle left out."""
+    """Return a long text without its middle."""
     if len(text) <= head + tail + 40:
         return text
     return f"{text[:head]}\n… {len(text) - head - tail:,} characters left out …\n{text[-tail:]}"

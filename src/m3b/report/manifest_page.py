@@ -1,4 +1,4 @@
-"""One self-contained page about how a folder would be read: examples with overlays, what is left out, other manifests."""
+"""A self-contained page about a manifest: examples with overlays, excluded files, and other proposals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTRA_STYLE = (
 
 
 def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: ExampleCases | None = None) -> str:
-    """The page as text. Its pictures are patient data: for the machine on which it was made.
+    """Return the page as text. Its pictures are patient data: it must stay on the machine on which it was made.
 
     Args:
         page_facts: `task`, `proposals` (best first), `insufficient`, and `counts` of the best.
@@ -99,7 +99,7 @@ def _render_examples(examples: ExampleCases) -> Html:
 
 
 def _render_legend(colours: Sequence[tuple[str, str]]) -> Html | None:
-    """What colour each class is drawn in; of very many the first."""
+    """Return the colour of each class, for the first `MAX_LEGEND_ENTRIES` classes."""
     entries = [
         tag("li", _draw_swatch(colour), " ", shorten(name, 80))
         for name, colour in colours[:MAX_LEGEND_ENTRIES] if re.fullmatch("#[0-9a-f]{6}", colour)
@@ -126,7 +126,7 @@ def _render_example(example: ExampleCase) -> Html:
 
 
 def is_png(text: Any) -> bool:
-    """Whether a text is the base64 of a PNG file."""
+    """Return whether a text is the base64 of a PNG file."""
     if not isinstance(text, str) or len(text) > MAX_PNG_CHARS:
         return False
     try:
@@ -148,7 +148,7 @@ def _render_accounting(counts: Mapping[str, Any]) -> Html:
     ]
     rows = [*((*entry, "") for entry in used_rows), *excluded_rows]
     notes = tag("ul", *(tag("li", shorten(note, 400)) for note in counts["notes"])) if counts.get("notes") else None
-    file_table = table(("Files", "What became of them", "Such as"), rows, numbers=False) if rows else None
+    file_table = table(("Files", "Use", "Examples"), rows, numbers=False) if rows else None
     return section("files", "Every file", file_table, notes)
 
 
@@ -166,14 +166,14 @@ def _render_rivals(proposals: Sequence[Mapping[str, Any]]) -> Html:
         )
         for proposal in proposals
     ]
-    return section("others", "Readings that were not taken", *items) if items else Html("")
+    return section("others", "Other manifest proposals", *items) if items else Html("")
 
 
 def _render_manifest_json(best: Mapping[str, Any]) -> Html:
     if not best.get("manifest"):
         return Html("")
     text = json.dumps(best["manifest"], indent=1, ensure_ascii=False)
-    instructions = "To change it, save this as JSON, edit it, and give it back with --manifest FILE."
+    instructions = "To change it, save this as JSON, edit it, and pass it with --manifest FILE."
     return section(
         "manifest",
         "The manifest as JSON",

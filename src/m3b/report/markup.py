@@ -1,4 +1,4 @@
-"""HTML and SVG as strings that cannot be broken out of: everything is escaped unless it is `Html` already."""
+"""Build HTML and SVG safely: everything is escaped unless it is `Html` already."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import re
 from collections.abc import Iterable, Sequence
 
 _CONTROL_PATTERN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\ud800-\udfff\ufffe\uffff]")
-# Marks that reorder text could make a reader see something else than what was written.
+# Characters that reorder text could make a reader see something else than what was written.
 _DIRECTION_PATTERN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _VOID_ELEMENTS = {"meta", "br", "hr", "path", "circle", "rect", "line", "polyline"}
 
 
 class Html(str):
-    """Markup that is safe as it stands."""
+    """Markup that is already safe."""
 
 
 Child = object
-"""`Html` is kept, None and False vanish, lists and tuples are joined, anything else is escaped as text."""
+"""`Html` is kept, None and False are dropped, lists and tuples are joined, anything else is escaped as text."""
 
 
 def escape(value: object) -> Html:
-    """Any value as text: control characters shown as a replacement mark, everything special escaped."""
+    """Return any value as text: control characters become a replacement character, special characters are escaped."""
     text = str(value).replace("\r\n", "\n").replace("\r", "\n")
     text = _CONTROL_PATTERN.sub("\ufffd", _DIRECTION_PATTERN.sub("\ufffd", text))
     return Html(html.escape(text, quote=True))
 
 
 def join_html(*children: Child) -> Html:
-    """Children one after the other."""
+    """Join children one after the other."""
     parts: list[str] = []
     for child in children:
         if child is None or child is False:
@@ -43,7 +43,7 @@ def join_html(*children: Child) -> Html:
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
-    """One element. `class_` is `class`, and `_` in other attribute names becomes `-`; None leaves an attribute out."""
+    """Return an element. `class_` is `class`, `_` in other attribute names becomes `-`; None omits an attribute."""
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
@@ -55,7 +55,7 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 
 
 def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str = "", numbers: bool = True) -> Html:
-    """A table whose first column names the row; `numbers` sets the other columns flush right."""
+    """Return a table whose first column names the row; `numbers` aligns the other columns right."""
     body = [
         tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
         for row in map(list, rows)
@@ -67,13 +67,13 @@ def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str =
 
 
 def definition_list(pairs: Iterable[tuple[str, Child]]) -> Html:
-    """Name and value pairs, those without a value left out."""
+    """Return name and value pairs as a list, without pairs that have no value."""
     rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if value not in (None, "", (), [])]
     return tag("dl", *rows, class_="facts") if rows else Html("")
 
 
 def section(anchor: str, title: str, *children: Child) -> Html:
-    """A headed part of the page, or nothing where there is nothing to show."""
+    """Return a headed part of the page, or nothing if it has no content."""
     content = join_html(*children)
     if not content.strip():
         return Html("")
@@ -81,5 +81,5 @@ def section(anchor: str, title: str, *children: Child) -> Html:
 
 
 def subsection(title: str, *children: Child) -> Html:
-    """A part of a section under a heading of its own."""
+    """Return a part of a section under its own heading."""
     return join_html(tag("h3", title), *children)

@@ -1,4 +1,4 @@
-"""One self-contained page about a run: no script, nothing loaded from elsewhere."""
+"""The page about a run: self-contained, no script, nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from m3b.report.timeline import render_timeline_section
 from m3b.writing import write_text_atomically
 
 MAX_NAMED_CLASSES = 4
-"""So many classes are named in a title."""
+"""Maximum number of classes named in a title."""
 
 
 def make_page_title(files: RunFiles) -> str:
-    """`Classifier of clear or opacity, made from chest-xrays`; of a run without a model its request."""
+    """Return a title such as `Classifier of clear or opacity, made from chest-xrays`; without a model, the request."""
     task = files.result.get("task")
     if not files.delivered_files or not isinstance(task, str):
         request = files.record.get("request") or files.result.get("request")
@@ -31,7 +31,7 @@ def make_page_title(files: RunFiles) -> str:
 
 
 def _title_words_of(task: str) -> tuple[str, str]:
-    """What a model of a task is called, and what stands before its last class."""
+    """Return the title prefix of a task, and the separator before its last class."""
     from m3b.tasks import get_family, names
 
     if task not in names():
@@ -41,14 +41,14 @@ def _title_words_of(task: str) -> tuple[str, str]:
 
 
 def list_class_names(files: RunFiles) -> list[str]:
-    """The class names: of the figures, else of the audit's counts."""
+    """Return the class names of the scores, else of the audit's counts."""
     scored_classes = as_list(files.scores.get("classes"))
     class_counts = as_dict(as_dict(files.audit.get("counts")).get("train"))
     return [shorten(name, 40) for name in scored_classes or class_counts]
 
 
 def _join_names(names: list[str], last_separator: str) -> str:
-    """`a, b and c`, or `a, b, c and 9 more`."""
+    """Return `a, b and c`, or `a, b, c and 9 more`."""
     if len(names) > MAX_NAMED_CLASSES + 1:
         return f"{', '.join(names[:MAX_NAMED_CLASSES])} and {len(names) - MAX_NAMED_CLASSES} more"
     return last_separator.join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
@@ -57,8 +57,8 @@ def _join_names(names: list[str], last_separator: str) -> str:
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into a run folder, in whatever state the run is, and return its path.
 
-    Read: run.json, journal.jsonl, work/data_audit.json, work/Logout/log.csv, locked/scores.json and model/. Whatever
-    of it is missing, torn or odd is left out of the page.
+    It reads run.json, journal.jsonl, work/data_audit.json, work/Logout/log.csv, locked/scores.json and model/. Parts
+    that are missing, truncated or invalid are left out of the page.
 
     Raises:
         OSError: the folder cannot be written to.
@@ -70,7 +70,7 @@ def write_report(run_dir: Path) -> Path:
 
 
 def render_report(files: RunFiles) -> str:
-    """The page as text."""
+    """Return the page as text."""
     css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Read what a run left behind in whatever state: missing, torn or odd files give empty values, never an error."""
+"""Read the files of a run in whatever state: missing, truncated or invalid files give empty values, never an error."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from m3b.journal import SalvagedJournal, salvage_journal
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_CHARS = 4 * 2**20
 MAX_LOG_ROWS = 20_000
-"""Rows of the training log that are shown."""
+"""Maximum rows of the training log that are shown."""
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Everything that a report is made of."""
+    """All inputs of a report."""
 
     folder: Path
     record: dict[str, Any] = field(default_factory=dict)
@@ -36,16 +36,16 @@ class RunFiles:
     training_log: list[dict[str, str]] = field(default_factory=list)
     delivered_files: list[tuple[str, int]] = field(default_factory=list)
     journal_warning: str = ""
-    """Which lines of the journal could not be read; empty where all could."""
+    """Which lines of the journal could not be read; empty if all could."""
 
     @property
     def result(self) -> dict[str, Any]:
-        """The Result of the run; empty while it is not over."""
+        """The Result of the run; empty until the run has ended."""
         return as_dict(self.record.get("result"))
 
     @cached_property
     def role_titles(self) -> dict[str, str]:
-        """Roles as people read them, by name: m3b's own, and those that the run had besides."""
+        """Role name -> display title, for m3b's own roles and further roles of the run."""
         builtin_titles = {role.name: role.title for role in (*BUILTIN_ROLES, SINGLE_AGENT)}
         start_events = [event for event in self.events if event.get("kind") == "role_started"]
         event_titles = {str(event.get("role")): as_dict(event.get("data")).get("title") for event in start_events}
@@ -55,27 +55,27 @@ class RunFiles:
         }
 
     def get_role_title(self, role: Any) -> str:
-        """A role as people read it."""
+        """Return the display title of a role."""
         return self.role_titles.get(role, role) if isinstance(role, str) else str(role)
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The value if it is a mapping, else an empty one."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def to_finite_number(value: Any) -> float | None:
-    """A finite number, else None; booleans and texts are no numbers."""
+    """Return a finite number, else None; booleans and texts are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond every float
+    except OverflowError:  # an integer too large for a float
         return None
 
 

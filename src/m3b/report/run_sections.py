@@ -1,4 +1,4 @@
-"""The parts of the report about the run: request, data, training, roles, what was delivered, versions, limits."""
+"""Report sections about the run: request, data, training, roles, deliverable, versions, limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENTS_UNKNOWN_NOTE = (
 
 
 def render_request_section(files: RunFiles) -> Html:
-    """What was asked for, and what m3b took it to mean."""
+    """Return the request, and how m3b interpreted it."""
     request = files.record.get("request") or files.result.get("request")
     pairs = [("Task", files.result.get("task")), ("Data card", files.result.get("data_card"))]
     fact_rows: list[tuple[str, Child]] = [(name, shorten(value)) for name, value in pairs if value]
@@ -38,7 +38,7 @@ def render_request_section(files: RunFiles) -> Html:
 
 
 def render_data_section(files: RunFiles) -> Html:
-    """Class counts by split, patients, and what the audit found."""
+    """Return class counts by split, patients, and the findings of the audit."""
     audit = files.audit
     counts = {split: as_dict(split_counts) for split, split_counts in as_dict(audit.get("counts")).items()}
     names = list(dict.fromkeys(name for split_counts in counts.values() for name in split_counts))
@@ -65,7 +65,7 @@ def render_data_section(files: RunFiles) -> Html:
 
 
 def _render_provenance(files: RunFiles) -> Html:
-    """How the index came about, and what of the data folder was used and left out."""
+    """Return how the index was made, and which parts of the data folder were used and excluded."""
     artifacts = [as_dict(event.get("data")) for event in files.events if event.get("kind") == "artifact"]
     indexes = [as_dict(artifact.get("value")) for artifact in artifacts if artifact.get("artifact") == "index"]
     lines = as_list(indexes[-1].get("read")) if indexes else []
@@ -87,12 +87,12 @@ def _render_findings(audit: dict[str, Any]) -> Html:
             )
         )
     if not items:
-        return tag("p", "The data audit found nothing to object to.") if audit else Html("")
+        return tag("p", "The data audit found no problem.") if audit else Html("")
     return join_html(tag("h3", "Audit"), tag("ul", *items, class_="findings"))
 
 
 def render_training_section(files: RunFiles) -> Html:
-    """Curves of the training log: losses in one chart, validation figures in another, one line a fold."""
+    """Return curves of the training log: losses in one chart, validation metrics in another, one line a fold."""
     columns = [
         name for name in (files.training_log[0] if files.training_log else {}) if name.lower() not in _UNDRAWN_COLUMNS
     ]
@@ -141,7 +141,7 @@ def _collect_runs(log: list[dict[str, str]], name: str) -> list[list[tuple[float
 
 
 def render_roles_section(files: RunFiles) -> Html:
-    """Who did how much; counted from the journal where the Result does not say."""
+    """Return the work of each role, counted from the journal if the Result does not have it."""
     roles = as_dict(files.result.get("roles")) or _count_role_usage(files.events)
     rows = [
         (
@@ -172,7 +172,7 @@ def _count_role_usage(events: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def render_integrity_section(files: RunFiles) -> Html:
-    """The integrity label, and how it is found."""
+    """Return the integrity label, and what it means."""
     integrity = files.result.get("integrity")
     if not integrity:
         return Html("")
@@ -182,12 +182,12 @@ def render_integrity_section(files: RunFiles) -> Html:
         if is_clean
         else shorten(integrity, 2000)
     )
-    badge = tag("span", "Clean" if is_clean else "Look at this", class_=f"badge {'good' if is_clean else 'bad'}")
+    badge = tag("span", "Clean" if is_clean else "Check this", class_=f"badge {'good' if is_clean else 'bad'}")
     return section("integrity", "Integrity", tag("p", badge, " ", explanation))
 
 
 def render_usage_section(files: RunFiles) -> Html:
-    """Tokens, money and time."""
+    """Return tokens, cost and time."""
     usage = as_dict(files.result.get("usage"))
     cost = to_finite_number(usage.get("cost_usd"))
     pairs: list[tuple[str, Child]] = [
@@ -204,13 +204,13 @@ def render_usage_section(files: RunFiles) -> Html:
 
 
 def render_delivered_section(files: RunFiles) -> Html:
-    """The files of the deliverable."""
+    """Return the files of the deliverable."""
     rows = [(name, format_size(byte_count)) for name, byte_count in files.delivered_files]
     return section("delivered", "Delivered model", table(("File", "Size"), rows) if rows else None)
 
 
 def _format_models(files: RunFiles) -> str:
-    """The model of a run, or the models of its roles; the default alone needs no name."""
+    """Return the model of a run, or the models of its roles; a single default is shown without its role."""
     llm = files.record.get("llm")
     if not isinstance(llm, dict):
         return shorten(llm, 300)
@@ -222,7 +222,7 @@ def _format_models(files: RunFiles) -> str:
 
 
 def render_reproduction_section(files: RunFiles) -> Html:
-    """What it takes to run this again: model, seed, options, versions, sandbox."""
+    """Return what is needed to run this again: model, seed, options, versions, sandbox."""
     run = files.record
     sandbox = as_dict(run.get("sandbox"))
     sandbox_text = shorten(sandbox.get("backend") or sandbox.get("name") or sandbox, 300) if sandbox else ""
@@ -242,7 +242,7 @@ def render_reproduction_section(files: RunFiles) -> Html:
 
 
 def render_limitations_section(files: RunFiles) -> Html:
-    """What the figures do not say; nothing where there is neither a figure nor a model."""
+    """Return the limitations of the metrics; empty if there is neither a metric nor a model."""
     patients_known = files.audit.get("patients_known", True)
     training_patients = to_finite_number(as_dict(files.audit.get("patients")).get("train")) if patients_known else None
     small_set_notes = sample_size_caveats(files.scores, None if training_patients is None else int(training_patients))

@@ -1,4 +1,4 @@
-"""The journal as a timeline: what each agent said and did, each action foldable."""
+"""The journal as a timeline: messages and actions of each agent, each action foldable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DESCRIPTIVE_ARGUMENTS = ("command", "path", "paths", "source", "job", "folder",
 
 
 def render_timeline_section(files: RunFiles) -> Html:
-    """All events, grouped by the role at work."""
+    """Return all events, grouped by the active role."""
     results_by_call = _match_results(files.events)
     groups: list[tuple[Any, list[Html]]] = []
     for position, event in enumerate(files.events[:MAX_EVENTS]):
@@ -37,9 +37,10 @@ def render_timeline_section(files: RunFiles) -> Html:
 
 
 def _match_results(events: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """The result of each call, by the call's place: the next one of the same role with the same id.
+    """Return call position -> its result: the next result of the same role with the same id.
 
-    An id alone says little: every role of the rules begins with `rules-0`, and servers count anew in each conversation.
+    An id alone is ambiguous: the ids of every role with the rules begin with `rules-0`, and servers restart their
+    numbering in each conversation.
     """
     pending_calls: dict[tuple[str, str], int] = {}
     results_by_call: dict[int, dict[str, Any]] = {}
@@ -87,7 +88,7 @@ def _render_event(event: dict[str, Any], result: dict[str, Any] | None) -> Html 
             "delivered", tag("span", f"{files:,} files; the journal holds the SHA-256 of each"), time_text
         )
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
-        return None  # shown with its call, or of no interest afterwards
+        return None  # shown with its call, or not relevant afterwards
     candidates = (data.get(key) for key in ("text", "reason", "request", "artifact", "name", "status"))
     text = next((value for value in candidates if value), None)
     summary = shorten(text, 600) if text else (shorten(data, 300) if data else "")
@@ -95,7 +96,7 @@ def _render_event(event: dict[str, Any], result: dict[str, Any] | None) -> Html 
 
 
 def _render_artifact(data: dict[str, Any]) -> Html:
-    """What was handed over: of a user's own stage, whose artifact stands nowhere else on the page, all of it."""
+    """Return the name of an artifact, and its whole content for a user's own stage, which is not shown elsewhere."""
     name = str(data.get("artifact", ""))
     name_tag = tag("span", shorten(name, 600))
     if name in ARTIFACT_CLASSES:

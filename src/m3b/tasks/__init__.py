@@ -1,8 +1,8 @@
-"""The task families: how one answer of a model is measured, what the image-blind baseline is, how all are scored.
+"""Task families: how a prediction is measured, what the image-blind baseline is, and how all cases are scored.
 
-A family turns a record of the index and the model's answer into a row of plain JSON values at once, so that masks can
-be thrown away case by case; rows are stored and scored later. A family of one's own is a `TaskFamily` that is given to
-`register_task`, or named by an entry point of the group `m3b.tasks`.
+A family turns an index record and the model's prediction into a row of plain JSON values at once, so that masks can
+be dropped case by case. Rows are stored and scored later. Users add a family of their own with `register_task`, or
+with an entry point of the group `m3b.tasks`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _BUILTIN_TASKS = ("diagnosis", "segmentation", "detection", "report", "grading",
 
 @cache
 def _register_builtin(name: str) -> None:
-    """One of m3b's own, which are a module each and are loaded when asked for: they bring what measures masks."""
+    """Import and register one built-in family.
+
+    Each is a module that is only loaded on demand, since it imports mask code.
+    """
     import_module(f".{name}", __name__).FAMILY.register()
 
 
@@ -51,7 +54,8 @@ def register_task(task_family: TaskFamily) -> TaskFamily:
     """Make a task family known in this process: to runs, checks, audit, model cards, reports and the command line.
 
     Raises:
-        ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
+        ValueError: another family has this name, or another task has a metric of the same name with the opposite
+            direction.
     """
     _register_builtins()
     task_family.register()
@@ -59,10 +63,10 @@ def register_task(task_family: TaskFamily) -> TaskFamily:
 
 
 def get_family(task: str) -> TaskFamily:
-    """The family of a task.
+    """Return the family of a task.
 
     Raises:
-        ValueError: an unknown task.
+        ValueError: the task is unknown.
     """
     if task in _BUILTIN_TASKS:
         _register_builtin(task)
@@ -73,15 +77,15 @@ def get_family(task: str) -> TaskFamily:
 
 
 def list_families() -> list[TaskFamily]:
-    """All families, m3b's own first."""
+    """Return all families, m3b's own first."""
     return [get_family(name) for name in names()]
 
 
 def find_requested_task(request: str) -> str:
-    """The task that a request's words name; empty where they leave it open.
+    """Return the task that the words of a request name; empty if they name none.
 
-    "Detect" alone leaves it open: a model that detects pneumonia may well be a classifier. Of several the family that was
-    registered last is taken: of m3b's own, "write a report that locates the nodules" is a report.
+    "Detect" alone names none: a model that detects pneumonia may well be a classifier. If several families match, the
+    one that was registered last wins: among m3b's own, "write a report that locates the nodules" is a report.
     """
     from m3b.data.spec.proposals.language import plain
 
@@ -90,5 +94,5 @@ def find_requested_task(request: str) -> str:
 
 
 def get_default_metric(index: Index) -> str:
-    """The metric that an index is judged by unless somebody asks for another."""
+    """Return the metric by which an index is judged unless the user asks for another."""
     return get_family(index.task).get_default_metric(index)

@@ -1,4 +1,4 @@
-"""Masks of truth and answer brought onto the grid of their image, and their figures as JSON."""
+"""True and predicted masks on the grid of their image, and mask metrics as JSON."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_CORNER_GAP_MM = 0.5
-"""How far the corners of a predicted mask may lie from those of its image."""
+"""Maximum distance between the corners of a predicted mask and those of its image."""
 
 
 def image_of(record: Record) -> str | list[str] | dict[str, str]:
-    """The image as readers take it."""
+    """Return the image reference of a record in the form that the readers take."""
     return record.reference
 
 
 def read_true_mask(mask: Any, record: Record, root: Path) -> NDArray[Any]:
-    """One mask file of a record as label numbers on its image's grid, (H, W) or (H, W, D).
+    """Read one mask file of a record as label numbers on the grid of its image, (H, W) or (H, W, D).
 
     Raises:
-        DataError: it cannot be read, or does not lie on the image.
+        DataError: the file cannot be read, or does not lie on the image.
     """
     aligned: NDArray[Any] = align_mask(mask, image_of(record), str(root))
     return aligned
 
 
 def read_true_channels(record: Record, values: Mapping[str, int], root: Path) -> NDArray[np.bool_]:
-    """(K, H, W[, D]), one channel for each class; all empty where nothing is marked."""
+    """Return the true masks as (K, H, W[, D]), one channel for each class; all empty if nothing is marked."""
     import numpy as np
 
     if record.mask is None:
@@ -54,17 +54,17 @@ def read_true_channels(record: Record, values: Mapping[str, int], root: Path) ->
 
 
 def merge_channels(channels: NDArray[Any]) -> NDArray[np.bool_]:
-    """(H, W[, D]) what is marked in any class of (K, H, W[, D])."""
+    """Return the union of all classes, (H, W[, D]), of masks (K, H, W[, D])."""
     import numpy as np
 
     return np.asarray(channels, dtype=np.bool_).max(axis=0)  # type: ignore[no-any-return]
 
 
 def read_predicted_mask(file: Path, record: Record, root: Path) -> NDArray[Any]:
-    """What predict.py wrote, on the image's grid.
+    """Read a mask that predict.py wrote, on the grid of the image.
 
     Raises:
-        ModelError: it cannot be read, or has not the image's shape and place.
+        ModelError: the file cannot be read, or its shape or position differs from the image.
     """
 
     grid = geometry(image_of(record), str(root))
@@ -89,7 +89,7 @@ def read_predicted_mask(file: Path, record: Record, root: Path) -> NDArray[Any]:
 def read_predicted_channels(
     answer: Prediction, classes: tuple[str, ...], record: Record, root: Path
 ) -> NDArray[np.bool_]:
-    """(K, H, W[, D]) of the masks that an answer gives class by class."""
+    """Return the masks of a prediction that has one file for each class, as (K, H, W[, D])."""
     import numpy as np
 
     if set(answer.masks) != set(classes):
@@ -98,18 +98,18 @@ def read_predicted_channels(
 
 
 def spacing_of(record: Record, root: Path) -> tuple[float, ...]:
-    """mm for each axis of the image's array; 1 where unknown, so that distances are in pixels."""
+    """Return the mm per voxel for each axis of the image array; 1 if unknown, so that distances are in pixels."""
     grid = geometry(image_of(record), str(root))
     return tuple(grid.spacing) if grid.spacing else (1.0,) * len(grid.shape)
 
 
 def distance_unit_of(record: Record, root: Path) -> str:
-    """What distances in this image are in: `mm`, or `px` where its file names no spacing."""
+    """Return the unit of distances in this image: `mm`, or `px` if its file has no spacing."""
     return "mm" if geometry(image_of(record), str(root)).spacing else "px"
 
 
 def add_distance_unit(scores: Scores, rows: Sequence[Row]) -> Scores:
-    """The scores with the unit of their distances among the details: `mm`, `px`, or `mixed`."""
+    """Add the unit of the distances to the details of the scores: `mm`, `px`, or `mixed`."""
     units = {str(row["unit"]) for row in rows if row.get("unit")}
     if not units:
         return scores
@@ -118,7 +118,7 @@ def add_distance_unit(scores: Scores, rows: Sequence[Row]) -> Scores:
 
 
 def pack_figures(label_figures: Mapping[str, LabelMetrics]) -> dict[str, list[Any]]:
-    """Label -> its six figures as JSON values."""
+    """Convert the six figures of each label to JSON values."""
     return {
         name: [*(to_json_number(v) for v in (f.dice, f.nsd, f.hd95)), f.reference, f.prediction, f.extent]
         for name, f in label_figures.items()
@@ -126,12 +126,12 @@ def pack_figures(label_figures: Mapping[str, LabelMetrics]) -> dict[str, list[An
 
 
 def pack_unmarked_figures(raw: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The figures, as `pack_figures` makes them, of an answer that marks nothing in the same image."""
+    """Return the figures, in the form of `pack_figures`, of a prediction that marks nothing in the same image."""
     return pack_figures({name: empty_prediction_metrics(figures) for name, figures in unpack_figures(raw).items()})
 
 
 def unpack_figures(raw: Mapping[str, Any]) -> dict[str, LabelMetrics]:
-    """Undoes `pack_figures`."""
+    """Convert the JSON values of `pack_figures` back to metrics."""
     return {
         name: LabelMetrics(
             from_json_number(row[0]),

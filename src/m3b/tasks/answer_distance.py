@@ -1,6 +1,6 @@
-"""How far two answers of one model to one image are from each other, 0 to 1: to the image and to an altered copy of it.
+"""Distances from 0 to 1 between two predictions of one model: for an image, and for an altered copy of it.
 
-The control against look-up tables (`m3b.tasks.score_details`) takes the mean of such distances.
+The look-up control (`m3b.tasks.score_details`) reports the mean of these distances.
 """
 
 from __future__ import annotations
@@ -16,20 +16,26 @@ from m3b.tasks.aligned_masks import unpack_figures
 
 
 def probability_distance(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The largest difference of a class's probability."""
+    """Return the largest difference in the probability of a class."""
     return max((abs(value - second[name]) for name, value in first.items()), default=0.0)
 
 
 def mask_distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """The mean difference of a label's Dice with the same true mask; 1 where it is defined for one of the two alone."""
+    """Return the mean difference in Dice with the same true mask, over labels.
+
+    A label with only one of the two Dice values defined counts as 1.
+    """
     pairs = [(figures.dice, unpack_figures(second)[name].dice) for name, figures in unpack_figures(first).items()]
     differences = [float(math.isnan(a) != math.isnan(b)) if math.isnan(a + b) else abs(a - b) for a, b in pairs]
     return fmean(differences) if differences else 0.0
 
 
 def box_distance(first: Sequence[Any], second: Sequence[Any]) -> float:
-    """1 less the overlap that is shared: of boxes of one label, paired by their overlap, the IoU counts as often as both are
-    sure, against all that either is sure of. 0 where neither has any box."""
+    """Return one minus the score-weighted overlap of two sets of boxes; 0 if both sets are empty.
+
+    Boxes of one label are paired greedily by IoU. A pair contributes its IoU times the lower of its two scores, counted
+    for both boxes; the sum is divided by the total score of all boxes.
+    """
     total_score = sum(max(score, 0.0) for _, _, score in (*first, *second))
     if not total_score:
         return 0.0
@@ -48,7 +54,7 @@ def box_distance(first: Sequence[Any], second: Sequence[Any]) -> float:
 
 
 def _box_iou(first: Sequence[float], second: Sequence[float]) -> float:
-    """Of two boxes, lower corner then upper; 0 for boxes of different dimensions."""
+    """Return the IoU of two boxes (lower corner, then upper corner); 0 for boxes of different dimensions."""
     if len(first) != len(second):
         return 0.0
     half = len(first) // 2
@@ -63,25 +69,31 @@ def _box_iou(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def detection_distance(row: Mapping[str, Any], other_row: Mapping[str, Any]) -> float:
-    """Of rows of a detection: `box_distance`, or `mask_distance` of its masks; or the difference of the image's score, if that is more
-    or all that there is."""
+    """Return the distance of two detection rows.
+
+    This is `box_distance`, or `mask_distance` for rows with masks; or the difference of the image scores, if it is
+    larger or nothing else is known.
+    """
     score_difference: float = abs(row.get("anomaly_score", 0.0) - other_row.get("anomaly_score", 0.0))
     if "predicted" in row:
         return max(score_difference, box_distance(row["predicted"], other_row["predicted"]))
     if "figures" not in row:
-        return score_difference  # of an image it is known only whether it is abnormal
+        return score_difference  # the image is only known to be abnormal or not
     return max(score_difference, mask_distance(row["figures"], other_row["figures"]))
 
 
 def text_distance(first: str, second: str) -> float:
-    """1 less the F1 of the words that both texts have, each as often as it stands in both."""
+    """Return one minus the F1 of the words that two texts share, with repeated words counted."""
     first_words, second_words = (Counter(re.findall(r"\w+", text.lower())) for text in (first, second))
     total = first_words.total() + second_words.total()
     return 1.0 - 2 * (first_words & second_words).total() / total if total else 0.0
 
 
 def number_distance(pairs: Sequence[tuple[float, float]], true: Sequence[float]) -> float:
-    """The mean difference of two numbers, in mean distances of the true ones from their median; at most 1 each."""
+    """Return the mean difference of number pairs, in units of the mean absolute deviation of `true` from its median.
+
+    Each difference counts as 1 at most.
+    """
     center = median(true) if true else 0.0
     scale = fmean(abs(value - center) for value in true) if true else 0.0
     return fmean(min(abs(a - b) / scale, 1.0) for a, b in pairs) if pairs and scale > 0 else 0.0

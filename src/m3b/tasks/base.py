@@ -1,4 +1,4 @@
-"""What a task family is made of, and the registry of families."""
+"""The interface of a task family, and the registry of families."""
 
 from __future__ import annotations
 
@@ -25,36 +25,41 @@ Row = dict[str, Any]
 
 
 class TaskFamily(ABC):
-    """Everything that m3b knows of one kind of model. Stateless; `register` makes it known.
+    """Everything that m3b knows about one kind of model. Stateless; `register` makes it known.
 
     Attributes:
-        name: the task, as data cards, plans and configs of models spell it.
-        records: how its cases stand in index files.
-        audit: what is asked of such an index before anything is trained.
-        answers: what predict.py may answer, and what a model card says of it.
-        metrics: by what its models are measured.
-        template: the training project: a folder's name below `templates/` of the workspace (`name` where empty), or any folder.
-        index_guide: its records in short, for the Data Engineer.
-        when_to_choose: when to choose it, for the Task Manager; m3b's own families stand in the prompt already.
-        aliases: what data cards may call it elsewhere, for a better message.
-        order_pattern: a regular expression of a clause that orders it, in lower-case text without accents.
-        request_pattern: the same of words anywhere in a request that name it; those that leave it open name no task.
-        hint_pattern: the same of words that may mean it, where the data shows nothing else.
-        required_targets: what a data set must show for it, any of `masks`, `boxes`, `texts`, `times`; empty where
-            labels of images will do.
-        related_tasks: tasks whose data cards may serve it, since the same data does.
-        box_metrics, state_metrics: of its metrics those that boxes alone bear, and images known to be abnormal or not; usual first.
-        default_plan: of the Task Manager, that fits most data of it.
-        is_about_objects: whether it is something that is done to objects, so that a second verb may be about the same model.
-        title_prefix: what a model of it is called at the beginning of a title that goes on with the classes.
-        class_separator: what stands before the last class in a title.
-        show_masks: whether the Data Engineer is shown an image beside its mask.
+        name: the task, as written in data cards, plans and model configs.
+        records: the format of its cases in index files.
+        audit: the checks of such an index before anything is trained.
+        answers: what predict.py may answer, and what a model card says about it.
+        metrics: the metrics of its models.
+        template: the training project: the name of a folder below `templates/` of the workspace (`name` if empty), or
+            any folder.
+        index_guide: a short description of its records, for the Data Engineer.
+        when_to_choose: when to choose this task, for the Task Manager; the prompt already covers m3b's own families.
+        aliases: other names that data cards may use for it, for a better error message.
+        order_pattern: a regular expression for a clause that orders this task, on lower-case text without accents.
+        request_pattern: the same, for words anywhere in a request that name this task.
+        hint_pattern: the same, for words that may mean this task if the data suggests nothing else.
+        required_targets: what a data set must contain, any of `masks`, `boxes`, `texts`, `times`; empty if image labels
+            are enough.
+        related_tasks: tasks whose data cards may serve this task too, because they need the same data.
+        box_metrics, state_metrics: the subset of metrics that can be computed from boxes alone, or from images that are
+            only known to be abnormal or not; the usual one first.
+        default_plan: a plan of the Task Manager that fits most data of this task.
+        is_about_objects: whether the task is something done to objects, so that a second verb may refer to the same
+            model.
+        title_prefix: how the title of a model begins; the classes follow.
+        class_separator: the separator before the last class in a title.
+        show_masks: whether the Data Engineer is shown an image next to its mask.
         show_texts: whether the Data Engineer is shown one of many text files.
-        probe_batch_size: cases in the batch that a network has to overfit; 0 for as many as the plan has in a batch.
-        can_compare_answers: whether `answer_distance` can tell two answers apart; then copies of test images are tried, altered.
-        can_compare_crops: whether it can do so for an image that was cut, too: not where answers are places in the image.
-        max_compared_cases: test cases of which copies are tried.
-        max_validation_cases: so many validation cases are predicted at most, spread over all of them.
+        probe_batch_size: number of cases in the batch that a network has to overfit; 0 for the batch size of the plan.
+        can_compare_answers: whether `answer_distance` can compare two predictions; if so, altered copies of test images
+            are predicted too.
+        can_compare_crops: whether it can compare them for a cropped image too; not if predictions are positions in the
+            image.
+        max_compared_cases: number of test cases of which altered copies are predicted.
+        max_validation_cases: maximum number of validation cases to predict, spread evenly over all of them.
     """
 
     name: str
@@ -88,65 +93,68 @@ class TaskFamily(ABC):
     max_validation_cases: int = 100
 
     def is_named_in(self, text: str) -> bool:
-        """Whether a request, in lower case without accents, names this task."""
+        """Return whether a request, in lower case without accents, names this task."""
         return bool(self.request_pattern and re.search(self.request_pattern, text))
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """How many outputs (channels) a network of this plan may have; empty where any number may be right."""
+        """Return the allowed numbers of network outputs (channels) for this plan; empty if any number is allowed."""
         return ()
 
     def label_width(self, classes: int) -> int | None:
-        """How many numbers a case's labels have in a batch; None where that does not matter."""
+        """Return the length of a case's label vector in a batch; None if it does not matter."""
         return None
 
     def get_default_metric(self, index: Index) -> str:
-        """The metric that an index is judged by unless somebody asks for another."""
+        """Return the metric by which an index is judged unless the user asks for another."""
         return self.metrics.default_metric
 
     @abstractmethod
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """One case.
+        """Measure the prediction of one case.
 
         Args:
-            index: for the classes and their numbers.
-            root: what the paths of the record count from.
+            index: source of the classes and their numbers.
+            root: folder to which the paths of the record are relative.
 
         Raises:
-            ModelError: the answer cannot be that of this image, for instance a mask of another shape.
+            ModelError: the prediction does not fit this image, for example a mask of another shape.
         """
 
     @abstractmethod
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """JSON values that stand for the best answer that never looks at an image, made from training cases."""
+        """Fit the image-blind baseline on the training cases; return its predictions for `records` as JSON values."""
 
     @abstractmethod
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """All metrics of measured cases.
+        """Compute all metrics of measured cases.
 
         Args:
-            baseline: what `baseline` gave for the same records in the same order.
+            baseline: the result of `predict_baseline` for the same records in the same order.
 
         Raises:
             ValueError: the rows cannot be scored, or there is no such metric.
         """
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """How far the answers of two rows of one case are from each other, 0 to 1; asked where `can_compare_answers`."""
+        """Return the distance of two predictions for one case, 0 to 1; only used if `can_compare_answers`."""
         return 0.0
 
     def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
-        """The mean `answer_distance` of the answers to images and to their copies (`pairs`), 0 to 1; `rows` are those of all cases."""
+        """Return the mean `answer_distance` over `pairs` (row of an image, row of its copy), 0 to 1.
+
+        `rows` has all cases.
+        """
         return sum(self.answer_distance(row, copy) for row, copy in pairs) / len(pairs)
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """The measured cases as answers get them that never look at an image, for metrics that were added to the task.
+        """Return the measured cases with image-blind predictions, for metrics that users added to the task.
 
         Args:
-            baseline: what `baseline` gave for the same records in the same order.
+            baseline: the result of `predict_baseline` for the same records in the same order.
 
         Returns:
-            One list of rows for each such answer; none where there is no saying, and then an added metric has no baseline
-            and cannot be what a model is judged by.
+            One list of rows for each such baseline. If the list is empty, added metrics have no baseline, and a model
+            cannot be judged by them.
         """
         return ()
 
@@ -154,7 +162,8 @@ class TaskFamily(ABC):
         """Make the family known to all of m3b.
 
         Raises:
-            ValueError: another family has this name, or one of its metrics is better the other way round elsewhere.
+            ValueError: another family has this name, or another task has a metric of the same name with the opposite
+                direction.
         """
         if self.records.name != self.name:
             raise ValueError(f"The records of the task {self.name!r} are called {self.records.name!r}.")
@@ -169,22 +178,22 @@ FAMILIES: Registry[TaskFamily] = Registry("task family")
 
 
 def to_json_number(value: float) -> float | str | None:
-    """A figure as strict JSON: NaN is null and infinity is "inf"."""
+    """Convert a number to strict JSON: NaN becomes null and infinity becomes "inf"."""
     if math.isnan(value):
         return None
     return "inf" if math.isinf(value) else value
 
 
 def from_json_number(value: float | str | None) -> float:
-    """Undoes `to_json_number`."""
+    """Convert a value of `to_json_number` back."""
     return math.nan if value is None else float(value)
 
 
 def make_base_row(record: Record) -> Row:
-    """The part of a row that every family has."""
+    """Return the fields of a row that every family has."""
     return {"image": record.key, "patient": record.patient}
 
 
 def sample_evenly(records: Sequence[Record], max_count: int) -> Sequence[Record]:
-    """At most so many records from all over a list that may be sorted."""
+    """Return at most `max_count` records, spaced evenly over a list that may be sorted."""
     return records[:: max(1, -(-len(records) // max_count))]

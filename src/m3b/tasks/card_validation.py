@@ -1,4 +1,4 @@
-"""Whether a data card speaks of a task and a metric that there are."""
+"""Check that a data card names a task and a metric that exist."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from m3b.tasks import list_families
 
 
 def validate_card(card: Card) -> Card:
-    """The card with task and metric as m3b spells them.
+    """Return the card with task and metric in m3b's spelling.
 
     Raises:
-        DataError: a task or metric that does not exist, a metric of another task, a range that the metric cannot have.
+        DataError: the task or metric does not exist, the metric belongs to another task, or the range is impossible for
+            it.
     """
     if not card.task and not card.metric:
         return card

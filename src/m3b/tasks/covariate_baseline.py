@@ -1,6 +1,6 @@
-"""The best answer that the covariates alone give, without the image: what a model that is given both has to be better than.
+"""Baseline from the covariates alone, without the image: a model that is given both has to be better.
 
-A logistic (of numbers: linear) regression with a ridge, fitted on the training cases.
+It is a logistic regression (linear for numbers, Cox for survival) with a ridge penalty, fitted on the training cases.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 COVARIATES_KEY = "covariates"
-"""Of a blind answer: the rows that the covariates alone give."""
+"""Key of a baseline: the predictions from the covariates alone."""
 RIDGE_PENALTY = 1.0
 MAX_DEVIATIONS = 5.0
-"""Deviations that a number is cut to."""
+"""Numbers are clipped to this many deviations from the median."""
 
 
 def build_design_matrices(training: Sequence[Record], records: Sequence[Record]) -> tuple[Floats, Floats]:
-    """(N, D) and (M, D): numbers in deviations from the training median and their squares, categories, what is not known."""
+    """Return design matrices (N, D) of `training` and (M, D) of `records`; the first column is the constant.
+
+    Numbers are given in deviations from the training median, with their squares; categories are one-hot; missing values
+    have a column of their own.
+    """
     columns: list[tuple[Floats, Floats]] = []
     for name in training[0].covariates:
         value_lists = ([record.covariates.get(name) for record in part] for part in (training, records))
@@ -71,9 +75,10 @@ def _encode_categories(training: Sequence[Any], records: Sequence[Any]) -> list[
 
 
 def predict_classes(training: Sequence[Record], records: Sequence[Record], index: Index) -> list[dict[str, Any]] | None:
-    """What the covariates alone say of each record: `probabilities` of the classes, and `decided` ones; None without covariates.
+    """Predict each record from its covariates: class `probabilities` and `decided` classes; None without covariates.
 
-    Of several labels a case each is decided by the cut that is best on the training cases; of grades the middle one is taken.
+    With several labels a case, each label gets the threshold with the best F1 on the training cases. For grades the
+    median grade of the distribution is chosen.
     """
     if not index.covariates or not training or not records:
         return None
@@ -106,7 +111,7 @@ def predict_classes(training: Sequence[Record], records: Sequence[Record], index
 def predict_numbers(
     training: Sequence[Record], records: Sequence[Record], index: Index, value: Callable[[Record], float]
 ) -> list[float] | None:
-    """The number that the covariates alone give for each record; None without covariates."""
+    """Predict the number of each record from its covariates; None without covariates."""
     if not index.covariates or not training or not records:
         return None
     training_matrix, record_matrix = build_design_matrices(training, records)
@@ -121,7 +126,7 @@ def predict_numbers(
 
 
 def make_covariate_rows(rows: Sequence[Mapping[str, Any]], baseline: Any) -> list[dict[str, Any]]:
-    """Measured cases as the covariates alone answer them; empty where `baseline` has no such answers."""
+    """Return the measured cases with the predictions from the covariates alone; empty if `baseline` has none."""
     covariate_answers = baseline.get(COVARIATES_KEY) if isinstance(baseline, Mapping) else None
     return [{**row, **answer} for row, answer in zip(rows, covariate_answers, strict=True)] if covariate_answers else []
 
@@ -137,7 +142,7 @@ def _softmax(values: Floats) -> Floats:
 
 
 def _fit_logistic(inputs: Floats, truth: Floats) -> Floats:
-    """(D,) weights of the class by Newton's method; the first column is the constant, which the ridge leaves alone."""
+    """Fit the weights (D,) of one class by Newton's method; the first column is the almost unpenalised constant."""
     weights = np.zeros(inputs.shape[1])
     ridge = np.full(inputs.shape[1], RIDGE_PENALTY)
     ridge[0] = 1e-3
@@ -152,7 +157,7 @@ def _fit_logistic(inputs: Floats, truth: Floats) -> Floats:
 
 
 def _fit_multinomial(inputs: Floats, truth: Floats) -> Floats:
-    """(D, K) weights of exclusive classes."""
+    """Fit the weights (D, K) of exclusive classes."""
     from scipy.optimize import minimize
 
     shape = inputs.shape[1], truth.shape[1]
@@ -170,7 +175,7 @@ def _fit_multinomial(inputs: Floats, truth: Floats) -> Floats:
 
 
 def _find_best_threshold(score: Floats, truth: NDArray[np.bool_]) -> float:
-    """The cut with the best F1."""
+    """Return the threshold with the best F1."""
     thresholds = np.unique(score)[:: max(1, len(np.unique(score)) // 200)]
     return float(
         max(
@@ -185,15 +190,14 @@ def _find_best_threshold(score: Floats, truth: NDArray[np.bool_]) -> float:
 def predict_log_hazards(
     training: Sequence[Record], records: Sequence[Record], index: Index, time: Floats, event: NDArray[np.bool_]
 ) -> list[float] | None:
-    """The log hazard that the covariates alone give for each record (Cox's model with a ridge); None without covariates."""
+    """Predict the log hazard of each record from its covariates (Cox model with a ridge); None without covariates."""
     if not index.covariates or not training or not records:
         return None
     training_matrix, record_matrix = (part[:, 1:] for part in build_design_matrices(training, records))
     order = np.argsort(-time, kind="stable")
     sorted_time, sorted_event, values = time[order], event[order], training_matrix[order] - training_matrix.mean(axis=0)
-    risk_set_end = (
-        np.searchsorted(-sorted_time, -sorted_time, side="right") - 1
-    )  # the risk set of a time holds its ties (Breslow)
+    # tied times belong to one risk set (Breslow)
+    risk_set_end = np.searchsorted(-sorted_time, -sorted_time, side="right") - 1
     weights = np.zeros(training_matrix.shape[1])
     for _ in range(50):
         risk = np.exp(np.clip(values @ weights, -30, 30))

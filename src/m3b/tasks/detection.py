@@ -1,4 +1,4 @@
-"""Detection: lesions in masks or boxes, and a score for the image as a whole."""
+"""Detection: lesions as masks or boxes, and a score for the image as a whole."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from .base import Row, TaskFamily, make_base_row, sample_evenly
 from .segmentation import MAX_ATLAS_MASKS, fit_mean_shape
 
 MAX_CANDIDATE_IMAGES, MAX_COMPARED_IMAGES = 40, 120
-"""So many training images' boxes are tried as the answer to everything, against so many training images."""
+"""Number of training images whose boxes are tried as a constant answer, and on how many images they are tried."""
 
 
 class Detection(TaskFamily):
-    """See `TaskFamily`."""
+    """The detection family; see `TaskFamily`."""
 
     name = "detection"
     records = records_of("detection")
@@ -73,15 +73,18 @@ class Detection(TaskFamily):
     max_validation_cases = 40
 
     def get_default_metric(self, index: Index) -> str:
-        """Lesion F1 of masks, mean average precision of boxes, AUROC of images that are only known to be abnormal or not."""
+        """Return lesion F1 for masks, mean average precision for boxes, else AUROC of images (abnormal or not)."""
         if index.stated:
             return "image_auroc"
         return "map_50" if index.boxed else self.metrics.default_metric
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """States, and few-shot detectors: one. Masks: one channel a class, perhaps one of the background. Boxes: a heat
-        map a class, and two sides an axis
-        for each class (5 outputs a class in 2D, 7 in 3D), or sides that the classes share, perhaps with a centerness."""
+        """Return the allowed numbers of outputs.
+
+        Image states and few-shot detectors have one. Masks have one channel a class, plus an optional background. Boxes
+        have a heat map a class, plus two sides an axis: either for each class (5 outputs a class in 2D, 7 in 3D) or
+        shared by all classes, the latter with an optional centerness.
+        """
         if plan.get("target") == "states" or plan.get("engine", "patches") != "patches":
             return (1,)
         if plan.get("target") != "boxes":
@@ -90,7 +93,7 @@ class Detection(TaskFamily):
         return tuple(sorted({classes * (1 + sides), classes + sides, classes + sides + 1}))
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Figures and lesions of the masks, or the boxes as they are; the image's score with either."""
+        """Measure the masks (figures and lesions), or keep the boxes as they are; add the image score if any."""
         row = {**make_base_row(record), **self._measure_marks(record, prediction, index, root)}
         if prediction.anomaly_score is not None:
             row |= {"anomaly_score": prediction.anomaly_score}
@@ -124,7 +127,7 @@ class Detection(TaskFamily):
         return row
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """For boxes, those of the training image that serve best as the answer to every image; for masks the mean shape."""
+        """Return the best constant boxes of a training image; for masks, the mean shape."""
         if index.stated:
             return [{} for _ in records]
         if not index.boxed:
@@ -138,7 +141,7 @@ class Detection(TaskFamily):
         return [_to_absolute_boxes(best_constants, record, root) for record in records]
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Whatever the rows hold; see `metrics.detection`."""
+        """Score whatever the rows hold; see `metrics.detection`."""
         all_scored = all("anomaly_score" in row for row in rows)
         all_mapped = all("pixels" in row for row in rows)
         cases = [_make_case(row, all_scored, all_mapped) for row in rows]
@@ -150,11 +153,11 @@ class Detection(TaskFamily):
         )
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Of boxes or masks, or of the image's score: the larger."""
+        """Return the larger of the distances of marks (boxes or masks) and of image scores."""
         return detection_distance(row, other_row)
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """Nothing marked, and the boxes or the mean shape that serve best for every image."""
+        """Return rows with nothing marked, and rows with the best constant boxes or the mean shape."""
         if index.stated:
             return [_replace_marks(rows, [{} for _ in rows])]
         no_marks = [{"predicted": []} if index.boxed else _mark_nothing(row) for row in rows]
@@ -162,13 +165,13 @@ class Detection(TaskFamily):
 
 
 def _replace_marks(rows: Sequence[Row], answers: Sequence[Any]) -> list[Row]:
-    """The rows with other marks, as `trivial` gives them, and no opinion on the image."""
+    """Return the rows with the marks of a baseline, and with an undecided image score (0.5)."""
     marks = [answer if isinstance(answer, Mapping) else {"predicted": answer} for answer in answers]
     return [{**row, **answer, "anomaly_score": 0.5} for row, answer in zip(rows, marks, strict=True)]
 
 
 def _mark_nothing(row: Row) -> Row:
-    """Every lesion missed, nothing said."""
+    """Return the marks of a prediction that misses every lesion."""
     lesions = {name: [0, detected + missed, 0, 0] for name, (detected, missed, *_) in row["lesions"].items()}
     return {"figures": pack_unmarked_figures(row["figures"]), "lesions": lesions}
 
@@ -176,8 +179,10 @@ def _mark_nothing(row: Row) -> Row:
 def _measure_mean_shape(
     training: Sequence[Record], records: Sequence[Record], index: Index, root: Path
 ) -> list[dict[str, Any]] | None:
-    """The mean shape's figures on every record: organs that are outlined beside lesions lie at much the same place in
-    everybody, so that a model has to do better than that. None where there is no common shape."""
+    """Measure the mean shape on every record; None if there is no common shape.
+
+    Organs that are outlined next to lesions lie at much the same place in everybody, so a model has to do better.
+    """
     try:
         predict_mean_shape = fit_mean_shape(sample_evenly(training, MAX_ATLAS_MASKS), index, root)
         rows = []
@@ -195,15 +200,15 @@ def _measure_mean_shape(
                 }
             )
     except (ValueError, DataError, ModelError):
-        return None  # 2D and 3D together, or masks that the audit already named: nothing marked is the baseline
+        return None  # 2D and 3D together, or masks that the audit already reported: the baseline marks nothing
     return rows
 
 
 def count_map_pixels(file: Path, record: Record, truth: Any, root: Path) -> Row:
-    """Pixels of an anomaly map by level, inside and outside of what is marked in any class.
+    """Count the pixels of an anomaly map by level, inside and outside of the marks of any class.
 
     Raises:
-        ModelError: the map has not the image's shape and place, or levels out of range.
+        ModelError: the map differs from the image in shape or position, or has levels out of range.
     """
     levels = read_predicted_mask(file, record, root)
     try:
@@ -232,10 +237,10 @@ def _parse_boxes(raw: Sequence[Any]) -> tuple[Box, ...]:
 
 
 def find_best_boxes(images: Sequence[tuple[Box, ...]], classes: Sequence[str]) -> tuple[Box, ...]:
-    """The boxes of one training image that have the highest average precision as the answer to all of them.
+    """Return the boxes of the training image that have the highest average precision as the answer to all images.
 
     Args:
-        images: the boxes of each image, as shares of its size (0 to 1).
+        images: the boxes of each image, relative to its size (0 to 1).
     """
     best: tuple[float, tuple[Box, ...]] = (-1.0, ())
     for boxes in [image for image in images if image][:MAX_CANDIDATE_IMAGES]:
@@ -261,7 +266,7 @@ def _to_absolute_boxes(boxes: Sequence[Box], record: Record, root: Path) -> list
 
 
 def _image_extent(record: Record, root: Path) -> tuple[float, ...]:
-    """The image's extent along the axes in which its boxes are given."""
+    """Return the extent of the image along the axes of its boxes."""
     from m3b.data.reading import box_extent
 
     return box_extent(image_of(record), str(root))

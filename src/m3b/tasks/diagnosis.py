@@ -1,4 +1,4 @@
-"""Diagnosis: class probabilities against labels."""
+"""Diagnosis: class probabilities, compared with labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from .base import Row, TaskFamily, make_base_row
 
 
 class Diagnosis(TaskFamily):
-    """See `TaskFamily`. What a constant prediction gets needs no training cases here; what covariates give does."""
+    """The diagnosis family; see `TaskFamily`.
+
+    The baseline of constants needs no training cases; that of covariates does.
+    """
 
     name = "diagnosis"
     records = records_of("diagnosis")
@@ -41,20 +44,20 @@ class Diagnosis(TaskFamily):
     order_pattern = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
     title_prefix = "Classifier of"
     class_separator = " or "
-    probe_batch_size = 8  # more than one label has to be among them
+    probe_batch_size = 8  # the batch has to have more than one label
     can_compare_answers = True
     max_validation_cases = 300
 
     def label_width(self, classes: int) -> int | None:
-        """A number a class."""
+        """Return one number for each class."""
         return classes
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """One logit a class."""
+        """Return one logit for each class."""
         return (classes,)
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Labels, probabilities, and what the model decides with the thresholds that it was delivered with."""
+        """Return the labels, the probabilities, and the model's decision with its delivered thresholds."""
         if set(prediction.probabilities) != set(index.classes):
             raise ModelError(
                 f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
@@ -64,12 +67,12 @@ class Diagnosis(TaskFamily):
         return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """What the covariates alone give, where there are any: the score knows what constants get."""
+        """Return the predictions from the covariates, if there are any; the metrics compute constant answers."""
         covariate_answers = predict_classes(training, records, index)
         return {COVARIATES_KEY: covariate_answers} if covariate_answers else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """AUROC and the others of `metrics.diagnosis`."""
+        """Compute AUROC and the other metrics of `metrics.diagnosis`."""
         cases, covariate_cases = (
             _make_cases(row_list, index) for row_list in (rows, make_covariate_rows(rows, baseline))
         )
@@ -78,12 +81,14 @@ class Diagnosis(TaskFamily):
         )
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """The largest difference of a class's probability."""
+        """Return the largest difference in the probability of a class."""
         return probability_distance(row["probabilities"], other_row["probabilities"])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """Each class as the answer to every image, with the frequencies of the classes as probabilities; and what the covariates
-        alone give."""
+        """Return rows for each constant decision, and rows for the covariates alone.
+
+        The probabilities of a constant decision are the class frequencies.
+        """
         class_frequencies = {
             name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes
         }
@@ -105,13 +110,13 @@ def _make_cases(rows: Sequence[Row], index: Index) -> list[ClassificationCase]:
 
 
 def _constant_decisions(index: Index) -> list[list[str]]:
-    """Decisions that are the same for every image."""
+    """Return the decisions that can be made for every image alike."""
     single_labels = [[name] for name in index.classes]
     return [*single_labels, [], list(index.classes)] if index.multi_label else single_labels
 
 
 def _get_decision(row: Row, index: Index) -> tuple[str, ...] | None:
-    """The model's own decision; None where there is none, of rows that an earlier version stored for instance."""
+    """Return the model's own decision; None if the row has none, for example because an older version stored it."""
     decision = row.get("decided")
     return tuple(decision) if decision or (decision is not None and index.multi_label) else None
 

@@ -1,4 +1,4 @@
-"""Grading: one of several grades in a fixed order, measured by how far the answer is from the true one."""
+"""Grading: one of several ordered grades, measured by its distance from the true grade."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _RANGE_PATTERN = (
 )
 _GRADE_WORD_PATTERN = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
 _SCALE_PATTERN = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
-"""Scales whose grades are in an order, whether or not the request says how many there are."""
+"""Scales with ordered grades, whether or not the request says how many grades there are."""
 _GRADE_PATTERN = rf"(?:{_GRADE_WORD_PATTERN}|{_SCALE_PATTERN}|\b(?:densit(?:y|ies)|ordinal)\b)"
 
 
 class Grading(TaskFamily):
-    """See `TaskFamily`. The template is that of diagnosis, with a loss on the order of the classes."""
+    """The grading family; see `TaskFamily`. It uses the template of diagnosis, with a loss for ordered classes."""
 
     name = "grading"
     records = records_of("grading")
@@ -65,15 +65,15 @@ class Grading(TaskFamily):
     max_validation_cases = 300
 
     def label_width(self, classes: int) -> int | None:
-        """A number a grade."""
+        """Return one number for each grade."""
         return classes
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """One logit a grade."""
+        """Return one logit for each grade."""
         return (classes,)
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """The true grade, the probabilities, and the grade that the model gives."""
+        """Return the true grade, the probabilities, and the predicted grade."""
         if set(prediction.probabilities) != set(index.classes):
             raise ModelError(
                 f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
@@ -83,7 +83,7 @@ class Grading(TaskFamily):
         return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """The median and the commonest grade of the training cases; what the covariates alone give."""
+        """Return the median and the commonest grade of the training cases, and the predictions from the covariates."""
         grades = [index.classes.index(label) for record in training for label in record.labels]
         if not grades:
             return None
@@ -93,36 +93,30 @@ class Grading(TaskFamily):
         return {**constants, **({COVARIATES_KEY: covariate_answers} if covariate_answers else {})}
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Quadratic weighted kappa and the others of `metrics.grading`."""
+        """Compute quadratic weighted kappa and the other metrics of `metrics.grading`."""
         constant_grades = _constant_answers_of(baseline)
         cases, covariate_cases = (_make_cases(row_list) for row_list in (rows, make_covariate_rows(rows, baseline)))
-        distinct_grades, details = (
-            list(dict.fromkeys(constant_grades.values())),
-            {"image_blind": constant_grades} if constant_grades else {},
-        )
         return score_grading(
             cases,
             index.classes,
             primary=primary,
-            constant_grades=distinct_grades,
+            constant_grades=list(dict.fromkeys(constant_grades.values())),
             covariates_only=covariate_cases,
             seed=seed,
-            details=details,
+            details={"image_blind": constant_grades} if constant_grades else {},
         )
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """The largest difference of a grade's probability."""
+        """Return the largest difference in the probability of a grade."""
         return probability_distance(row["probabilities"], other_row["probabilities"])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """The median and the commonest grade of the training cases as the answer to every image."""
+        """Return rows with the median grade, the commonest grade, and the grades from the covariates alone."""
         one_hot = {
             name: {other_name: float(other_name == name) for other_name in index.classes} for name in index.classes
         }
-        grades, covariate_rows = (
-            dict.fromkeys(_constant_answers_of(baseline).values()),
-            make_covariate_rows(rows, baseline),
-        )
+        grades = dict.fromkeys(_constant_answers_of(baseline).values())
+        covariate_rows = make_covariate_rows(rows, baseline)
         constant_rows = [
             [{**row, "probabilities": one_hot[grade], "decided": [grade]} for row in rows] for grade in grades
         ]
@@ -130,7 +124,7 @@ class Grading(TaskFamily):
 
 
 def _constant_answers_of(baseline: Any) -> dict[str, str]:
-    """The answers that are the same for every image."""
+    """Return the grades of a baseline that are the same for every image."""
     return {name: grade for name, grade in (baseline or {}).items() if name != COVARIATES_KEY}
 
 

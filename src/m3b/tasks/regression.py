@@ -41,7 +41,10 @@ _CLASSES_PATTERN = (
 
 
 class Regression(TaskFamily):
-    """See `TaskFamily`. The template is that of diagnosis, with one output and a loss on the number."""
+    """The regression family; see `TaskFamily`.
+
+    It uses the template of diagnosis, with one output and a regression loss.
+    """
 
     name = "regression"
     records = records_of("regression")
@@ -71,19 +74,19 @@ class Regression(TaskFamily):
     max_validation_cases = 300
 
     def is_named_in(self, text: str) -> bool:
-        """Numbers that are cut into classes are a diagnosis."""
+        """Return whether a request names this task; numbers that are binned into classes are a diagnosis."""
         return bool(re.search(self.request_pattern, text)) and not re.search(_CLASSES_PATTERN, text)
 
     def label_width(self, classes: int) -> int | None:
-        """The number."""
+        """Return 1, for the number."""
         return 1
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """The number alone."""
+        """Return one output, for the number."""
         return (1,)
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """The true number, the predicted one, and its interval."""
+        """Return the true number, the predicted number, and its interval if there is one."""
         if "value" not in prediction.extra:
             raise ModelError("predict.py answers without a `value`. Export from this plan.")
         interval = prediction.extra.get("interval")
@@ -91,7 +94,7 @@ class Regression(TaskFamily):
         return {**row, "interval": interval, "level": prediction.extra.get("interval_level")} if interval else row
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """The median and the mean of the training cases; what the covariates alone give."""
+        """Return the median and mean of the training cases, and the predictions from the covariates."""
         values = [value_of(record) for record in training]
         covariate_values = predict_numbers(training, records, index, value_of)
         covariate_answers = (
@@ -100,7 +103,7 @@ class Regression(TaskFamily):
         return {"median": median(values), "mean": fmean(values), **covariate_answers} if values else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Mean absolute error and the others of `metrics.regression`."""
+        """Compute the mean absolute error and the other metrics of `metrics.regression`."""
         cases = [
             RegressionCase(row["image"], row["patient"], row["true"], row["predicted"], tuple(span) if span else None)
             for row in rows
@@ -119,21 +122,19 @@ class Regression(TaskFamily):
         )
 
     def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
-        """The mean difference of the predicted numbers, in mean distances of the true ones from their median."""
+        """Return the mean difference of predictions, in mean deviations of the true numbers from their median."""
         predictions = [(row["predicted"], copy["predicted"]) for row, copy in pairs]
         return number_distance(predictions, [row["true"] for row in rows])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """The median and the mean of the training cases as the answer to every image."""
-        constant_rows, covariate_rows = (
-            [[{**row, "predicted": value} for row in rows] for value in _constant_answers_of(baseline)],
-            make_covariate_rows(rows, baseline),
-        )
+        """Return rows with the median, the mean, and the predictions from the covariates alone."""
+        constant_rows = [[{**row, "predicted": value} for row in rows] for value in _constant_answers_of(baseline)]
+        covariate_rows = make_covariate_rows(rows, baseline)
         return [*constant_rows, covariate_rows] if covariate_rows else constant_rows
 
 
 def _constant_answers_of(baseline: Any) -> list[float]:
-    """The answers that are the same for every image."""
+    """Return the numbers of a baseline that are the same for every image."""
     return [value for name, value in (baseline or {}).items() if name != COVARIATES_KEY]
 
 

@@ -1,4 +1,4 @@
-"""Report generation: the written text against the true one, with proof that the image was used."""
+"""Report generation: the written text compared with the true one, and a test of whether the image was used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .base import Row, TaskFamily, make_base_row
 
 
 class ReportGeneration(TaskFamily):
-    """See `TaskFamily`."""
+    """The report family; see `TaskFamily`."""
 
     name = "report"
     records = records_of("report")
@@ -62,27 +62,29 @@ class ReportGeneration(TaskFamily):
     max_validation_cases = 150
 
     def is_named_in(self, text: str) -> bool:
-        """As others; labels that were taken from reports are none."""
+        """Return whether a request names this task; labels that were extracted from reports do not."""
         extracted_labels = re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", text)
         return extracted_labels is None and super().is_named_in(text)
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """Any: they are words of a vocabulary."""
+        """Allow any number of outputs: they are the words of a vocabulary."""
         return ()
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Both texts."""
+        """Return the true and the predicted text."""
         reference = record.report.text if record.report else ""
         return {**make_base_row(record), "reference": reference, "prediction": prediction.text}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """The training reports that do best as the one answer to everything."""
+        """Return the training reports that score best as a constant answer."""
         texts = [record.report.text for record in training if record.report and record.report.text]
         return list(best_constant_reports(texts)) if texts else []
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Word metrics, label F1 of the findings that the index or enough reports name; in `details` what the model writes for
-        other images."""
+        """Compute word metrics, and label F1 of the findings that the index, or enough reports, name.
+
+        `details["image_use"]` compares each report with the one that the model writes for another image.
+        """
         cases = [ReportCase(row["image"], row["patient"], row["reference"], row["prediction"]) for row in rows]
         finding_phrases = build_finding_phrases(index.classes) or frequent_observations(
             [case.reference for case in cases]
@@ -95,7 +97,7 @@ class ReportGeneration(TaskFamily):
                 cases, finding_phrases or None, metric="label_f1" if finding_phrases else primary, seed=seed
             )
         except ValueError:
-            return scores  # one patient has most of the cases: nothing can be shuffled
+            return scores  # one patient has most of the cases, so nothing can be shuffled
         gain = None if image_use_result.gain is None else list(image_use_result.gain)
         control = {
             "metric": image_use_result.metric,
@@ -107,17 +109,20 @@ class ReportGeneration(TaskFamily):
         return replace(scores, details={**scores.details, "image_use": control})
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Words of either text that the other has not."""
+        """Return the share of words that the two texts do not have in common."""
         return text_distance(row["prediction"] or "", other_row["prediction"] or "")
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """One training report for every image, as often as there are some that do well."""
+        """Return rows for each of the best constant reports."""
         return [[{**row, "prediction": text} for row in rows] for text in baseline or ()]
 
 
 def build_finding_phrases(classes: Sequence[str]) -> Findings:
-    """Finding -> what states it: its own name, each part of a name such as `Effusion/Pleural_Thickening`, and for the usual
-    observations on chest images what else reports call them."""
+    """Return the phrases that state each finding.
+
+    These are its own name, each part of a name such as `Effusion/Pleural_Thickening`, and, for the usual observations
+    in chest images, the synonyms that reports use.
+    """
     phrases_by_finding: dict[str, tuple[str, ...]] = {}
     for name in classes:
         parts = [part for part in re.split(r"[/|]", name.replace("_", " ")) if re.search(r"\w", part)]

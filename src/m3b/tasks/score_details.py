@@ -1,6 +1,7 @@
-"""The control against look-up tables: what a model answers to altered copies of test images.
+"""Details of scores: subgroups, uncertainty, and the look-up control.
 
-The row of a test case of whose image there were copies holds their rows under `ALTERED_KEY`, by the way of altering.
+The look-up control compares the predictions for test images with those for altered copies of them. If copies of an
+image were predicted, the row of the case has their rows under `ALTERED_KEY`, by alteration.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from m3b.models import Prediction
 from m3b.tasks.base import Row, TaskFamily, sample_evenly
 
 MIN_PATIENTS = 5
-"""Patients below which nothing is said of a group."""
+"""A group with fewer patients is not scored."""
 MAX_GROUPS = 12
-"""Groups of one attribute that are looked at, those with most cases first."""
+"""Maximum number of groups of one attribute, those with most cases first."""
 NUMBER_RANGES = 3
-"""Groups of about one size that numbers are divided into."""
+"""Numbers are divided into this many groups of about equal size."""
 _NUMBER_PATTERN = re.compile(r"\s*(-?\d+(?:[.,]\d+)?)\s*(?:[YyMmWwDd]|years?|yrs?)?\s*")
-"""A number, as DICOM writes an age too: `045Y`."""
+"""A number, also an age as DICOM writes it: `045Y`."""
 
 
 def score_by_subgroup(
     task_family: TaskFamily, rows: Sequence[Row], index: Index, *, primary: str, seed: int = 0
 ) -> dict[str, list[dict[str, Any]]]:
-    """The primary metric of each group of measured test cases.
+    """Compute the primary metric of each group of measured test cases.
 
     Returns:
-        Attribute -> groups as JSON values: `group`, `n`, `patients`, `measure` (as `Measure.to_dict` gives it, null where the
-        group is too small or the metric undefined). Attributes that tell no groups apart are left out.
+        Attribute -> groups as JSON values: `group`, `n`, `patients`, `measure` (see `Measure.to_dict`; null if the
+        group is too small or the metric is undefined). Attributes with a single group are omitted.
     """
     attributes_by_key = {record.key: record.attributes for record in index.test}
     row_attributes = [attributes_by_key.get(row["image"], {}) for row in rows]
@@ -60,15 +61,22 @@ def _score_group(
     if patients >= MIN_PATIENTS:
         try:
             scores = task_family.score(rows, index, primary=primary, seed=seed)
-        except ValueError:  # the metric cannot be measured on these alone: one class, for instance
+        except ValueError:  # the metric is undefined in this group, for example because it has only one class
             scores = None
         if scores is not None and not np.isnan(scores.primary.value):
-            measure = {**scores.primary.to_dict(), "baseline": None, "gain": None}  # those of all cases, not of these
+            measure = {
+                **scores.primary.to_dict(),
+                "baseline": None,
+                "gain": None,
+            }  # they belong to all cases, not to this group
     return {"group": group, "n": len(rows), "patients": patients, "measure": measure}
 
 
 def split_into_groups(values: Sequence[str]) -> dict[str, list[int]]:
-    """Group -> places of its values; numbers become ranges, texts are told apart without case; empty ones have no group."""
+    """Return group -> positions of its values.
+
+    Numbers become ranges; texts are compared without case; empty values belong to no group.
+    """
     known_values = {position: value.strip() for position, value in enumerate(values) if value.strip()}
     numbers = {
         position: float(match[1].replace(",", "."))
@@ -85,7 +93,7 @@ def split_into_groups(values: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _split_numbers(numbers: Mapping[int, float]) -> dict[str, list[int]]:
-    """Three of about one size; equal numbers stay together."""
+    """Split numbers into `NUMBER_RANGES` ranges of about equal size; equal numbers stay together."""
     boundaries = np.quantile(list(numbers.values()), np.arange(1, NUMBER_RANGES) / NUMBER_RANGES, method="lower")
     parts: list[list[int]] = [[] for _ in range(NUMBER_RANGES)]
     for position, value in numbers.items():
@@ -99,7 +107,7 @@ def _format_range(values: Sequence[float]) -> str:
 
 
 def describe_group_differences(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Sentences on groups whose intervals do not meet: the model is better for one than for another."""
+    """Return sentences on attributes whose best and worst group have disjoint intervals."""
     sentences = []
     for name, attribute_groups in groups.items():
         measured_groups = [
@@ -122,7 +130,7 @@ def describe_group_differences(groups: Mapping[str, Sequence[Mapping[str, Any]]]
 def add_subgroups(
     scores: Scores, task_family: TaskFamily, rows: Sequence[Row], index: Index, *, seed: int = 0
 ) -> Scores:
-    """Scores whose `details` have `subgroups`, where the index says of what kind its cases are."""
+    """Add `subgroups` to the details of the scores, if the index has attributes of its cases."""
     groups = score_by_subgroup(task_family, rows, index, primary=scores.primary.name, seed=seed)
     return replace(scores, details={**scores.details, "subgroups": groups}) if groups else scores
 
@@ -132,19 +140,22 @@ OOD_KEY, PREDICTION_SET_KEY = "out_of_distribution", "prediction_set"
 
 
 def add_uncertainty(row: Row, record: Record, answer: Prediction) -> Row:
-    """A measured case with what the model doubted of it, where it says so."""
+    """Add the model's uncertainty to a measured case, if the prediction has any."""
     uncertainty: Row = {}
     if answer.out_of_distribution is not None:
         uncertainty[OOD_KEY] = answer.out_of_distribution
     if answer.prediction_set is not None:
-        uncertainty[PREDICTION_SET_KEY] = {"classes": list(answer.prediction_set), "level": answer.set_level,
-        "abstains": bool(answer.abstains),
-                     "labels": list(record.labels)}  # fmt: skip
+        uncertainty[PREDICTION_SET_KEY] = {
+            "classes": list(answer.prediction_set),
+            "level": answer.set_level,
+            "abstains": bool(answer.abstains),
+            "labels": list(record.labels),
+        }
     return {**row, **uncertainty}
 
 
 def add_uncertainty_scores(scores: Scores, rows: Sequence[Row]) -> Scores:
-    """Scores whose `details` say how many test images were flagged, and how often sets hold the true labels."""
+    """Add to the details how many test images were flagged, and how often prediction sets hold the true labels."""
     uncertainty: dict[str, Any] = {}
     if flags := [bool(row[OOD_KEY]) for row in rows if OOD_KEY in row]:
         uncertainty[OOD_KEY] = {"flagged": sum(flags), "n": len(flags)}
@@ -154,7 +165,7 @@ def add_uncertainty_scores(scores: Scores, rows: Sequence[Row]) -> Scores:
 
 
 def _measure_prediction_sets(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of one label a case the share of cases whose set holds it; of several the share of all labels."""
+    """Return the coverage of prediction sets: the share of true labels that are in the set of their case."""
     is_covered = [(name in prediction_set["classes"]) for prediction_set in sets for name in prediction_set["labels"]]
     return {
         "promised": sets[0]["level"],
@@ -167,40 +178,39 @@ def _measure_prediction_sets(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 ALTERED_KEY = "altered"
 MIN_COPIES = 5
-"""Copies of fewer cases say nothing."""
+"""With fewer copies nothing is reported."""
 
 
 @dataclass(frozen=True)
 class AlteredCopy:
-    """A copy of the image of the case at position `record_position`, altered in a way of `m3b.data.altering`."""
+    """A copy of the image of the case at position `record_position`, altered as in `m3b.data.altering`."""
 
     record_position: int
     alteration: str
 
 
 def plan_copies(records: Sequence[Record], index: Index, task_family: TaskFamily, root: Path) -> list[AlteredCopy]:
-    """The copies that are to be tried: of test cases from all over the records, whose paths count from `root`."""
+    """Return the altered copies to predict, of test cases spread evenly over `records`.
+
+    The paths of the records are relative to `root`.
+    """
     if not task_family.can_compare_answers:
         return []
     test_keys = {record.key for record in index.test}
     position_by_key = {record.key: number for number, record in enumerate(records)}
     eligible = [record for record in records if record.key in test_keys and can_alter(record.reference, root)]
     alterations = WAYS if task_family.can_compare_crops else (NOISE,)
-    return (
-        [
-            AlteredCopy(position_by_key[record.key], alteration)
-            for record in sample_evenly(eligible, task_family.max_compared_cases)
-            for alteration in alterations
-        ]
-        if eligible
-        else []
-    )
+    return [
+        AlteredCopy(position_by_key[record.key], alteration)
+        for record in sample_evenly(eligible, task_family.max_compared_cases)
+        for alteration in alterations
+    ]
 
 
 def attach_copies(
     rows: Sequence[Row], copies: Sequence[AlteredCopy], copy_rows: Sequence[Row], was_altered: Sequence[bool]
 ) -> list[Row]:
-    """Rows that hold those of their copies, as far as these were really altered."""
+    """Add the rows of its copies to each row, if the copies were really altered."""
     copies_by_position: dict[int, dict[str, Row]] = {}
     for copy, row, is_altered in zip(copies, copy_rows, was_altered, strict=True):
         if is_altered:
@@ -212,8 +222,11 @@ def attach_copies(
 
 
 def add_lookup_control(scores: Scores, rows: Sequence[Row], task_family: TaskFamily) -> Scores:
-    """The scores with `control` among the details, where enough copies were tried: for each way their number `n` and
-    `change`, how far the answers to an image and to its copy are from each other, from 0 to 1."""
+    """Add `control` to the details, if enough copies were predicted.
+
+    It has for each alteration the number of copies `n`, and `change`: the mean distance, 0 to 1, of the predictions for
+    an image and its copy.
+    """
     control: dict[str, Mapping[str, Any]] = {}
     for alteration in WAYS:
         pairs = [(row, row[ALTERED_KEY][alteration]) for row in rows if alteration in row.get(ALTERED_KEY, {})]

@@ -1,4 +1,4 @@
-"""Segmentation: masks against masks, with the mean shape as the answer that never looks."""
+"""Segmentation: predicted masks compared with true masks; the baseline is the mean shape."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_ATLAS_MASKS = 80
-"""So many training masks make the mean shape; more do not change it much and take time."""
+"""Number of training masks in the mean shape; more hardly change it and take time."""
 
 
 class Segmentation(TaskFamily):
-    """See `TaskFamily`."""
+    """The segmentation family; see `TaskFamily`."""
 
     name = "segmentation"
     records = records_of("segmentation")
@@ -79,8 +79,11 @@ class Segmentation(TaskFamily):
     max_validation_cases = 24
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """One channel a class, and perhaps one of the background. Classes that the plan tells apart by order share a channel,
-        and two more for their numbers and middles."""
+        """Return one channel a class, plus an optional background.
+
+        Classes that the plan tells apart by their order (`chains`) share a channel; two more channels hold their
+        numbers and centres.
+        """
         chains = plan.get("chains") or []
         if not isinstance(chains, list) or not all(isinstance(row, Mapping) for row in chains):
             return (classes, classes + 1)
@@ -88,10 +91,11 @@ class Segmentation(TaskFamily):
         return (classes + 1 - ordered_classes + len(chains) + 2,) if chains else (classes, classes + 1)
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Dice, NSD and HD95 of every label."""
+        """Measure Dice, NSD and HD95 of every label."""
         if index.overlapping:
             predicted_channels = read_predicted_channels(prediction, index.classes, record, root)
-            figures = _measure_channels(predicted_channels, record, index, root)
+            true_channels = read_true_channels(record, index.values, root)
+            figures = _measure_each_class(predicted_channels, true_channels, record, index, root)
         elif prediction.mask is None:
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
@@ -101,7 +105,7 @@ class Segmentation(TaskFamily):
         return {**make_base_row(record), "figures": pack_figures(figures), "unit": distance_unit_of(record, root)}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """The figures of the mean shape of the training masks on every record; None where there is no common shape."""
+        """Measure the mean shape of the training masks on every record; None if there is no common shape."""
         atlas_records = sample_evenly(training, MAX_ATLAS_MASKS)
         try:
             predict_mean_shape = fit_mean_shape(atlas_records, index, root)
@@ -112,11 +116,11 @@ class Segmentation(TaskFamily):
                     pack_figures(_measure_each_class(predict_mean_shape(truth.shape[1:]), truth, record, index, root))
                 )
         except (ValueError, DataError):
-            return None  # 2D and 3D together, or masks that the audit already named: nothing marked is the baseline
+            return None  # 2D and 3D together, or masks that the audit already reported: the baseline marks nothing
         return rows
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Dice, NSD, HD95 with intervals."""
+        """Compute Dice, NSD and HD95 with intervals."""
         cases = [SegmentationCase(row["image"], row["patient"], unpack_figures(row["figures"])) for row in rows]
         baseline_cases = None
         if baseline is not None:
@@ -128,44 +132,36 @@ class Segmentation(TaskFamily):
         return add_distance_unit(scores, rows)
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """The mean difference of a label's Dice."""
+        """Return the mean difference in Dice over labels."""
         return mask_distance(row["figures"], other_row["figures"])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """Nothing marked, and the mean shape where there is one."""
+        """Return rows with nothing marked, and rows with the mean shape if there is one."""
         mean_shapes = [] if baseline is None else [baseline]
         answers = [[pack_unmarked_figures(row["figures"]) for row in rows], *mean_shapes]
         return [[{**row, "figures": figures} for row, figures in zip(rows, answer, strict=True)] for answer in answers]
 
 
 def fit_mean_shape(records: Sequence[Record], index: Index, root: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
-    """From the shape of an image to (K, *shape) bool, the same answer for every image of that shape."""
+    """Return a function from an image shape to masks (K, *shape) bool, the same for every image of that shape."""
     import numpy as np
 
     if not index.overlapping:
         atlas = build_atlas((read_true_mask(_single_mask_of(record), record, root) for record in records), index.values)
         label_values = np.array(list(index.values.values()))
         return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
-    class_atlases = [
-        build_atlas(_iter_class_masks(records, index, k, root), {"it": 1}) for k in range(len(index.classes))
-    ]
-    return lambda shape: np.stack([one.predict(shape) > 0 for one in class_atlases])
+
+    def iter_class_masks(position: int) -> Iterator[NDArray[Any]]:
+        return (read_true_channels(record, index.values, root)[position].astype("uint8") for record in records)
+
+    class_atlases = [build_atlas(iter_class_masks(k), {name: 1}) for k, name in enumerate(index.classes)]
+    return lambda shape: np.stack([class_atlas.predict(shape) > 0 for class_atlas in class_atlases])
 
 
 def _single_mask_of(record: Record) -> str | list[str]:
     if record.mask is None or isinstance(record.mask, Mapping):
         raise ModelError(f"{record.key}: the index has no single mask file for it")
     return record.mask if isinstance(record.mask, str) else list(record.mask)
-
-
-def _iter_class_masks(records: Sequence[Record], index: Index, position: int, root: Path) -> Iterator[NDArray[Any]]:
-    return (read_true_channels(record, index.values, root)[position].astype("uint8") for record in records)
-
-
-def _measure_channels(
-    predicted_channels: NDArray[Any], record: Record, index: Index, root: Path
-) -> dict[str, LabelMetrics]:
-    return _measure_each_class(predicted_channels, read_true_channels(record, index.values, root), record, index, root)
 
 
 def _measure_each_class(

@@ -1,4 +1,4 @@
-"""Survival: how long until an event comes, of patients some of whom were followed to no event."""
+"""Survival: the time until an event, with patients whose follow-up ended without one (censored)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CLASSES_PATTERN = (
 
 
 class Survival(TaskFamily):
-    """See `TaskFamily`. The template is that of diagnosis, with a hazard for each interval of time."""
+    """The survival family; see `TaskFamily`. It uses the template of diagnosis, with a hazard for each interval."""
 
     name = "survival"
     records = records_of("survival")
@@ -67,27 +67,27 @@ class Survival(TaskFamily):
     max_validation_cases = 300
 
     def is_named_in(self, text: str) -> bool:
-        """Survivors of a fixed time are classes of a diagnosis."""
+        """Return whether a request names this task; survival of a fixed time is a diagnosis."""
         return bool(re.search(self.request_pattern, text)) and not re.search(_CLASSES_PATTERN, text)
 
     def label_width(self, classes: int) -> int | None:
-        """The time, and whether the event came."""
+        """Return 2: the time, and whether the event came."""
         return 2
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """The hazard of each interval."""
+        """Return one hazard for each interval."""
         edges = plan.get("edges")
         return (len(edges),) if isinstance(edges, list) and edges else ()
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """What happened, the risk, and the survival curve."""
+        """Return the true time and event, the predicted risk, and the survival curve."""
         if "risk" not in prediction.extra:
             raise ModelError("predict.py answers without a `risk`. Export from this plan.")
         truth = {**make_base_row(record), TIME: time_of(record), EVENT: had_event(record)}
         return {**truth, "risk": prediction.extra["risk"], "curve": prediction.extra["survival"]}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """The survival curve of the training cases (Kaplan and Meier); what the covariates alone give."""
+        """Return the Kaplan-Meier curve of the training cases, and the risks from the covariates."""
         from m3b.metrics.survival import kaplan_meier
 
         times, events = np.array([time_of(item) for item in training]), np.array([had_event(item) for item in training])
@@ -100,7 +100,7 @@ class Survival(TaskFamily):
         return {POPULATION_KEY: [list(item) for item in kaplan_meier(times, events)], **covariate_answers}
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Harrell's C-index and the integrated Brier score."""
+        """Compute Harrell's C-index and the integrated Brier score."""
         cases = [
             SurvivalCase(
                 row["image"], row["patient"], row[TIME], row[EVENT], row["risk"], [(t, p) for t, p in row["curve"]]
@@ -119,11 +119,11 @@ class Survival(TaskFamily):
         )
 
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """The largest difference of the chance that the event has not come until some time."""
+        """Return the largest difference between the two survival curves."""
         return max((abs(a[1] - b[1]) for a, b in zip(row["curve"], other_row["curve"], strict=False)), default=0.0)
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
-        """The survival curve of the training cases for everybody, and what the covariates alone give."""
+        """Return rows with the survival curve of the training cases, and with the risks from the covariates alone."""
         if not baseline:
             return ()
         constant_rows = [[{**row, "risk": 0.0, "curve": baseline[POPULATION_KEY]} for row in rows]]

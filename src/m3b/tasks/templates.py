@@ -1,6 +1,7 @@
-"""Which training projects serve a task: folders below `templates/`, each with a `plan.py` and a README for agents.
+"""Training templates: folders below `templates/`, each with a `plan.py` and a README for agents.
 
-A template serves the task that it is called after, or the one that its `template.json` names: `{"task": "segmentation"}`.
+A template serves the task that its `template.json` names (`{"task": "segmentation"}`), or else the task of its folder
+name.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from .base import TaskFamily
 
 TEMPLATE_FILE = "template.json"
 REQUIRED_FILES = ("README.md", "plan.py", "train.py", "export.py")
-"""What has to be in a template before anybody copies it; the check of the project asks for more."""
+"""Files that a template must have before anybody copies it; the check of the project requires more."""
 
 
 def read_template_task(folder: Path) -> str:
-    """The task that a template serves; empty where it is none that there is.
+    """Return the task that a template serves; empty if neither `template.json` nor the folder name says so.
 
     Raises:
         DataError: its `template.json` cannot be read, or names a task that does not exist.
@@ -36,10 +37,10 @@ def read_template_task(folder: Path) -> str:
 
 
 def find_user_templates(root: Path) -> dict[str, Path]:
-    """The templates in a user's folder by name: the folder itself where it is one, else those that it holds.
+    """Return the templates in a user's folder by name: the folder itself if it is a template, else its subfolders.
 
     Raises:
-        DataError: there is none, one is not whole, or it does not say which task it serves.
+        DataError: there is no template, one is incomplete, or one does not say which task it serves.
     """
     root = root.expanduser().resolve()
     is_template = (root / "plan.py").is_file()
@@ -58,7 +59,7 @@ def find_user_templates(root: Path) -> dict[str, Path]:
 
 
 def collect_family_templates(families_by_name: Mapping[str, TaskFamily]) -> dict[str, Path]:
-    """The templates that families bring along, by the task's name."""
+    """Return the template folders that families bring along, by task name."""
     return {
         name: task_family.template
         for name, task_family in families_by_name.items()
@@ -67,10 +68,10 @@ def collect_family_templates(families_by_name: Mapping[str, TaskFamily]) -> dict
 
 
 def list_templates_for(templates: Path, task_family: TaskFamily) -> list[str]:
-    """The names of the templates that serve a family, those that a user added first.
+    """Return the names of the templates that serve a family, those of the user first.
 
     Raises:
-        DataError: there is none.
+        DataError: no template serves it.
     """
     default_template = (
         task_family.template if isinstance(task_family.template, str) and task_family.template else task_family.name

@@ -1,4 +1,4 @@
-"""A metric of one's own: a function of measured cases, with the interval and the image-blind baseline that all have."""
+"""Metrics of the user: a function of measured cases, with the same interval and baseline comparison as m3b's own."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ BOOTSTRAP_DRAWS = 1000
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that models of a task are measured by, beside m3b's own.
+    """A user's metric for models of a task, in addition to m3b's own.
 
-    It is registered by `Pipeline(metrics=[...])`, by `register()`, or by an entry point of the group `m3b.metrics`, and
-    may then be the metric of a data card, or that a request asks for.
+    It is registered by `Pipeline(metrics=[...])`, by `register()`, or by an entry point of the group `m3b.metrics`. A
+    data card or a request may then name it.
 
     Args:
-        name: as it is written and shown.
-        task: whose cases it is made from.
-        compute: from measured cases to a figure, NaN where they leave it undefined. Each case is a row of JSON values:
-            `image`, `patient`, and what `TaskFamily.measure` of the task puts there. A bootstrap calls it 1,000 times
-            with the cases of patients drawn with replacement, and as often for each image-blind answer.
+        name: the name as it is written and shown.
+        task: the task whose cases it is computed from.
+        compute: a function from measured cases to a number, or NaN if it is undefined for them. Each case is a row of
+            JSON values: `image`, `patient`, and what `TaskFamily.measure` of the task adds. The bootstrap calls it
+            1,000
+                times
+            with the cases of patients drawn with replacement, and as often for the best image-blind baseline.
         lower_is_better: whether less is better.
-        is_unbounded: whether it is no share between 0 and 1, such as millimetres.
+        is_unbounded: whether it is not a share between 0 and 1, for example millimetres.
         aliases: further spellings.
     """
 
@@ -43,11 +45,11 @@ class Metric:
     aliases: tuple[str, ...] = ()
 
     def register(self) -> None:
-        """Make the metric known in this process; one of this name that was added before is replaced.
+        """Make the metric known in this process; an added metric of the same name is replaced.
 
         Raises:
-            ValueError: there is no such task, m3b has a metric of this name, or another task has one that is better
-                the other way round.
+            ValueError: there is no such task, m3b has a metric of this name, or another task has one with the opposite
+                direction.
         """
         add_metric(self.task, self.name, AddedMetric(self.lower_is_better, self.is_unbounded, self.aliases, self))
 
@@ -62,7 +64,7 @@ def score_all(
     seed: int = 0,
     draws: int = BOOTSTRAP_DRAWS,
 ) -> Scores:
-    """Return what `TaskFamily.score` gives, with the metrics that users added to the task (`m3b.Metric`) among the others."""
+    """Return the result of `TaskFamily.score`, plus the metrics that users added to the task (`m3b.Metric`)."""
     user_metrics = added_metrics(task_family.name)
     if not user_metrics:
         return task_family.score(rows, index, primary=primary, baseline=baseline, seed=seed)
@@ -86,13 +88,13 @@ def measure_metric(
     seed: int = 0,
     draws: int = BOOTSTRAP_DRAWS,
 ) -> Measure:
-    """The metric on all cases, with a 95 % interval over patients, compared with the best of some image-blind answers.
+    """Measure the metric on all cases, with a 95 % interval over patients, and compare it with the best baseline.
 
     Args:
-        baseline_rows: the same cases as each of these answers gets them.
+        baseline_rows: the same cases with the predictions of each image-blind baseline.
 
     Raises:
-        ValueError: no rows.
+        ValueError: there are no rows.
     """
     import numpy as np
 
@@ -106,8 +108,10 @@ def measure_metric(
     best_position = (min if metric.lower_is_better else max)(defined, key=values.__getitem__) if defined else None
     baseline = None if best_position is None else values[best_position]
     perfect = 0.0 if metric.lower_is_better else None if metric.is_unbounded else 1.0
-    loss = largest_unseen_share(bootstrap.patient_count)
-    edges = edges_of(loss, perfect, baseline, share=not metric.is_unbounded, lower_is_better=metric.lower_is_better)
+    worst_rate = largest_unseen_share(bootstrap.patient_count)
+    edges = edges_of(
+        worst_rate, perfect, baseline, share=not metric.is_unbounded, lower_is_better=metric.lower_is_better
+    )
     low, high = bootstrap_interval(value, samples, bootstrap.patient_count, edges)
     if best_position is None:
         return Measure(metric.name, value, low, high, len(rows), patients=bootstrap.patient_count)
@@ -122,7 +126,7 @@ def measure_metric(
 
 
 class _PatientBootstrap:
-    """The same bootstrap samples of patients for every answer."""
+    """The same bootstrap samples of patients for every set of rows."""
 
     def __init__(self, rows: Sequence[Row], draws: int, seed: int) -> None:
         import numpy as np
@@ -137,7 +141,7 @@ class _PatientBootstrap:
         self._drawn_cases = [[case for patient in draw for case in cases[patient]] for draw in patient_draws.tolist()]
 
     def sample_metric(self, metric: Metric, rows: Sequence[Row]) -> Floats:
-        """(draws,) values."""
+        """Return the metric of each sample, (draws,)."""
         import numpy as np
 
         return np.array([metric.compute([rows[case] for case in draw]) for draw in self._drawn_cases], dtype=np.float64)

@@ -1,6 +1,7 @@
-"""What staging, measuring and baselines ask of the reader process.
+"""Worker jobs for staging, measuring and baselines.
 
-A task family that was added in this very process is not known there; then the same is done here.
+The reader process does not know a task family that was only registered in this process; its cases are then measured
+here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_RENUMBER_S, MAX_COMPARE_S = 120.0, 600.0
 
 @dataclass(frozen=True)
 class RenumberRequest:
-    """Masks of records whose paths count from `root`, the numbers to change, and the folder for the new files."""
+    """Records whose mask paths are relative to `root`, (old, new) label numbers, and the folder for the new files."""
 
     records: list[Record]
     root: Path
@@ -35,7 +36,7 @@ class RenumberRequest:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """Images that were learnt from, and those of another set; both count from `root`. `max_seconds` for opening each."""
+    """Images of the training and of another set, relative to `root`. `max_seconds` limits the opening of each set."""
 
     training: list[Record]
     records: list[Record]
@@ -45,7 +46,7 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class ImageOverlap:
-    """Keys of images that training had too, pixel for pixel; the number that are nearly the same; whether all were opened."""
+    """Keys of images that are pixel-identical to training images, number of near copies, and if all were opened."""
 
     same_keys: list[str]
     near_count: int
@@ -61,10 +62,10 @@ COMPARE_JOB = WorkerJob(
 
 
 def renumber_masks(request: RenumberRequest) -> list[str]:
-    """Inside the reader: the new file of each record's mask, by its name in `folder`; empty where nothing is marked.
+    """Worker job: write each record's mask with new numbers; return the file names in `folder`, empty without a mask.
 
     Raises:
-        DataError: a mask that cannot be read or written.
+        DataError: a mask cannot be read or written.
     """
     import numpy as np
 
@@ -88,7 +89,7 @@ def renumber_masks(request: RenumberRequest) -> list[str]:
 
 
 def compare_images(request: CompareRequest) -> ImageOverlap:
-    """Inside the reader: which images of another set are copies of what was learnt from."""
+    """Worker job: find the images of another set that are copies of training images."""
     from m3b.data.altered import altered_pairs
     from m3b.data.audit_images import Looks, open_all
     from m3b.data.image_probe import near_pairs
@@ -111,7 +112,7 @@ def compare_images(request: CompareRequest) -> ImageOverlap:
 
 
 def _index_single_images(records: Sequence[Record]) -> Index:
-    """The pictures alone: each view of a study by itself."""
+    """Return an index of single images: each view of a study becomes a record of its own."""
     records_by_key: dict[str, Record] = {}
     for record in records:
         is_single_image = isinstance(record.image, str | Channels)
@@ -127,7 +128,7 @@ MAX_MEASURING_S = 600.0
 
 @dataclass(frozen=True)
 class StageImagesRequest:
-    """Images, and where they shall lie; as `m3b.models.stage_cases`."""
+    """Images, and the folder to stage them in; see `m3b.models.stage_cases`."""
 
     images: list[str | list[str] | dict[str, str]]
     folder: Path
@@ -138,7 +139,7 @@ class StageImagesRequest:
 
 @dataclass(frozen=True)
 class AlterFilesRequest:
-    """Staged files by their path below `folder`, and the way in which each is to be altered."""
+    """Staged files by their path below `folder`, each with the alteration to apply."""
 
     folder: Path
     files: list[tuple[str, str]]
@@ -146,7 +147,7 @@ class AlterFilesRequest:
 
 @dataclass(frozen=True)
 class MeasureCasesRequest:
-    """Answers to records of an index whose paths count from `root`."""
+    """Predictions for records of an index whose paths are relative to `root`."""
 
     records: list[Record]
     predictions: list[Prediction]
@@ -156,7 +157,7 @@ class MeasureCasesRequest:
 
 @dataclass(frozen=True)
 class BaselineRequest:
-    """Records of an index that may be learnt from, and those that a blind answer is wanted for."""
+    """Training records, and the records to predict with the image-blind baseline."""
 
     training: list[Record]
     records: list[Record]
@@ -177,7 +178,7 @@ BASELINE_JOB: WorkerJob[BaselineRequest, Any] = WorkerJob(
 
 
 def stage_images(request: StageImagesRequest) -> StagedCases:
-    """Inside the reader. Raises ModelError."""
+    """Worker job: stage the images. Raises ModelError."""
     from m3b.models import stage_cases
 
     return stage_cases(
@@ -191,19 +192,19 @@ def stage_images(request: StageImagesRequest) -> StagedCases:
 
 
 def alter_files(request: AlterFilesRequest) -> list[bool]:
-    """Inside the reader: which files were altered."""
+    """Worker job: alter the files; return for each whether it was altered."""
     from m3b.data import altering
 
     return [altering.alter(request.folder / path, way) for path, way in request.files]
 
 
 def measure_cases(request: MeasureCasesRequest) -> list[Row]:
-    """Inside the reader. Raises ModelError, DataError."""
+    """Worker job: measure the cases. Raises ModelError, DataError."""
     return _measure_cases_here(request.records, request.predictions, request.index, request.root)
 
 
 def compute_baseline(request: BaselineRequest) -> Any:
-    """Inside the reader. Raises ModelError, DataError."""
+    """Worker job: compute the image-blind baseline. Raises ModelError, DataError."""
     return get_family(request.index.task).predict_baseline(
         request.training, request.records, request.index, request.root
     )
@@ -223,11 +224,11 @@ def _measure_cases_here(
 def measure_in_reader(
     records: Sequence[Record], predictions: Sequence[Prediction], index: Index, root: Path, reader: Reader
 ) -> list[Row]:
-    """One row a case, the masks opened by the reader, which must see `root` and the answers' files.
+    """Return one row for each case; the reader, which must see `root` and the predicted files, opens the masks.
 
     Raises:
-        ModelError: an answer that cannot be that of its image.
-        DataError: a file that cannot be opened.
+        ModelError: a prediction does not fit its image.
+        DataError: a file cannot be opened.
     """
     if not is_installed(get_family(index.task)):
         return _measure_cases_here(records, predictions, index, root)
@@ -237,7 +238,10 @@ def measure_in_reader(
 def compute_baseline_in_reader(
     training: Sequence[Record], records: Sequence[Record], index: Index, root: Path, reader: Reader
 ) -> Any:
-    """Return `TaskFamily.predict_baseline`, computed by the reader, which must see `root`. Raises as `measure_in_reader`."""
+    """Return `TaskFamily.predict_baseline`, computed by the reader, which must see `root`.
+
+    Raises as `measure_in_reader`.
+    """
     if not is_installed(get_family(index.task)):
         return get_family(index.task).predict_baseline(training, records, index, root)
     return reader.run_job(BASELINE_JOB, BaselineRequest(list(training), list(records), index, root))

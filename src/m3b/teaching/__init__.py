@@ -1,5 +1,7 @@
-"""Teaching agents: expert trajectories, rewards that can be verified, supervised and reinforced training of small local
-models. What is imported here needs neither TRL nor peft; training does (`pip install 'm3b[train-agents]'`)."""
+"""Train agents: expert trajectories, verifiable rewards, supervised and reinforced training of small local models.
+
+The imports here need neither TRL nor peft; training does (`pip install 'm3b[train-agents]'`).
+"""
 
 from __future__ import annotations
 

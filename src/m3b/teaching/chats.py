@@ -1,7 +1,8 @@
-"""Conversations as data to train on: one JSON object a line, with the pictures as files beside it.
+"""Conversations as training data: one JSON object a line, with the pictures as files next to it.
 
-A line holds `id`, `messages` (in the chat form of TRL and transformers, calls as `tool_calls`, pictures as blocks of the
-type `image` in their order), `tools` (JSON schemas), `images` (paths from the file's folder on), `reward` and `facts`.
+A line holds `id`, `messages` (in the chat format of TRL and transformers, calls as `tool_calls`, pictures as blocks of
+the type `image` in their order), `tools` (JSON schemas), `images` (paths relative to the file's folder), `reward` and
+`facts`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class ChatRecord:
     """One conversation.
 
     Args:
-        messages: as `message_to_chat` makes them.
-        tools: as `tool_to_chat` makes them.
+        messages: as made by `message_to_chat`.
+        tools: as made by `tool_to_chat`.
         images: files, in the order of the image blocks.
-        reward: what the conversation is worth.
-        facts: where it comes from, and what it reached.
+        reward: the reward of the conversation.
+        facts: its source and its results.
     """
 
     id: str
@@ -39,18 +40,24 @@ class ChatRecord:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_line(self, folder: Path) -> str:
-        """The line for a file in `folder`, its line break included."""
+        """Return the line for a file in `folder`, with its line break."""
         images = [os.path.relpath(image, folder).replace(os.sep, "/") for image in self.images]
-        record = {"id": self.id, "messages": self.messages, "tools": self.tools, "images": images, "reward": self.reward,
-                 "facts": dict(self.facts)}  # fmt: skip
+        record = {
+            "id": self.id,
+            "messages": self.messages,
+            "tools": self.tools,
+            "images": images,
+            "reward": self.reward,
+            "facts": dict(self.facts),
+        }
         return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def message_to_chat(message: Message, tool_names: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A turn in the chat form; of a picture its place is told, not its bytes.
+    """Convert a turn to the chat format; a picture is represented by its position, not its bytes.
 
     Args:
-        tool_names: of the tools by the ids of their calls, for a tool's answer.
+        tool_names: call id -> tool name, for a tool's answer.
     """
     content: Any = message.text
     if message.images:
@@ -67,13 +74,13 @@ def message_to_chat(message: Message, tool_names: Mapping[str, str] | None = Non
 
 
 def messages_to_chat(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
-    """A whole conversation in the chat form."""
+    """Convert a whole conversation to the chat format."""
     tool_names = {call.id: call.name for message in messages for call in message.calls}
     return tuple(message_to_chat(message, tool_names) for message in messages)
 
 
 def tool_to_chat(tool: ToolSpec) -> dict[str, Any]:
-    """A tool's schema in the form of chat templates."""
+    """Return a tool's schema in the format of chat templates."""
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
@@ -81,7 +88,7 @@ def tool_to_chat(tool: ToolSpec) -> dict[str, Any]:
 
 
 def find_chats_file(path: str | Path) -> Path:
-    """The file of a data set: itself, or `train.jsonl` in its folder.
+    """Return the file of a data set: itself, or `train.jsonl` in its folder.
 
     Raises:
         UsageError: there is none.
@@ -97,10 +104,10 @@ def find_chats_file(path: str | Path) -> Path:
 
 
 def read_chats(path: str | Path) -> Iterator[ChatRecord]:
-    """The conversations of a file, or of `train.jsonl` in a folder.
+    """Read the conversations of a file, or of `train.jsonl` in a folder.
 
     Raises:
-        UsageError: there is none; a line is no conversation, or names a picture that is not there: it says which.
+        UsageError: there is no file, or a line is no conversation or names a missing picture; the message says which.
     """
     file = find_chats_file(path)
     with file.open(encoding="utf-8") as stream:
@@ -113,10 +120,10 @@ def read_chats(path: str | Path) -> Iterator[ChatRecord]:
 
 
 def chat_from_json(raw: Any, folder: Path) -> ChatRecord:
-    """A conversation from its JSON object.
+    """Return a conversation from its JSON object.
 
     Raises:
-        ValueError, KeyError, TypeError: it is none.
+        ValueError, KeyError, TypeError: it is no conversation.
     """
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
@@ -139,7 +146,7 @@ def chat_from_json(raw: Any, folder: Path) -> ChatRecord:
 
 
 def _resolve_image(folder: Path, name: str) -> Path:
-    """A picture's file, which lies below the folder of its conversations."""
+    """Return a picture's file, which must lie below the folder of its conversations."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts:
         raise ValueError(f"the picture {name} lies outside of {folder}")

@@ -1,4 +1,4 @@
-"""From conversations to batches: rendered by the model's own chat template, the loss on the assistant's words alone."""
+"""Collate conversations into batches by the model's own chat template; only the assistant's tokens have loss."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from m3b.teaching.chats import ChatRecord
 from m3b.teaching.student_models import MISSING_PACKAGES, Student
 
 IGNORE_INDEX = -100
-"""The label of a token that is not learnt."""
+"""Label of a token without loss."""
 
 
 def to_row(chat: ChatRecord) -> dict[str, Any]:
-    """A conversation as a row of a data set. The conversation is one text, because a table would give every call the
-    arguments of all others, as empty ones."""
+    """Return a conversation as a row of a data set.
+
+    The conversation is stored as one text, because a table would give every call the arguments of all others, as empty
+    ones.
+    """
     conversation = {"messages": chat.messages, "tools": chat.tools, "learn": chat.facts.get("learn")}
     return {"chat": json.dumps(conversation), "images": [str(image) for image in chat.images]}
 
@@ -26,10 +29,10 @@ def to_row(chat: ChatRecord) -> dict[str, Any]:
 def insert_images(
     messages: Sequence[Mapping[str, Any]], images: Sequence[Any], *, blocks: bool
 ) -> list[dict[str, Any]]:
-    """Messages with the images in their places.
+    """Return messages with the images in their positions.
 
     Args:
-        blocks: text as a block too, as processors want it.
+        blocks: whether text becomes a block too, as processors expect.
     """
     remaining, filled_messages = list(images), []
     for message in messages:
@@ -48,7 +51,7 @@ def insert_images(
 
 
 def get_training_template(processor: Any) -> str | None:
-    """The template to train with: None for the model's own where it marks the assistant's words, else TRL's copy that does.
+    """Return the template to train with: None for the model's own if it marks the assistant's tokens, else TRL's copy.
 
     Raises:
         UsageError: there is neither.
@@ -70,11 +73,12 @@ def get_training_template(processor: Any) -> str | None:
 
 
 class Collator:
-    """Batches of conversations.
+    """Collates conversations into batches.
 
     Args:
-        student: whose input is made.
-        max_length: tokens of a conversation at most; a longer one is an error, since a cut one teaches no end.
+        student: the model for which inputs are made.
+        max_length: maximum tokens of a conversation; a longer one is an error, since a truncated one has no end to
+            learn.
     """
 
     def __init__(self, student: Student, max_length: int | None = None) -> None:
@@ -82,10 +86,10 @@ class Collator:
         self.template = get_training_template(student.processor)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """`input_ids`, `attention_mask`, `labels` (batch, tokens), and what the images need.
+        """Return `input_ids`, `attention_mask`, `labels` (batch, tokens), and the inputs for images.
 
         Raises:
-            DataError: a conversation is longer than allowed, or has no word of the assistant's.
+            DataError: a conversation is longer than allowed, or has no token of the assistant.
         """
         chats = [json.loads(table_row["chat"]) for table_row in rows]
         batch = self._render_with_images(chats, rows) if self.student.takes_images else self._render_text(chats)
@@ -148,7 +152,7 @@ class Collator:
 
 
 def _mask_turns(mask: Any, learn: Sequence[bool]) -> None:
-    """Take the turns that are no example out of a mask over tokens, in place.
+    """Remove the turns that are no example from a mask over tokens, in place.
 
     Args:
         learn: for each of the assistant's turns whether it is learnt.
@@ -160,7 +164,7 @@ def _mask_turns(mask: Any, learn: Sequence[bool]) -> None:
 
     is_marked = mask.bool()
     previous_marked = torch.cat([is_marked.new_zeros(1), is_marked[:-1]])
-    turn_number = torch.cumsum(is_marked & ~previous_marked, 0)  # of the turn that a token belongs to, from 1
+    turn_number = torch.cumsum(is_marked & ~previous_marked, 0)  # the turn that a token belongs to, from 1
     if int(turn_number[-1]) != len(learn):
         raise DataError(
             f"The chat template marks {int(turn_number[-1])} turns of the assistant's; there are {len(learn)}."

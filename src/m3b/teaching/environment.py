@@ -1,4 +1,4 @@
-"""What a model acts in while it is reinforced: an episode of prompting behind the methods that TRL takes for tools."""
+"""The environment of reinforced training: an episode of prompting behind the methods that TRL uses as tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPISODE_OVER = "The episode is over: nothing can be called any more."
 
 
 class SharedSegmenter:
-    """One segmenter for many episodes that take turns: each gets its own image back before it prompts.
+    """One segmenter for many episodes that take turns: each gets its own image set before it prompts.
 
     Args:
         segmenter: holds one image at a time.
@@ -32,11 +32,11 @@ class SharedSegmenter:
         self._holder: BorrowedSegmenter | None = None
 
     def borrow(self) -> BorrowedSegmenter:
-        """A segmenter for one episode."""
+        """Return a segmenter for one episode."""
         return BorrowedSegmenter(self)
 
     def acquire(self, borrower: BorrowedSegmenter) -> Segmenter:
-        """The segmenter with the image of `borrower` set."""
+        """Return the segmenter with the image of `borrower` set."""
         image, held_image = borrower.image, self._holder.image if self._holder is not None else None
         if image is not None and held_image is not image:
             self.segmenter.set_image(image)
@@ -66,7 +66,7 @@ class BorrowedSegmenter:
 
 @dataclass(frozen=True)
 class EpisodeSetup:
-    """What episodes are played on.
+    """The targets and settings of episodes.
 
     Args:
         targets: by number; a row of the data names the number.
@@ -80,11 +80,11 @@ class EpisodeSetup:
     reward: RewardWeights = field(default_factory=RewardWeights)
 
     def make_request(self, target: Target) -> EpisodeRequest:
-        """What the agent is asked for a target."""
+        """Return the agent's request for a target."""
         return EpisodeRequest(target.name, self.max_turns, style=self.style)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The rows to train on: what the agent is told first, without its picture, and the target's number."""
+        """Return the rows to train on: the first messages without the picture, and the target's number."""
         table_rows = []
         for number, target in enumerate(self.targets):
             text = describe_task(target.image.shape[:2], self.make_request(target))
@@ -94,11 +94,12 @@ class EpisodeSetup:
 
 
 class PromptingEnvironment:
-    """One episode after the other. Its public methods but `reset` are the agent's tools; those of a name that begins with
-    an underscore are m3b's own.
+    """One episode after the other, as TRL expects an environment.
+
+    Its public methods except `reset` are the agent's tools; methods whose names begin with an underscore are m3b's own.
 
     Args:
-        setup: what is played on.
+        setup: targets and settings of the episodes.
     """
 
     def __init__(self, setup: EpisodeSetup) -> None:
@@ -106,7 +107,7 @@ class PromptingEnvironment:
         self._target: Target | None = None
 
     def reset(self, number: int, **row: Any) -> Blocks:
-        """Begin an episode on the target of this number; returns the picture that goes into the first turn."""
+        """Begin an episode on the target of this number; return the picture for the first turn."""
         setup = self._setup
         self._target = target = setup.targets[number]
         self._episode = Episode(setup.segmenter.borrow(), target.image)
@@ -115,8 +116,8 @@ class PromptingEnvironment:
         pictures = make_opening_messages(self._episode, setup.make_request(target))[-1].images
         return [_to_block(picture) for picture in pictures]
 
-    # Whatever a model gives as arguments is taken, so that m3b's own tools see its faults and answer them; the schemas that
-    # it is told are theirs as well (`m3b.teaching.experts.get_tool_specs`).
+    # Any arguments of a model are accepted, so that m3b's own tools see its errors and answer them; the schemas that it
+    # is given are those of m3b's tools as well (`m3b.teaching.experts.get_tool_specs`).
 
     def add_box(self, **arguments: Any) -> Blocks:
         """Draw a box."""
@@ -135,7 +136,7 @@ class PromptingEnvironment:
         return self._call("stop", arguments)
 
     def _call(self, name: str, arguments: dict[str, Any]) -> Blocks:
-        """Run a call as the agent's own loop does; a fault is told, and counted."""
+        """Run a call as the agent's own loop does; an error is reported to the model, and counted."""
         self._call_count += 1
         self._last_call = name
         if self._episode.is_stopped:
@@ -148,7 +149,7 @@ class PromptingEnvironment:
         return [{"type": "text", "text": result.text}, *(_to_block(picture) for picture in result.images)]
 
     def _score(self) -> RewardBreakdown:
-        """The reward of the episode as it stands."""
+        """Return the reward of the episode in its current state."""
         assert self._target is not None
         outcome = EpisodeOutcome.from_episode(
             self._episode,
@@ -160,7 +161,7 @@ class PromptingEnvironment:
 
 
 def make_reward_functions(weights: RewardWeights) -> tuple[list[Callable[..., list[float]]], list[float]]:
-    """The reward as functions of TRL and their weights: form, result and faults, each shown in the log by itself."""
+    """Return the reward as functions of TRL and their weights: form, result and faults, each with its own log entry."""
 
     def form(environments: Sequence[PromptingEnvironment], **batch: Any) -> list[float]:
         return [environment._score().form for environment in environments]
@@ -175,7 +176,7 @@ def make_reward_functions(weights: RewardWeights) -> tuple[list[Callable[..., li
 
 
 def _to_block(picture: ImageContent) -> dict[str, Any]:
-    """A picture as a block of a turn, opened."""
+    """Return a picture as an opened image block of a turn."""
     from PIL import Image
 
     with Image.open(io.BytesIO(picture.data)) as image:

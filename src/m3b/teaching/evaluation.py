@@ -1,4 +1,4 @@
-"""What a model earns at work: whole episodes in m3b's own loop, scored by the reward, and how much more after a stage."""
+"""Evaluate a model at work: whole episodes in m3b's own loop, scored by the reward, before and after training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from m3b.teaching.reward import EpisodeOutcome, RewardBreakdown, RewardWeights
 
 @dataclass(frozen=True)
 class EpisodeScore:
-    """What one episode came to."""
+    """The outcome and reward of one episode."""
 
     patient: str
     calls: tuple[str, ...]
@@ -29,7 +29,7 @@ class EpisodeScore:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it prompted, called nothing wrong, and ended by a stop or with its last turn."""
+        """Whether it prompted, made no faulty call, and ended by a stop or with its last turn."""
         return self.score.form == 1 and not self.outcome.faults
 
 
@@ -54,10 +54,10 @@ def play_episodes(
     reward: RewardWeights | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[EpisodeScore]:
-    """Let a model prompt for every target, as `m3b.interactive.segment` does, and score what it did.
+    """Let a model prompt for every target, as `m3b.interactive.segment` does, and score its episodes.
 
     Args:
-        on_progress: told how many are done.
+        on_progress: called with the number of finished episodes.
     """
     weights, scores = reward or RewardWeights(), []
     for number, target in enumerate(targets, 1):
@@ -67,7 +67,7 @@ def play_episodes(
         answers = [event for event in recorder.events if isinstance(event, ToolReturned)]
         faults = sum(event.is_error for event in answers)
         stopped = bool(calls) and calls[-1] == "stop" and not answers[-1].is_error
-        stopped = stopped or result.status == "turns_used"  # the loop ends there, and nothing more can be called
+        stopped = stopped or result.status == "turns_used"  # the loop ends there, and no further call is possible
         outcome = EpisodeOutcome.from_episode(episode, target.truth, stopped=stopped, faults=faults)
         scores.append(EpisodeScore(target.patient, calls, outcome, weights.score(outcome)))
         on_progress(number)
@@ -75,10 +75,11 @@ def play_episodes(
 
 
 def compare_scores(before: Sequence[EpisodeScore], after: Sequence[EpisodeScore]) -> dict[str, Any]:
-    """How much more was earned afterwards on the same targets, with 95 % intervals over patients.
+    """Compare the rewards on the same targets before and after training, with 95 % intervals over patients.
 
     Returns:
-        `before`, `after` and `compare_scores`, each with `mean`, `low` and `high`; `valid`, the share of valid episodes of either.
+        `before`, `after` and `rise`, each with `mean`, `low` and `high`; `valid`, the share of valid episodes of
+        either.
     """
     patients = [episode.patient for episode in before]
     if patients != [episode.patient for episode in after]:

@@ -1,10 +1,10 @@
-"""A folder of expert trajectories: written one by one, gone on with after a crash, summed up at the end.
+"""A folder of expert trajectories: written one by one, continued after a crash, summarised at the end.
 
 OUT/train.jsonl, OUT/validation.jsonl   the conversations; no patient is in both
 OUT/images/                             what the agent is shown, a PNG a turn
-OUT/progress.jsonl                      what became of every target
-OUT/settings.json, OUT/summary.json     how they were made; what there is
-OUT/pictures/                           ten of them, turn beside turn, for people
+OUT/progress.jsonl                      the outcome of every target
+OUT/settings.json, OUT/summary.json     the settings; the counts
+OUT/pictures/                           ten trajectories as contact sheets, for people
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ GAP_PX = 6
 
 
 def summarize_progress(lines: Sequence[Mapping[str, Any]], kept_outcome: str) -> dict[str, Any]:
-    """Counts and means of what became of every target.
+    """Return counts and means of the outcomes of all targets.
 
     Args:
-        lines: of the progress file: `outcome`, `way`, `target`, `iou` after each turn.
-        kept_outcome: the outcome of what was kept.
+        lines: lines of the progress file: `outcome`, `way`, `target`, `iou` after each turn.
+        kept_outcome: the outcome of trajectories that were kept.
     """
     kept_lines = [line for line in lines if line["outcome"] == kept_outcome]
     reasons = Counter(str(line["outcome"]) for line in lines if line["outcome"] != kept_outcome)
@@ -64,7 +64,7 @@ def _summarize_kept(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def make_contact_sheet(files: Sequence[Path]) -> Any:
-    """The pictures of one trajectory side by side, as an image of Pillow."""
+    """Return the pictures of one trajectory side by side, as a Pillow image."""
     from PIL import Image
 
     images = []
@@ -89,7 +89,7 @@ KEPT_OUTCOME = "kept"
 
 @dataclass(frozen=True)
 class TrajectoryResult:
-    """What `make_trajectories` left.
+    """The result of `make_trajectories`.
 
     Args:
         summary: as in summary.json.
@@ -100,11 +100,11 @@ class TrajectoryResult:
 
 
 class TrajectoryFolder:
-    """The folder of trajectories that are being made.
+    """The folder of trajectories in progress.
 
     Args:
-        folder: new, or one of the same settings that was begun.
-        settings: what they are made with.
+        folder: new, or an unfinished one of the same settings.
+        settings: how the trajectories are made.
 
     Raises:
         UsageError: the folder holds something else, or was begun with other settings.
@@ -116,7 +116,7 @@ class TrajectoryFolder:
         settings = json.loads(json.dumps(settings))
         try:
             if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not file.is_file())):
-                raise UsageError(f"{folder} holds something else than trajectories. Name a new folder.")
+                raise UsageError(f"{folder} has other files than trajectories. Name a new folder.")
             (folder / "images").mkdir(parents=True, exist_ok=True)
             os.chmod(folder, 0o700)  # pictures of patients
         except OSError as error:
@@ -141,13 +141,13 @@ class TrajectoryFolder:
             self.done_ids |= {str(line["id"]) for line in iter_objects(folder / name)}
 
     def write(self, chat: ChatRecord, images: tuple[bytes, ...], validation: bool) -> None:
-        """Write a trajectory down, its pictures first."""
+        """Write a trajectory, its pictures first."""
         for file, content in zip(chat.images, images, strict=True):
             file.write_bytes(content)
         self._append(VALIDATION_FILE if validation else TRAIN_FILE, chat.to_line(self.folder))
 
     def record_progress(self, **facts: Any) -> None:
-        """Write down what became of a target, or that a case is finished."""
+        """Write the outcome of a target, or that a case is finished."""
         self._append(PROGRESS_FILE, json.dumps(facts, ensure_ascii=False) + "\n")
 
     def _append(self, name: str, line: str) -> None:
@@ -168,12 +168,12 @@ def make_trajectories(
     held_out: float = 0.1,
     on_progress: Callable[[int, int], None] = lambda kept, tried: None,
 ) -> TrajectoryResult:
-    """Let the expert prompt every target that is not done yet, in each of its ways.
+    """Let the expert prompt every target that is not done yet, in each of its modes.
 
     Args:
         targets: in the order of their cases.
         held_out: share of the patients whose trajectories go to the validation file.
-        on_progress: told how many were kept of how many, after each.
+        on_progress: called after each with the number of kept trajectories, and of tried ones.
 
     Raises:
         UsageError: `held_out` is out of range.
@@ -194,9 +194,14 @@ def make_trajectories(
             demonstration = demonstrate(target, segmenter, expert, mode, rng, reward)
             if not demonstration.reason:
                 _write_trajectory(collection, target, mode, demonstration, _hash_to_share(target.patient) < held_out)
-            collection.record_progress(id=trajectory_id, case=target.case, target=target.name, way=mode,
-            outcome=demonstration.reason or KEPT_OUTCOME,
-                            iou=[round(value, 4) for value in demonstration.iou])  # fmt: skip
+            collection.record_progress(
+                id=trajectory_id,
+                case=target.case,
+                target=target.name,
+                way=mode,
+                outcome=demonstration.reason or KEPT_OUTCOME,
+                iou=[round(value, 4) for value in demonstration.iou],
+            )
             collection.done_ids.add(trajectory_id)
             kept_count, tried_count = kept_count + (not demonstration.reason), tried_count + 1
             on_progress(kept_count, tried_count)
@@ -206,7 +211,7 @@ def make_trajectories(
 
 
 def finish_trajectories(collection: TrajectoryFolder) -> TrajectoryResult:
-    """Sum up what there is and draw ten of the trajectories.
+    """Write the summary and draw ten of the trajectories.
 
     Raises:
         DataError: nothing was kept.
@@ -235,7 +240,7 @@ def finish_trajectories(collection: TrajectoryFolder) -> TrajectoryResult:
 
 
 def settings_of(index: str | Path, segmenter: str, expert: Expert, held_out: float) -> dict[str, Any]:
-    """What the settings file holds."""
+    """Return the content of the settings file."""
     return {"index": str(index), "segmenter": segmenter, "held_out": held_out, "expert": asdict(expert)}
 
 

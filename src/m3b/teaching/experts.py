@@ -1,7 +1,8 @@
 """Expert episodes, simulated from the truth: a box first and corrective clicks, or clicks alone.
 
-A step is kept only where IoU gains more than a threshold, and tried again elsewhere where it does not (MedSAM-Agent, arXiv
-2602.03320). The expert speaks by the agent's own tools, so what is learnt is what is said at work, on the grid of the tools.
+A step is kept only if it raises the IoU by more than a threshold, and is otherwise tried again elsewhere (MedSAM-Agent,
+arXiv 2602.03320). The expert uses the agent's own tools, so what is learnt is what is called at work, on the tools'
+grid.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from m3b.tools.schema import make_tool_spec
 PromptMode = Literal["hybrid", "points"]
 PROMPT_MODES: tuple[PromptMode, ...] = ("hybrid", "points")
 CLOSING_MESSAGE = "Done."
-"""What the expert says after its stop, where nothing is called any more."""
+"""The expert's last message after its stop, without a call."""
 
 
 @dataclass(frozen=True)
 class Expert:
-    """How the expert prompts, and what is kept of it.
+    """How the expert prompts, and which episodes are kept.
 
     Args:
-        ways: `hybrid` begins with the box, `points` with a click; an episode each.
-        max_turns: masks of an episode at most.
-        min_gain: by how much the IoU has to rise with a step, from 0 with the first.
-        retries: further tries of a step that gains too little; then the episode stops where it stands.
-        min_iou: of the last mask; episodes below are left out.
-        enough: IoU from which on the expert stops.
-        jitter: share of the target's extent by which each side of the box is off at most.
+        ways: prompt modes: `hybrid` begins with the box, `points` with a click; an episode each.
+        max_turns: maximum masks of an episode.
+        min_gain: minimum rise of the IoU in a step; the first step starts from 0.
+        retries: further tries of a step that gains too little; then the episode stops in its current state.
+        min_iou: minimum IoU of the last mask; other episodes are excluded.
+        enough: IoU from which the expert stops.
+        jitter: maximum error of each side of the box, as a share of the target's extent.
         tremor: standard deviation of a click in pixels.
         look: how pictures are drawn.
 
@@ -74,7 +75,7 @@ class Expert:
     def __post_init__(self) -> None:
         if not self.ways or not set(self.ways) <= set(PROMPT_MODES):
             raise UsageError(
-                f"The expert's ways are {', '.join(PROMPT_MODES)}; {', '.join(self.ways) or 'none'} was given."
+                f"The expert's ways are {', '.join(PROMPT_MODES)}; found {', '.join(self.ways) or 'none'}."
             )
         if self.max_turns < 1 or self.retries < 0:
             raise UsageError("max_turns must be at least 1, and retries at least 0.")
@@ -90,9 +91,9 @@ class Demonstration:
     """An expert's episode.
 
     Args:
-        messages: the conversation, from the system's turn to the closing words; pictures are in it.
+        messages: the conversation, from the system's turn to the closing message, with pictures.
         iou: after each turn.
-        reason: why it is not kept; empty where it is.
+        reason: why it is not kept; empty if it is.
     """
 
     messages: tuple[Message, ...]
@@ -136,12 +137,12 @@ def demonstrate(
 
 
 def get_tool_specs() -> tuple[ToolSpec, ...]:
-    """The tools that the agent is told of."""
+    """Return the tools that the agent is given."""
     return tuple(make_tool_spec(tool) for tool in TOOLS.values())
 
 
 def _make_call(messages: list[Message], tools: PromptTools, step: tuple[str, dict[str, Any]]) -> None:
-    """Make a call as the agent does, and write both down."""
+    """Make a call as the agent does, and append call and result to the messages."""
     call = ToolCall(f"call_{len(messages)}", *step)
     result = tools.call(call, tuple(TOOLS))
     if result.is_error:
@@ -153,7 +154,7 @@ def _make_call(messages: list[Message], tools: PromptTools, step: tuple[str, dic
 def _find_step(
     episode: Episode, truth: Mask, expert: Expert, with_box: bool, rng: np.random.Generator, current_iou: float
 ) -> tuple[str, dict[str, Any]] | None:
-    """The next call that gains enough; None where no try does."""
+    """Return the next call that gains enough; None if no try does."""
     current = episode.current.mask if episode.current else None
     for attempt in range(expert.retries + 1):
         prompt: Prompt | None
@@ -174,7 +175,7 @@ def _find_step(
 
 
 def _to_grid_call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict[str, Any]], Prompt]:
-    """A prompt as a call on the grid, and the prompt that the tool makes of it again."""
+    """Return a prompt as a call on the grid, and the prompt that the tool makes of that call."""
     rows, columns = shape
     if isinstance(prompt, BoxPrompt):
         box = [min(to_grid(prompt.x0, columns), GRID - 2), min(to_grid(prompt.y0, rows), GRID - 2)]
@@ -187,7 +188,7 @@ def _to_grid_call(prompt: Prompt, shape: Sequence[int]) -> tuple[tuple[str, dict
 
 
 def _sample_error_point(mask: Mask | None, truth: Mask, rng: np.random.Generator) -> Point | None:
-    """Another place in any region of error, deeper ones sooner; None where there is no error."""
+    """Sample another position in any region of error, deeper ones more likely; None without an error."""
     error = truth.copy() if mask is None else truth ^ mask
     depth = ndimage.distance_transform_edt(np.pad(error, 1))[1:-1, 1:-1]
     total = depth.sum()

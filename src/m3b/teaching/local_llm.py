@@ -1,4 +1,4 @@
-"""A taught model at work in this process: an `LLM` for `m3b.interactive.segment`, for benches and for tests."""
+"""A trained local model in this process: an `LLM` for `m3b.interactive.segment`, for benchmarks and for tests."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from m3b.teaching.student_models import Student, open_student
 
 
 class LocalLLM:
-    """A model of transformers, asked as it was taught: the same template, pictures in the tools' answers.
+    """A transformers model, prompted as in its training: the same template, pictures in the tools' answers.
 
     Args:
         model: a local folder, or a student that is open already.
         max_tokens: of one reply.
-        temperature: 0 takes the likeliest word each time.
+        temperature: 0 takes the most probable token each time.
 
     Raises:
-        UsageError: the folder holds no model that can be asked so.
+        UsageError: the folder holds no suitable model.
     """
 
     def __init__(self, model: str | Path | Student, *, max_tokens: int = 256, temperature: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Stage two: a model that prompts is reinforced by the verifiable reward (TRL's GRPOTrainer on `PromptingEnvironment`)."""
+"""Stage two: reinforce a prompting model by the verifiable reward (TRL's GRPOTrainer on `PromptingEnvironment`)."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from m3b.teaching.supervised import (
 
 @dataclass(frozen=True)
 class ReinforcedRecipe:
-    """How to reinforce.
+    """Settings of reinforced training.
 
     Args:
         steps: of the optimiser.
         rollouts: episodes of one target, which are compared with each other.
         targets: targets a step and device.
-        minutes: end after so many, where that comes first; None for no limit.
+        minutes: time limit, if it comes first; None for no limit.
         max_tokens: of an episode after its first turn, pictures included.
         warm_up: share of the steps in which the learning rate rises from 0.
-        beta: weight of the divergence from the model that training began with; 0 for none.
-        temperature: of the episodes that are tried.
-        look: how pictures are drawn; as in the trajectories that the model was taught on.
+        beta: weight of the divergence from the initial model; 0 for none.
+        temperature: of the sampled episodes.
+        look: how pictures are drawn; as in the trajectories that the model was trained on.
 
     Raises:
         UsageError: a number is out of range.
@@ -95,11 +95,11 @@ def teach_reinforced(
 
     Args:
         model: a local folder, usually of stage one.
-        targets: to play on; only training cases belong here.
+        targets: targets of the episodes; only training cases belong here.
 
     Raises:
-        UsageError: TRL is not installed; the model cannot be taught so; `out` is not empty.
-        DataError: there is nothing to play on, or the training diverged.
+        UsageError: TRL is not installed; the model cannot be trained like this; `out` is not empty.
+        DataError: there is no target, or the training diverged.
     """
     recipe = recipe or ReinforcedRecipe()
     if not targets:
@@ -113,17 +113,21 @@ def teach_reinforced(
     curve = tuple(select_numbers(entry) for entry in trainer.state.log_history)
     check_finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
-        record = {"stage": "reinforced", "model": str(model), "targets": len(targets), "recipe": asdict(recipe),
-                "curve": curve}  # fmt: skip
+        record = {
+            "stage": "reinforced",
+            "model": str(model),
+            "targets": len(targets),
+            "recipe": asdict(recipe),
+            "curve": curve,
+        }
         save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, folder, record)
     trainer.accelerator.wait_for_everyone()
     return TrainingResult(folder, curve)
 
 
 def _make_reinforced_trainer(student: Student, setup: EpisodeSetup, folder: Path, recipe: ReinforcedRecipe) -> Any:
-    os.environ.setdefault(
-        "TRL_EXPERIMENTAL_SILENCE", "1"
-    )  # that environments are new is known, and pinned by the extra
+    # TRL warns that environments are experimental; the extra pins the version
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     try:
         import torch
         from datasets import Dataset
@@ -154,8 +158,9 @@ def _make_reinforced_trainer(student: Student, setup: EpisodeSetup, folder: Path
 
 
 def set_tool_schemas(trainer: Any) -> None:
-    """Tell the model of the tools as at work and in stage one: by m3b's own schemas, not by those that TRL reads from the
-    environment's methods.
+    """Give the model m3b's own tool schemas, as at work and in stage one.
+
+    TRL would read others from the environment's methods.
 
     Raises:
         UsageError: this version of TRL keeps them elsewhere.

@@ -1,7 +1,8 @@
-"""The verifiable reward of an episode of prompting: its form, and what its masks are worth against the truth.
+"""The verifiable reward of an episode of prompting: its form, and the quality of its masks.
 
-As in MedSAM-Agent (arXiv 2602.03320): 0.2 of the reward for the form, 0.8 for the result, which is the quality of the mask
-that is delivered, plus what later turns improved, less what was better before, less a cost a turn.
+As in MedSAM-Agent (arXiv 2602.03320), 0.2 of the reward is for the form and 0.8 for the result. The result is the
+quality of the delivered mask, plus the improvement by later turns, minus what an earlier mask had better, minus a cost
+a turn.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from m3b.interactive.targets import compute_overlap
 
 @dataclass(frozen=True)
 class EpisodeOutcome:
-    """An episode as far as its reward needs it.
+    """The facts of an episode that its reward needs.
 
     Args:
-        dice: of each mask against the truth, in the order in which they were made.
+        dice: of each mask with the truth, in the order in which they were made.
         iou: likewise.
-        delivered: (Dice, IoU) of the mask that the episode ends with; zeros where none is delivered.
+        delivered: (Dice, IoU) of the delivered mask; zeros if none is delivered.
         stopped: the last call was a stop.
         faults: calls that could not be run: unknown tools, wrong arguments, calls after the end.
     """
@@ -35,7 +36,7 @@ class EpisodeOutcome:
 
     @classmethod
     def from_episode(cls, episode: Episode, truth: Mask, *, stopped: bool, faults: int = 0) -> EpisodeOutcome:
-        """What an episode came to.
+        """Return the outcome of an episode.
 
         Args:
             truth: (H, W) bool, not empty.
@@ -48,15 +49,15 @@ class EpisodeOutcome:
 
 @dataclass(frozen=True)
 class RewardBreakdown:
-    """A reward and what it is made of; each part is before its weight in the sum.
+    """A reward and its parts; each part is given before weighting.
 
     Args:
         form: 1, 0.5 or 0.
         quality: of the delivered mask, 0 to 1.
         gain: sum of the steps by which IoU rose from mask to mask.
-        overshoot: IoU of the best mask less that of the delivered one.
-        turns: masks that were made.
-        result: quality, gain, overshoot and turns weighed, 0 to 1.
+        overshoot: IoU of the best mask minus that of the delivered one.
+        turns: number of masks.
+        result: weighted sum of quality, gain, overshoot and turns, 0 to 1.
         total: the reward.
     """
 
@@ -71,14 +72,14 @@ class RewardBreakdown:
 
 @dataclass(frozen=True)
 class RewardWeights:
-    """The weights. Those of gain, overshoot and turns count in episodes of several masks only.
+    """The weights of a reward. Those of gain, overshoot and turns only count in episodes of several masks.
 
     Args:
-        form: of a call that prompts and of a stop as the last one, half each.
-        result: of what the masks are worth.
-        dice: of the delivered mask's Dice in its quality; `iou` has the rest. Where Dice is 0, so is the quality.
-        gain: of each step by which IoU rose.
-        overshoot: of IoU that an earlier mask had and the delivered one has not.
+        form: for a call that prompts and for a stop as the last call, half each.
+        result: for the quality of the masks.
+        dice: share of Dice in the quality of the delivered mask; `iou` has the rest. If Dice is 0, so is the quality.
+        gain: for each step by which IoU rose.
+        overshoot: for IoU that an earlier mask had and the delivered one has not.
         turn: cost of each mask.
         fault: cost of each call that could not be run.
 
@@ -104,7 +105,7 @@ class RewardWeights:
             raise UsageError("The reward would always be 0: give form or result, and dice or iou, a weight above 0.")
 
     def score(self, outcome: EpisodeOutcome) -> RewardBreakdown:
-        """The reward of an episode: at most `form + result` where dice + iou is 1."""
+        """Return the reward of an episode: at most `form + result` if dice + iou is 1."""
         form = self.compute_form(outcome)
         quality = self.dice * outcome.delivered[0] + self.iou * outcome.delivered[1]
         turns = len(outcome.iou)
@@ -119,5 +120,5 @@ class RewardWeights:
 
     @staticmethod
     def compute_form(outcome: EpisodeOutcome) -> float:
-        """1 for an episode that prompts and whose last call is a stop, 0.5 for one of the two, 0 for neither."""
+        """Return 1 for an episode that prompts and whose last call is a stop, 0.5 for one of the two, 0 for neither."""
         return 0.5 * bool(outcome.iou) + 0.5 * outcome.stopped

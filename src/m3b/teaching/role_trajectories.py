@@ -1,5 +1,4 @@
-"""Journals of runs as trajectories of a role, for a small local model: what it was told, called and answered, with the
-verdicts of m3b's own checks as the reward."""
+"""Trajectories of a role from the journals of runs, to train a small local model; m3b's own checks give the reward."""
 
 from __future__ import annotations
 
@@ -29,16 +28,16 @@ ROLE_BY_NAME = {role.name: role for role in (*BUILTIN_ROLES, SINGLE_AGENT)}
 
 @dataclass(frozen=True)
 class ChecksReward:
-    """What the checks' verdicts are worth: nothing where no hand-over was accepted, else `accepted` less what follows.
+    """The reward of check results: 0 if no artifact was accepted, else `accepted` minus the costs.
 
     Args:
-        accepted: of a hand-over that a check accepted.
-        rejection: cost of each one that it rejected before.
-        warning: cost of each warning of the verdict that accepted.
+        accepted: for an artifact that a check accepted.
+        rejection: cost of each artifact that was rejected before.
+        warning: cost of each warning of the accepting check result.
         fault: cost of each call that failed.
 
     Raises:
-        WrongUse: a weight is negative or not finite.
+        UsageError: a weight is negative or not finite.
     """
 
     accepted: float = 1.0
@@ -53,7 +52,7 @@ class ChecksReward:
                 raise UsageError(f"The weight {weight_field.name} is {weight}; a number from 0 on is needed.")
 
     def compute(self, checks: Sequence[ArtifactChecked], faults: int) -> float:
-        """The reward of a role's work.
+        """Return the reward of a role's work.
 
         Args:
             checks: in their order; the last accepted one counts.
@@ -72,12 +71,12 @@ class RoleTrajectories:
 
     Args:
         role: its name.
-        include_incomplete: also runs that did not complete, whose reward says so.
-        max_tokens: longer conversations are left out (an estimate); None for no limit.
-        exclusions: filled while they are read: why runs gave none, with counts.
+        include_incomplete: also runs that did not complete, whose reward reflects that.
+        max_tokens: longer conversations are excluded (an estimate); None for no limit.
+        exclusions: filled while runs are read: why runs gave none, with counts.
 
     Raises:
-        WrongUse: there is no such role.
+        UsageError: there is no such role.
     """
 
     role: str
@@ -91,7 +90,7 @@ class RoleTrajectories:
             raise UsageError(f"There is no role {self.role!r}. Roles: {', '.join(ROLE_BY_NAME)}.")
 
     def collect(self, runs: Iterable[RunFolder]) -> list[ChatRecord]:
-        """A trajectory of each run that has one."""
+        """Return a trajectory of each run that has one."""
         chats = []
         for run in runs:
             try:
@@ -106,7 +105,7 @@ class RoleTrajectories:
         return chats
 
     def _read_run(self, run: RunFolder) -> ChatRecord | str:
-        """The trajectory, or why there is none."""
+        """Return the trajectory, or the reason why there is none."""
         record = run.load_record()
         status = str(record.get("status", "?"))
         if status == "working":
@@ -152,7 +151,10 @@ class RoleTrajectories:
 
 
 def find_learnt_replies(events: Sequence[Event]) -> list[bool]:
-    """For each reply whether it is an example: not where a call of it failed, a check rejected it, or m3b could not use it."""
+    """Return for each reply whether it is an example.
+
+    It is none if a call of it failed, a check rejected it, or it was unusable.
+    """
     examples: list[bool] = []
     for event in events:
         match event:
@@ -168,7 +170,7 @@ def find_learnt_replies(events: Sequence[Event]) -> list[bool]:
 
 
 def write_role_trajectories(chats: Sequence[ChatRecord], source: RoleTrajectories, out: Path) -> dict[str, Any]:
-    """Write trajectories to `train.jsonl` in a folder, with `summary.json` beside it.
+    """Write trajectories to `train.jsonl` in a folder, together with `summary.json`.
 
     Args:
         out: new or empty.
@@ -177,7 +179,7 @@ def write_role_trajectories(chats: Sequence[ChatRecord], source: RoleTrajectorie
         The summary.
 
     Raises:
-        WrongUse: the folder holds something, or cannot be written.
+        UsageError: the folder is not empty, or cannot be written.
         DataError: there is no trajectory; the message says why.
     """
     reasons = dict(source.exclusions.most_common())
@@ -207,8 +209,8 @@ def write_role_trajectories(chats: Sequence[ChatRecord], source: RoleTrajectorie
 
 
 def _cut_unanswered(messages: Sequence[Message]) -> list[Message]:
-    """Up to the assistant's last turn that calls nothing more: what comes after was never answered."""
-    kept_messages = list(messages)
-    while kept_messages and (kept_messages[-1].role != "assistant" or kept_messages[-1].calls):
-        kept_messages.pop()
-    return kept_messages
+    """Return the messages up to the assistant's last turn without calls: later ones were never answered."""
+    answered = list(messages)
+    while answered and (answered[-1].role != "assistant" or answered[-1].calls):
+        answered.pop()
+    return answered

@@ -1,4 +1,4 @@
-"""The models that are taught: opened from a local folder, fitted with adapters, written back as a folder that can be served."""
+"""Models to train: opened from a local folder, fitted with adapters, written as a folder that can be served."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NO_TOOL_TEMPLATE = (
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """Low-rank adapters (LoRA), which are trained in place of the weights.
+    """Settings of low-rank adapters (LoRA), which are trained instead of the weights.
 
     Args:
         rank: of the adapters; 0 trains all weights.
-        alpha: their scale, divided by the rank; twice the rank if not given.
-        modules: names of the layers that get one; `all-linear` for all but the last.
+        alpha: their scale, divided by the rank; by default twice the rank.
+        modules: names of the layers with adapters; `all-linear` for all but the last.
 
     Raises:
         UsageError: a number is negative.
@@ -41,7 +41,7 @@ class LoraSettings:
             raise UsageError("The rank of adapters is 0 (none) or more, alpha at least 1, dropout from 0 to below 1.")
 
     def to_peft_config(self) -> Any:
-        """The settings for peft; None where all weights are trained.
+        """Return the settings for peft; None if all weights are trained.
 
         Raises:
             UsageError: peft is not installed.
@@ -61,11 +61,11 @@ class LoraSettings:
 
 @dataclass(frozen=True)
 class Student:
-    """A model and what turns conversations into its input.
+    """A model, and the processor that turns conversations into its input.
 
     Args:
-        model: of transformers.
-        processor: a processor where it sees, else a tokenizer.
+        model: a transformers model.
+        processor: a processor if the model takes images, else a tokenizer.
         takes_images: whether it takes images.
     """
 
@@ -79,21 +79,21 @@ class Student:
 
     @property
     def suppressed_tokens(self) -> list[int]:
-        """Tokens that stand for pictures: one that the model wrote itself would ask for a picture that nobody gave."""
+        """Tokens that stand for pictures: a generated one would refer to a picture that does not exist."""
         names = ("image_token_id", "video_token_id")
         token_ids = [getattr(self.processor, name, None) for name in names] if self.takes_images else []
         return sorted({token_id for token_id in token_ids if isinstance(token_id, int)})
 
 
 def open_student(folder: str | Path, *, images: bool) -> Student:
-    """Open a model of transformers with its processor. Nothing is fetched; the model's own code is not run.
+    """Open a transformers model with its processor. Nothing is downloaded; the model's own code is not run.
 
     Args:
         images: whether it has to take images.
 
     Raises:
-        UsageError: no such folder, no config, pickled weights alone, a model without vision where images are shown, no chat
-            template that renders tools; the message says what to do.
+        UsageError: no such folder, no config, only pickled weights, a model without vision although images are needed,
+            no chat template that renders tools; the message says what to do.
     """
     path = Path(folder).expanduser()
     takes_images = _inspect_model_folder(path)
@@ -120,10 +120,10 @@ def open_student(folder: str | Path, *, images: bool) -> Student:
 
 
 def save_student(model: Any, processor: Any, out: Path, record: dict[str, Any]) -> None:
-    """Write a whole model, adapters merged into its weights, so that any server of transformers' models takes it.
+    """Write a whole model, adapters merged into its weights, so that any server of transformers models can load it.
 
     Args:
-        record: how it was taught, for `taught.json`.
+        record: how it was trained, for `taught.json`.
     """
     merged_model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
     merged_model.save_pretrained(out, safe_serialization=True)
@@ -132,10 +132,10 @@ def save_student(model: Any, processor: Any, out: Path, record: dict[str, Any]) 
 
 
 def make_new_folder(out: str | Path) -> Path:
-    """The folder to write to.
+    """Create the folder to write to.
 
     Raises:
-        UsageError: it holds something, or cannot be made.
+        UsageError: it is not empty, or cannot be created.
     """
     path = Path(out).expanduser()
     try:
@@ -148,7 +148,7 @@ def make_new_folder(out: str | Path) -> Path:
 
 
 def _inspect_model_folder(path: Path) -> bool:
-    """Whether the model of a folder takes images, from its config alone."""
+    """Return whether the model of a folder takes images, from its config alone."""
     if not path.is_dir():
         raise UsageError(f"There is no model folder {path}. Fetch one with `hf download MODEL --local-dir DIR`.")
     file = path / "config.json"
@@ -177,7 +177,7 @@ def _inspect_model_folder(path: Path) -> bool:
 
 
 def _check_template(student: Student, path: Path) -> None:
-    """Whether calls and answers appear in what the template renders."""
+    """Check that calls and answers appear in what the template renders."""
     name, argument, answer_text = "a_tool_of_m3b", "an_argument", "what it said"
     call = {"type": "function", "function": {"name": name, "arguments": {argument: 7}}}
     messages: Sequence[dict[str, Any]] = [

@@ -22,7 +22,7 @@ from m3b.teaching.student_models import (
 
 
 def make_time_limit(minutes: float | None) -> list[Any]:
-    """What ends a training after so many minutes, for the trainer's list of callbacks; nothing for None."""
+    """Return the callbacks that end a training after `minutes`; none for None."""
     if minutes is None:
         return []
     import time
@@ -39,7 +39,7 @@ def make_time_limit(minutes: float | None) -> list[Any]:
 
 
 def check_finite(curve: Sequence[Mapping[str, float]], lr: float) -> None:
-    """Raises where a training has diverged.
+    """Check that a training has not diverged.
 
     Raises:
         DataError: a loss or the norm of a gradient is not a number.
@@ -55,16 +55,16 @@ OnMessage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SupervisedRecipe:
-    """How to train on trajectories.
+    """Settings of training on trajectories.
 
     Args:
         epochs: passes over the data.
-        steps: instead of epochs, exactly so many steps of the optimiser; 0 for none.
+        steps: exact number of optimiser steps instead of epochs; 0 to use epochs.
         batch: conversations a step and device.
         accumulate: batches a step.
         warm_up: share of the steps in which the learning rate rises from 0.
-        minutes: end after so many, where that comes first; None for no limit.
-        max_length: tokens of a conversation at most; None for no limit.
+        minutes: time limit, if it comes first; None for no limit.
+        max_length: maximum tokens of a conversation; None for no limit.
 
     Raises:
         UsageError: a number is out of range.
@@ -92,10 +92,10 @@ class SupervisedRecipe:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a stage left.
+    """The result of a training stage.
 
     Args:
-        curve: a row for each step that was logged, as the trainer names its figures.
+        curve: a row for each logged step, with the trainer's names of values.
     """
 
     folder: Path
@@ -116,11 +116,11 @@ def teach_supervised(
     Several GPUs: `accelerate launch -m m3b teach supervised ...`.
 
     Args:
-        model: a local folder of transformers.
-        validation: its loss is measured after each epoch.
+        model: a local transformers folder.
+        validation: conversations whose loss is measured after each epoch.
 
     Raises:
-        UsageError: TRL is not installed; the model cannot be taught with these conversations; `out` is not empty.
+        UsageError: TRL is not installed; the model cannot be trained with these conversations; `out` is not empty.
         DataError: there is nothing to train on, or the training diverged.
     """
     recipe = recipe or SupervisedRecipe()
@@ -134,8 +134,13 @@ def teach_supervised(
     curve = tuple(select_numbers(entry) for entry in trainer.state.log_history)
     check_finite(curve, recipe.lr)
     if trainer.is_world_process_zero():
-        record = {"stage": "supervised", "model": str(model), "conversations": len(chats), "recipe": asdict(recipe),
-                "curve": curve}  # fmt: skip
+        record = {
+            "stage": "supervised",
+            "model": str(model),
+            "conversations": len(chats),
+            "recipe": asdict(recipe),
+            "curve": curve,
+        }
         save_student(trainer.accelerator.unwrap_model(trainer.model), student.processor, folder, record)
     trainer.accelerator.wait_for_everyone()
     return TrainingResult(folder, curve)

@@ -1,4 +1,4 @@
-"""From a folder to the segmenter that lies in it."""
+"""Open the segmenter in a folder."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ FETCH_HINT = "Fetch one with `hf download MODEL --local-dir DIR`, or train a sma
 def open_segmenter(folder: str | Path, device: str = "auto") -> Segmenter:
     """Open the segmenter in a local folder: `config.json` and weights as safetensors.
 
-    Known are SAM and MedSAM (`model_type` sam), SAM 2 and MedSAM 2 (sam2, sam2_video), the tracker of SAM 3 (sam3_tracker,
-    sam3_tracker_video) in the layout of transformers, and m3b's own small network (m3b_promptnet). Nothing is fetched.
+    Supported are SAM and MedSAM (`model_type` sam), SAM 2 and MedSAM 2 (sam2, sam2_video), the tracker of SAM 3
+    (sam3_tracker, sam3_tracker_video) in the layout of transformers, and m3b's own small network (m3b_promptnet).
+    Nothing is downloaded.
 
     Args:
         device: `cpu`, `cuda`, `cuda:1`, or `auto`.
 
     Raises:
-        UsageError: there is no such folder, no config.json, another kind of model, no safetensors, or weights that do not
-            fit the network; the message says what to do.
+        UsageError: there is no such folder, no config.json, another kind of model, no safetensors, or weights that do
+            not fit the network; the message says what to do.
     """
     path = Path(folder).expanduser()
     if not path.is_dir():

@@ -1,5 +1,8 @@
-"""m3b's own small promptable network, for machines and images that a large one does not suit: a U-Net whose input holds,
-beside the image, the prompts and the mask so far as maps (as in RITM, DeepEdit and nnInteractive)."""
+"""m3b's own small promptable network, for machines and images that a large one does not suit.
+
+It is a U-Net whose input has the image, the prompts and the previous mask as maps (as in RITM, DeepEdit and
+nnInteractive).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from m3b.interactive.segmenter import BoxPrompt, ByteImage, MaskProposal, Point
 
 MODEL_TYPE = "m3b_promptnet"
 PROMPT_CHANNELS = 4
-"""Channels beside the image: the box, positive clicks, negative clicks, the mask so far."""
+"""Channels in addition to the image: the box, positive clicks, negative clicks, the previous mask."""
 CLICK_RADIUS = 3.0
-"""Of the disk that stands for a click, in pixels of the network's input."""
+"""Radius of the disk that represents a click, in pixels of the network's input."""
 MAX_SIZE, MAX_WIDTH = 2048, 512
 
 
 def build_network(config: Mapping[str, Any]) -> Any:
-    """The network of a config: `size` (side of its input), `widths` (channels a level).
+    """Build the network of a config: `size` (side of its input), `widths` (channels a level).
 
     Raises:
         UsageError: a setting is missing or out of range.
@@ -46,13 +49,13 @@ def build_network(config: Mapping[str, Any]) -> Any:
 
 
 def fit_size(shape: Sequence[int], size: int) -> tuple[int, int]:
-    """Rows and columns that an image fills of the network's square; the rest at the bottom or right is padding."""
+    """Return rows and columns of the image inside the network's square; the rest at the bottom or right is padding."""
     scale = size / max(shape)
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
 def make_image_input(image: ByteImage, size: int) -> Any:
-    """(3, size, size) float: the image scaled to fit, -1 to 1, padding 0."""
+    """Return (3, size, size) float: the image scaled to fit, -1 to 1, padding 0."""
     import torch
     from PIL import Image
 
@@ -64,10 +67,10 @@ def make_image_input(image: ByteImage, size: int) -> Any:
 
 
 def make_prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape: Sequence[int], size: int) -> Any:
-    """(3, size, size) float: the box filled, disks where clicks are.
+    """Return (3, size, size) float: the filled box, and disks at positive and negative clicks.
 
     Args:
-        shape: rows and columns of the image that the prompts count in.
+        shape: rows and columns of the image of the prompts.
     """
     import torch
 
@@ -84,7 +87,10 @@ def make_prompt_maps(boxes: Sequence[BoxPrompt], points: Sequence[Point], shape:
 
 
 def estimate_iou(probability: Any) -> float:
-    """The IoU that a probability map expects of its own thresholded mask: sum p in the mask / (mask + sum p outside)."""
+    """Return the IoU that a probability map implies for its thresholded mask.
+
+    This is: sum p in the mask / (mask + sum p outside).
+    """
     mask = probability > 0.5
     union = float(mask.sum()) + float(probability[~mask].sum())
     return float(probability[mask].sum()) / union if mask.any() else 0.0
@@ -148,7 +154,10 @@ class PromptNetSegmenter:
         return MaskProposal((resized > 0.5).numpy(), estimate_iou(cropped), probability[0])
 
     def _scale_previous_mask(self, previous: MaskProposal) -> Any:
-        """The mask so far in the network's square; of another segmenter's or a model's proposal its mask is taken."""
+        """Return the previous mask in the network's square.
+
+        For a proposal of another segmenter or model, its binary mask is used.
+        """
         import torch
         from torch.nn.functional import interpolate
 

@@ -17,7 +17,7 @@ MODEL_CLASSES = {
     "sam3_tracker": "Sam3TrackerModel", "sam3_tracker_video": "Sam3TrackerModel",
 }  # fmt: skip
 IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and standard deviation with which SAM and its successors were trained, where the folder says nothing."""
+"""Mean and standard deviation with which SAM and its successors were trained, used if the folder has none."""
 ALLOWED_MISSING = ("shared_image_embedding", "mask_embed")
 """Weights that transformers ties or derives itself."""
 
@@ -87,7 +87,7 @@ class SamSegmenter:
         return square[None].to(self._device)
 
     def _fit_size(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Rows and columns of the square that the image fills."""
+        """Return rows and columns of the image inside the square."""
         if self._stretches_images:
             return self.size, self.size
         scale = self.size / max(shape)
@@ -110,7 +110,7 @@ class SamSegmenter:
         return prompts
 
     def _upsample_mask(self, logits: Any) -> np.ndarray:
-        """Low-resolution logits as a mask in the pixels of the image: padding is cut off before it is resized."""
+        """Convert low-resolution logits to a mask in the pixels of the image; padding is cropped before resizing."""
         from torch.nn.functional import interpolate
 
         square = interpolate(logits[None, None], (self.size, self.size), mode="bilinear", align_corners=False)

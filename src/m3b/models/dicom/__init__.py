@@ -1,2 +1,4 @@
-"""Answers as DICOM objects: masks as segmentations that refer to their source instances, classes and numbers as structured
-reports (TID 1500). Needs highdicom, the extra `dicom`."""
+"""Predictions as DICOM objects. Needs highdicom, the extra `dicom`.
+
+Masks become segmentations that refer to their source instances, classes and numbers structured reports (TID 1500).
+"""

@@ -1,4 +1,4 @@
-"""Classes, numbers, volumes and boxes as a structured report by template TID 1500. Runs inside the reader."""
+"""DICOM objects of a prediction: a segmentation, and a structured report by template TID 1500. Runs in the reader."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ SEG_SERIES_NUMBER, SEG_MANUFACTURER = 900, "m3b"
 def make_segmentation(
     prediction: Prediction, labels: Mapping[str, int], sources: Sequence[Any], model: str, version: str
 ) -> Any:
-    """A binary segmentation of the answer's masks.
+    """Return a binary segmentation object of the predicted masks.
 
     Args:
-        labels: class -> number in `answer.mask`, in the order of the segments; of `answer.masks` the order alone counts.
+        labels: class -> number in `prediction.mask`, in the order of the segments; for `prediction.masks` only the
+            order counts.
         sources: headers in order, as `read_source_headers` gives them.
 
     Raises:
@@ -74,18 +75,18 @@ def _describe_segment(number: int, name: str, algorithm: Any) -> Any:
 
 
 def save_dicom(dataset: Any, file: Path) -> str:
-    """Write an object; its name."""
+    """Write an object and return its file name."""
     dataset.save_as(file)
     return file.name
 
 
 SCHEME = "99M3B"
-"""Private codes, as DICOM names such schemes."""
+"""Coding scheme of private codes; DICOM requires the prefix 99."""
 MAX_CODE_CHARS, MAX_MEANING_CHARS = 16, 64
 
 
 def make_class_concept(name: str) -> Any:
-    """The concept of a class name."""
+    """Return the concept of a class name: the SNOMED code of that name, else a private one."""
     from highdicom.sr import CodedConcept
     from pydicom.sr.codedict import codes
 
@@ -100,7 +101,7 @@ def make_class_concept(name: str) -> Any:
 
 
 def make_private_concept(meaning: str, code: str = "") -> Any:
-    """A concept of the private scheme; the code is made of the meaning where none is given."""
+    """Return a concept of the private scheme; by default the code is derived from the meaning."""
     from highdicom.sr import CodedConcept
 
     code_value = code or re.sub(r"[^A-Z0-9]+", "_", meaning.upper()).strip("_")[:MAX_CODE_CHARS] or "UNNAMED"
@@ -108,19 +109,19 @@ def make_private_concept(meaning: str, code: str = "") -> Any:
 
 
 def make_concept(value: str, scheme: str, meaning: str) -> Any:
-    """A concept as it is."""
+    """Return a coded concept."""
     from highdicom.sr import CodedConcept
 
     return CodedConcept(value, scheme, meaning)
 
 
 def make_yes_no_concept(value: bool) -> Any:
-    """SNOMED's Yes and No."""
+    """Return SNOMED's Yes or No."""
     return make_concept("373066001", "SCT", "Yes") if value else make_concept("373067005", "SCT", "No")
 
 
 def make_no_units_concept() -> Any:
-    """The unit of shares and scores."""
+    """Return the unit of shares and scores."""
     return make_concept("1", "UCUM", "no units")
 
 
@@ -130,7 +131,7 @@ VOLUME, MILLILITRES = ("118565006", "SCT", "Volume"), ("ml", "UCUM", "Milliliter
 
 
 def make_measurement_report(prediction: Prediction, sources: Sequence[Any], model: str, version: str) -> Any:
-    """What was answered of one image, as a Comprehensive SR; None where it holds nothing for one (masks alone)."""
+    """Return the prediction for one image as a Comprehensive SR; None if it has no content for one (masks alone)."""
     import highdicom as hd
 
     groups = [
@@ -178,12 +179,11 @@ def _make_group(name: str, sources: Sequence[Any], **options: Any) -> Any:
 
 
 def _whole_image_groups(prediction: Prediction, sources: Sequence[Any], model: str, version: str) -> list[Any]:
-    """Decision and probabilities, a number with its interval, a score, and what the model doubts."""
+    """Return decision and probabilities, a number with its interval, the anomaly score, and the reliability fields."""
     import highdicom as hd
 
-    decision = make_private_concept(
-        "Decision of the model", "DECISION"
-    )  # "Finding" itself is taken: it names what a group is about
+    # not "Finding", which names what a measurement group is about
+    decision = make_private_concept("Decision of the model", "DECISION")
     evaluations = [hd.sr.QualitativeEvaluation(decision, make_class_concept(name)) for name in prediction.prediction]
     for name in prediction.prediction_set or ():
         evaluations.append(
@@ -232,7 +232,7 @@ def _list_estimates(prediction: Prediction) -> list[tuple[Any, float]]:
 
 
 def _to_decimal(value: float) -> float:
-    """What fits into the 16 characters of a decimal string."""
+    """Round to what fits into the 16 characters of a DICOM decimal string."""
     return float(f"{value:.8g}")
 
 
@@ -247,7 +247,10 @@ def _volume_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
 
 
 def _box_groups(prediction: Prediction, sources: Sequence[Any]) -> list[Any]:
-    """Boxes of one picture, as closed polylines in its pixels; those of volumes stand in predictions.json alone."""
+    """Return the boxes of one picture, as closed polylines in its pixels.
+
+    Boxes of volumes are only in predictions.json.
+    """
     if len(sources) != 1:
         return []
     return [

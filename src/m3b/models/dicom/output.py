@@ -1,4 +1,4 @@
-"""DICOM objects of answers, written by the reader: it opens the sources, and what it made is copied from its own folder."""
+"""Write predictions as DICOM objects in the reader, which opens the sources; results are copied from its own folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGE = "highdicom"
 
 @dataclass(frozen=True)
 class WriteDicomRequest:
-    """An answer on an image at an absolute path, what the model says of itself, its name, and the folder for the objects."""
+    """A prediction for an image at an absolute path, the model's info, name and version, and the output folder."""
 
     prediction: Prediction
     model_info: ModelInfo
@@ -44,7 +44,7 @@ CHECK_SOURCES_JOB: WorkerJob[CheckSourcesRequest, str] = WorkerJob(
 
 
 def write_objects(request: WriteDicomRequest) -> list[str]:
-    """Inside the reader: names of the files. Raises DataError."""
+    """Worker job: write the objects and return the names of the files. Raises DataError."""
     from m3b.models.dicom.objects import make_measurement_report, make_segmentation, save_dicom
     from m3b.models.dicom.sources import read_source_headers
 
@@ -56,7 +56,7 @@ def write_objects(request: WriteDicomRequest) -> list[str]:
             segmentation_object = make_segmentation(prediction, labels, sources, request.model, request.version)
             file_names.append(save_dicom(segmentation_object, request.folder / "seg.dcm"))
         report = make_measurement_report(prediction, sources, request.model, request.version)
-    except (AttributeError, TypeError, ValueError) as error:  # what highdicom says of attributes that sources lack
+    except (AttributeError, TypeError, ValueError) as error:  # highdicom raises these for missing attributes of sources
         raise DataError(f"{sources[0].get('SeriesInstanceUID')}: no DICOM object can be made of it: {error}") from error
     if report is not None:
         file_names.append(save_dicom(report, request.folder / "sr.dcm"))
@@ -64,7 +64,7 @@ def write_objects(request: WriteDicomRequest) -> list[str]:
 
 
 def find_source_problem(request: CheckSourcesRequest) -> str:
-    """Inside the reader: why DICOM objects cannot refer to one of these images; empty where they can."""
+    """Worker job: return why DICOM objects cannot refer to one of these images; empty if they can."""
     from m3b.models.dicom.sources import read_source_headers
 
     try:
@@ -76,7 +76,7 @@ def find_source_problem(request: CheckSourcesRequest) -> str:
 
 
 def check_sources(images: Sequence[Reference]) -> None:
-    """To be called before anything is predicted.
+    """Check, before anything is predicted, that DICOM objects can refer to these images.
 
     Raises:
         UsageError: highdicom is not installed, or an image is no DICOM series or file.
@@ -97,14 +97,16 @@ def check_sources(images: Sequence[Reference]) -> None:
 def write_dicom(
     predictions: Sequence[Prediction], model_info: ModelInfo, model: str, version: str, folder: Path
 ) -> dict[int, list[Path]]:
-    """The objects of each answer by its position, `0001_seg.dcm` and `0001_sr.dcm` in `folder`; none of those with an error.
+    """Write the objects `0001_seg.dcm` and `0001_sr.dcm` in `folder`; return the files by prediction.
+
+    Predictions with errors have none.
 
     Args:
         model: its name, for the objects.
         version: of the model.
 
     Raises:
-        DataError: sources that an object cannot be made of.
+        DataError: an object cannot be made of these sources.
     """
     files_by_case: dict[int, list[Path]] = {}
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The DICOM instances that an image was read from, and a mask on the planes of their pixels. Runs inside the reader."""
+"""The DICOM instances that an image was read from, and a mask resampled to their planes. Runs in the reader."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ OPTIONAL_ATTRIBUTES = (
     "PatientID", "PatientName", "PatientBirthDate", "PatientSex", "AccessionNumber", "StudyID", "StudyDate", "StudyTime",
     "ReferringPhysicianName",
 )  # fmt: skip
-"""Attributes of patient and study that every object has, empty where the source does not say."""
+"""Attributes of patient and study that every object has, empty if the source does not have them."""
 
 
 def read_source_headers(image: Any) -> list[Any]:
-    """Headers of the instances of a file, folder or list of slices, ordered along the normal of their planes.
+    """Return the headers of the instances of a file, folder or list of slices.
+
+    They are ordered along the normal of their planes.
 
     Raises:
-        DataError: it is no DICOM, several series, or of several frames in one file.
+        DataError: it is no DICOM, has several series, or has several frames in one file.
     """
     files = _list_dicom_files(paths_of(image))
     headers = [_read_header(file) for file in files]
@@ -38,7 +40,7 @@ def read_source_headers(image: Any) -> list[Any]:
 
 
 def _list_dicom_files(paths: Sequence[str]) -> list[Path]:
-    """Of a folder the files that DICOM readers take: not hidden, and no DICOMDIR."""
+    """Return the files; for a folder, those that DICOM readers take: not hidden, and no DICOMDIR."""
     first = Path(paths[0])
     if len(paths) == 1 and first.is_dir():
         with os.scandir(first) as entries:
@@ -86,13 +88,13 @@ def _position_key(header: Any) -> tuple[float, int]:
 
 
 def resample_to_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
-    """(N, rows, columns) numbers of a mask file on the pixels of each instance, by their places in the patient.
+    """Return (N, rows, columns) labels of a mask on the pixels of each instance, by their positions in the patient.
 
     Args:
         mask: as `read_mask` gives it.
 
     Raises:
-        DataError: of one picture the shape differs; of a volume nothing says where mask or instances lie.
+        DataError: the shape of a picture differs, or the position of a volume's mask or instances is unknown.
     """
     import numpy as np
 
@@ -106,7 +108,7 @@ def resample_to_planes(mask: Any, sources: Sequence[Any]) -> NDArray[Any]:
 
 
 def _sample_plane(array: NDArray[Any], affine: NDArray[Any], header: Any) -> NDArray[Any]:
-    """The nearest voxel of the mask for every pixel of an instance; 0 outside."""
+    """Return the nearest voxel of the mask for every pixel of an instance; 0 outside."""
     import numpy as np
 
     if "ImagePositionPatient" not in header or "ImageOrientationPatient" not in header or "PixelSpacing" not in header:

@@ -1,4 +1,4 @@
-"""Delivered models in other formats: ONNX graphs and MONAI bundles, each compared with the model it was made of."""
+"""Export delivered models to other formats: ONNX graphs and MONAI bundles, each compared with the original model."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def export_model(
     verify: Sequence[CaseInput] = (),
     unconfined: bool = False,
 ) -> ExportResult:
-    """Write a delivered model in another format and compare what it computes with the model itself.
+    """Write a delivered model in another format and compare its outputs with the model itself.
 
     The model's own code runs confined, as it does for predictions.
 
     Args:
         folder: a delivered model.
-        to: `onnx` (one graph for each part of the network, JSON facts beside) or `monai-bundle`.
+        to: `onnx` (one graph for each part of the network, with a JSON file of facts) or `monai-bundle`.
         out: a folder that does not exist yet, or is empty.
-        verify: images to compare on; without any, noise of the right shape goes through both networks.
+        verify: images to compare on; without images, noise of the right shape goes through both networks.
         unconfined: run the model's code with all of your rights: only for models that you trust.
 
     Raises:
-        UsageError: an unknown format, or a folder that holds something already.
+        UsageError: an unknown format, or a folder that is not empty.
         IntegrityError: the folder is not what was measured and delivered.
         ModelError: the model cannot be exported, or the export differs from it by more than `MAX_EXPORT_DIFFERENCE`.
         SandboxError: no sandbox works on this machine.

@@ -1,4 +1,4 @@
-"""A MONAI bundle: configs, weights and the delivered code, run and checked by MONAI's own tools."""
+"""MONAI bundles: configs, weights and the delivered code, run and checked by MONAI's own tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from m3b.untrusted import copy_file
 
 _MASK_KEYS = ("mask", "masks")
 _IMAGE_ONLY_KEYS = ("out_of_distribution", "why")
-"""What predict.py says of an image and not of the network's answer; the bundle of a classifier is the network alone."""
+"""Fields about the image rather than the network's answer; the bundle of a classifier only has the network."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ COMPARE = WorkerJob("m3b.models.export.monai_bundle:compare_outputs", OutputsToC
 
 
 def compare_outputs(outputs: OutputsToCompare) -> float:
-    """Inside the reader, since the files name masks to open: `largest_difference` of two outputs. Raises ModelError."""
+    """Worker job: return the `largest_difference` of two outputs, whose masks the reader opens. Raises ModelError."""
     first, second = outputs.first, outputs.second
     return largest_difference(read_raw_predictions(first), read_raw_predictions(second), first, second)
 
 
 def largest_difference(first: Any, second: Any, first_file: Path, second_file: Path, location: str = "") -> float:
-    """The largest difference of any number, of any share of voxels that masks disagree in.
+    """Return the largest difference of any number, or of any share of voxels in which masks disagree.
 
     Args:
         first: JSON values, the content of `first_file`.
-        second: likewise; mask paths count from the folder of their file.
+        second: likewise; mask paths are relative to the folder of their file.
         location: for messages.
 
     Raises:
-        ModelError: they differ in kind, length, keys or text.
+        ModelError: they differ in type, length, keys or text.
     """
     first, second = (_drop_image_only_keys(value) for value in (first, second))
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
@@ -117,10 +117,10 @@ SCHEMA_URL = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/do
 
 
 def make_metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: str) -> dict[str, Any]:
-    """The file's content.
+    """Return the content of configs/metadata.json.
 
     Args:
-        facts: what the deliverable's `parts.facts()` says.
+        facts: the result of the deliverable's `parts.facts()`.
         state: `inputs` and `outputs`, the shapes of one pass through the network.
         summary: the model card's title.
     """
@@ -148,11 +148,11 @@ def make_metadata(facts: Mapping[str, Any], state: Mapping[str, Any], summary: s
 
 
 def as_data(value: Any) -> Any:
-    """Return JSON content in which MONAI's bundle parser finds no program: a space is put in front of its signs.
+    """Return JSON content in which MONAI's bundle parser finds no program: a space goes before special characters.
 
     MONAI runs a string that begins with `$`, replaces one that begins with `%` by a file or another entry and one that
     is `@name` by that entry, resolves `@#` and `%#` anywhere, and calls what `_target_` names. Class and channel names
-    come from the data and may hold any of these.
+    come from the data and may contain any of these.
     """
     if isinstance(value, Mapping):
         return {_plain_key(str(key)): as_data(item) for key, item in value.items()}
@@ -186,7 +186,10 @@ def _describe_inputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict
 
 
 def _channel_definitions(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
-    """What each entry of the input's second axis is: a channel in the model's order, the last repeated, or a view."""
+    """Return the meaning of each index of the input's channel axis.
+
+    It is a channel in the model's order (the last one repeated), or a view.
+    """
     image, number = facts.get("image") or {}, state["inputs"][0][1]
     if image.get("views"):
         return {str(index): f"view {index + 1}" for index in range(number)}
@@ -259,7 +262,7 @@ def to_bundle(source: Path, target: Path, children: ChildProcesses) -> ExportRes
 
 
 def inference_config(is_single_input: bool) -> dict[str, Any]:
-    """configs/inference.json. `is_single_input`: one image is one input, so that MONAI's own parts carry it through."""
+    """Return configs/inference.json. `is_single_input`: one image is one input, as MONAI's own classes expect."""
     common = {
         "imports": ["$import sys", "$import torch", "$import pathlib"],
         "bundle_root": ".",
@@ -310,7 +313,7 @@ def inference_config(is_single_input: bool) -> dict[str, Any]:
 
 
 def _compare_predictions(source: Path, children: ChildProcesses, bundle_output: Path) -> float:
-    """Return the largest difference between the answers of the bundle and of predict.py; masks are compared too."""
+    """Return the largest difference between the predictions of the bundle and of predict.py, masks included."""
     list_file, model_output = children.scratch / "asked.json", children.folder("predict") / "predictions.json"
     list_file.write_text(json.dumps(children.images), encoding="utf-8")
     argv = [sys.executable, "-B", str(source / "predict.py"), "--list", str(list_file), "-o", str(model_output)]
@@ -324,7 +327,7 @@ def _compare_predictions(source: Path, children: ChildProcesses, bundle_output: 
 
 
 def _copy_code(source: Path, target: Path) -> None:
-    """Copy the deliverable without weights, caches and texts; a link or special file in it is refused.
+    """Copy the deliverable's code without weights, caches and texts.
 
     Raises:
         ModelError: it holds a link or a special file.
@@ -340,7 +343,7 @@ def _copy_code(source: Path, target: Path) -> None:
 
 
 def _read_card_title(source: Path) -> str:
-    """The first lines of the model card that are text."""
+    """Return the first line of the model card that has text."""
     text = untrusted.read_start(source, "README.md", MAX_CARD_BYTES) if untrusted.is_file(source, "README.md") else ""
     return next((line.lstrip("# ").strip() for line in text.splitlines() if line.strip()), "A model made by m3b")
 

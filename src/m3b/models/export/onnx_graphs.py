@@ -1,4 +1,4 @@
-"""ONNX: one graph for each part of the network, and `model.json` with what a program needs to feed them."""
+"""ONNX export: one graph for each part of the network, and `model.json` with what a program needs to feed them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A research model, not a medical device.
 
 
 def to_onnx(source: Path, target: Path, children: ChildProcesses) -> ExportResult:
-    """Write the graphs of a deliverable into `target`, each run by ONNX Runtime on inputs whose outputs are known."""
+    """Write the graphs of a deliverable into `target`; ONNX Runtime runs each on inputs with known outputs."""
     require_packages(("torch", "onnx", "onnxruntime"), "export")
     images, output_folder = children.images, children.folder("onnx")
     export_facts = children.act("onnx", source, {"images": images, "out": str(output_folder)}, output_folder)

@@ -1,4 +1,4 @@
-"""Starts the processes that load a deliverable's code or an export of it, each confined to a folder of its own."""
+"""Child processes that load a deliverable's code or an export of it, each confined to a folder of its own."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from m3b.untrusted import read_json
 from m3b.writing import write_text_atomically
 
 MAX_EXPORT_DIFFERENCE = 1e-4
-"""The largest absolute difference between an export's numbers and the model's that is let through."""
+"""The largest allowed absolute difference between an export's numbers and the model's."""
 
 WORKER_FOLDER = Path(__file__).with_name("inside")
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written.
+    """The result of an export.
 
     Args:
         export_format: the format.
-        folder: where it lies.
+        folder: the folder of the export.
         compared: what was compared, in words.
         largest_difference: between its numbers and the model's, over everything compared.
     """
@@ -42,7 +42,7 @@ class ExportResult:
     largest_difference: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {
             "to": self.export_format,
             "folder": str(self.folder),
@@ -54,7 +54,7 @@ class ExportResult:
 
 
 def require_packages(packages: Sequence[str], extra: str) -> None:
-    """Raises ModelError where a package is missing, with the command that installs it."""
+    """Raise ModelError if a package is missing, with the command that installs it."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelError(f"{', '.join(missing)} not installed; install with: pip install 'm3b[{extra}]'")
@@ -63,7 +63,7 @@ def require_packages(packages: Sequence[str], extra: str) -> None:
 class ChildProcesses:
     """Runs the code of a deliverable for an export, one process after another.
 
-    Each may write to one new folder below `scratch`; what it leaves there is untrusted.
+    Each may write to one new folder below `scratch`; its output there is untrusted.
 
     Args:
         scratch: a folder of m3b's own.
@@ -100,14 +100,14 @@ class ChildProcesses:
     def act(
         self, action: str, folder: Path, request: Mapping[str, Any], place: Path, read: Sequence[Path] = ()
     ) -> dict[str, Any]:
-        """Run one action of `inside/m3b_child.py` on `folder`; return what it answered.
+        """Run one action of `inside/m3b_child.py` on `folder`; return its answer.
 
         Args:
-            place: where it writes.
-            read: what it reads besides.
+            place: the folder that it writes to.
+            read: further files and folders that it reads.
 
         Raises:
-            ModelError: it failed; the message ends with what it printed.
+            ModelError: it failed; the message ends with its output.
         """
         request_file, result = self.scratch / f"{action}.request.json", place / f"{action}.result.json"
         request_file.write_text(json.dumps(request), encoding="utf-8")
@@ -134,7 +134,7 @@ class ChildProcesses:
 
 
 def check_difference(difference: float, subject: str) -> None:
-    """Raises ModelError where an export is not equal to its model; NaN never is."""
+    """Raise ModelError if an export is not equal to its model; NaN never is."""
     if not difference <= MAX_EXPORT_DIFFERENCE:
         raise ModelError(
             f"{subject} differs from the model by {difference:.3g}, more than {MAX_EXPORT_DIFFERENCE:g}; nothing was kept"
@@ -142,10 +142,10 @@ def check_difference(difference: float, subject: str) -> None:
 
 
 def package_versions(*names: str) -> dict[str, str]:
-    """Installed versions, without local build marks."""
+    """Return the installed versions, without local build suffixes."""
     return {name: importlib.metadata.version(name).split("+")[0] for name in names}
 
 
 def write_json(file: Path, content: Any) -> None:
-    """Indented JSON that keeps the order of keys."""
+    """Write indented JSON that keeps the order of keys."""
     write_text_atomically(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

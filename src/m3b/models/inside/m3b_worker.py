@@ -1,9 +1,10 @@
-"""Serves a deliverable's predict.py in a confined process: a command line a request, its exit status as the answer.
+"""Serve a deliverable's predict.py in a confined process: each request is a command line, its answer the exit status.
 
     python m3b_worker.py PROTOCOL.py PREDICT.py REQUESTS ANSWERS
 
-PROTOCOL.py is `m3b.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or seen.
-Output of a request goes to its log file. A script that ends the process ends the worker; m3b starts another one.
+PROTOCOL.py is `m3b.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or
+visible. The output of a request goes to its log file. A script that ends the process ends the worker; m3b starts
+another one.
 """
 
 from __future__ import annotations

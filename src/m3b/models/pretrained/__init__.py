@@ -1,4 +1,4 @@
-"""Pretrained starting points: what is known of them, where they lie on this machine, how they come there."""
+"""Pretrained models as starting points: the registry, the local store, and the installation into it."""
 
 from __future__ import annotations
 

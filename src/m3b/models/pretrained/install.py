@@ -1,4 +1,4 @@
-"""Weights of the registry from a folder or an address of the user's into the store, as safetensors, with their origin."""
+"""Install weights of the registry into the store, from a folder or an address, as safetensors with their origin."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class ConvertedWeights:
 
 
 def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
-    """Write `folder/model.safetensors` from a .pt, .pth, .bin, .ckpt, .model or .npz file; the folder is made.
+    """Write `folder/model.safetensors` from a .pt, .pth, .bin, .ckpt, .model or .npz file; the folder is created.
 
     The converter sees the source, read-only, and one empty folder; it has no network.
 
     Raises:
-        UsageError: no such file, or one whose name is not that of weights.
-        ModelError: it holds no weights, or needs more than the converter may have; the message quotes what it said.
+        UsageError: there is no such file, or its name is not that of weights.
+        ModelError: it holds no weights, or needs more than the converter's limits; the message quotes the converter.
     """
     if not source.is_file() or not is_weights(source.name):
         raise UsageError(f"{source} is no file of weights (.pt, .pth, .bin, .ckpt, .model, .npz or .safetensors).")
@@ -81,7 +81,7 @@ def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
 
 
 def _run_converter(source: Path, scratch: Path, output: Path, sandbox: Sandbox) -> dict[str, Any]:
-    """What the converter printed as its last line."""
+    """Run the converter and return the report in its last line of output."""
     converter = scratch / "converter.py"
     shutil.copyfile(get_resources_folder() / "weights" / "converter.py", converter)
     process = sandbox.start(
@@ -114,24 +114,24 @@ BLOCK_BYTES = 1 << 20
 TIMEOUT_S = 60.0
 SHARD_INDEX_FILE = "model.safetensors.index.json"
 ProgressCallback = Callable[[str, int, int | None], None]
-"""Called with a file's name, bytes so far, and bytes in all if known."""
+"""Called with a file's name, bytes so far, and total bytes if known."""
 
 
 def fetch(
     name: str, source: str, sandbox: Sandbox, *, force: bool = False, progress: ProgressCallback | None = None
 ) -> tuple[Path, ConvertedWeights]:
-    """Put an entry's weights into the store.
+    """Install the weights of a registry entry into the store.
 
     Args:
-        source: a folder with the publisher's files, or an address (https://...) below which they lie.
-        force: in place of those that are there.
+        source: a folder with the publisher's files, or an address (https://...) below which they are.
+        force: replace weights that are already installed.
 
     Returns:
-        The folder of the store, and what became of the weights.
+        The folder of the store, and the converted weights.
 
     Raises:
-        UsageError: an unknown name, weights that are there already, a source that is not there or lacks a file, an address
-            while m3b is offline, a digest that is not the published one.
+        UsageError: an unknown name, weights that are installed already, a source that does not exist or lacks a file,
+            an address while m3b is offline, or a digest that is not the published one.
         ModelError: the address does not answer, or the weights cannot be converted.
     """
     model = find_pretrained(name)
@@ -191,12 +191,12 @@ def _install(
 
 
 def published_digest(model: PretrainedModel, name: str) -> str:
-    """The publisher's digest of a file, or its beginning; empty where none is stated."""
+    """Return the publisher's digest of a file, or its beginning; empty if none is stated."""
     return model.sha256.get(name, "")
 
 
 def _read_arch(file: Path | None) -> dict[str, Any]:
-    """Sizes that differ from the entry's, where the source's own description names them."""
+    """Return the architecture that the source's own description names, if it differs from the entry's."""
     if file is None:
         return {}
     try:
@@ -211,7 +211,7 @@ def _read_arch(file: Path | None) -> dict[str, Any]:
 
 
 def _find_weights(model: PretrainedModel, source_folder: Path) -> Path:
-    """The first of the entry's files of weights that is in or below the folder."""
+    """Return the first of the entry's weight files in or below the folder."""
     for name in dict.fromkeys((WEIGHTS_FILE, SHARD_INDEX_FILE, *model.weight_files)):
         if file := _find_file(source_folder, name):
             return file
@@ -221,7 +221,7 @@ def _find_weights(model: PretrainedModel, source_folder: Path) -> Path:
 
 
 def _find_file(folder: Path, name: str) -> Path | None:
-    """A file in the folder, else the first of that name below it: nnU-Net keeps one a fold."""
+    """Return a file in the folder, else the first of that name below it: nnU-Net has one for each fold."""
     direct = folder / name
     if direct.is_file():
         return direct
@@ -229,7 +229,7 @@ def _find_file(folder: Path, name: str) -> Path | None:
 
 
 def _copy_shards(index: Path, folder: Path) -> ConvertedWeights:
-    """Weights in several files."""
+    """Copy weights that are split into several files."""
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = sorted({Path(str(name)).name for name in weight_map.values()})
@@ -264,9 +264,9 @@ def _download(model: PretrainedModel, base: str, download_folder: Path, progress
 
 
 def _download_file(url: str, file: Path, progress: ProgressCallback | None) -> bool:
-    """Whether the address had it. Raises ModelError where it cannot be reached."""
+    """Download a file; return whether the address has it. Raises ModelError if the address cannot be reached."""
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # the scheme was looked at
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, file.open("wb") as stream:  # nosec B310  # scheme checked
             total = int(answer.headers.get("Content-Length") or 0) or None
             done = 0
             while block := answer.read(BLOCK_BYTES):

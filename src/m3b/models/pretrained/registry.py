@@ -1,7 +1,7 @@
-"""What is known of pretrained networks: the TOML files of `resources/templates/shared/registry`.
+"""Registry of pretrained networks: the TOML files of `resources/templates/shared/registry`.
 
-A file is a family: `[family]` holds what its entries have in common, each `[[entry]]` the rest. The same files lie in every
-training project, whose plan.py reads them for `network.pretrained=NAME`; here they are read for `m3b models`.
+A file is a family: `[family]` holds what its entries have in common, each `[[entry]]` the rest. The same files are in
+every training project, whose plan.py reads them for `network.pretrained=NAME`; here they are read for `m3b models`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from m3b.errors import ModelError, UsageError
 from m3b.resources import get_resources_folder
 
 WEIGHTS_DIR_VARIABLE = "M3B_WEIGHTS"
-"""The environment's word for the folder; without it, `~/.cache/m3b/weights`."""
+"""Environment variable for the folder; by default it is `~/.cache/m3b/weights`."""
 DESCRIPTION_FILE = "m3b-start.json"
-"""What a folder of the store says of itself: entry, licence, origin, SHA-256 of its files."""
+"""Description of a folder of the store: entry, licence, origin, SHA-256 of its files."""
 WEIGHTS_FILE = "model.safetensors"
 MAX_HEADER_BYTES = 100_000_000
-"""Bytes of the head of a safetensors file, as its format allows."""
+"""Maximum bytes of the header of a safetensors file, by its format."""
 
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """Weights that are here.
+    """Weights in the store.
 
     Args:
-        megabytes: of the weights.
+        megabytes: size of the weights.
     """
 
     folder: Path
@@ -43,14 +43,14 @@ class StoredWeights:
 
 
 def store_dir() -> Path:
-    """The folder of weights, which need not exist yet."""
+    """Return the folder of the weights, which need not exist yet."""
     configured = os.environ.get(WEIGHTS_DIR_VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(configured).expanduser() if configured else Path(base) / "m3b" / "weights"
 
 
 def find_stored_weights(name: str) -> StoredWeights | None:
-    """The weights of an entry where they have been fetched, else None."""
+    """Return the weights of an entry if they are installed, else None."""
     folder = store_dir() / name
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / DESCRIPTION_FILE).is_file() or not weights:
@@ -59,10 +59,10 @@ def find_stored_weights(name: str) -> StoredWeights | None:
 
 
 def count_tensors(file: Path) -> int:
-    """How many tensors a safetensors file names; its head alone is read.
+    """Return the number of tensors in a safetensors file, from its header alone.
 
     Raises:
-        ModelError: the file is cut off, damaged or of another kind.
+        ModelError: the file is cut off, damaged or of another format.
     """
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -82,7 +82,7 @@ def count_tensors(file: Path) -> int:
 
 
 def write_description(folder: Path, description: dict[str, object]) -> None:
-    """Write the folder's description."""
+    """Write the description of a folder."""
     (folder / DESCRIPTION_FILE).write_text(
         json.dumps(description, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
@@ -98,24 +98,24 @@ class PretrainedModel(BaseModel):
     """One set of weights.
 
     Attributes:
-        name: as `network.pretrained=NAME` takes it.
+        name: the NAME of `network.pretrained=NAME`.
         family: the project that it comes from.
         tasks: the task families whose templates take it.
         builder: the part of the templates that builds the network.
-        arch: the builder's sizes; empty where the folder's own config says them.
-        kinds: for `transformers`, the `model_type`s that config.json may have.
-        files: the names at the source, of which the first that is there has the weights; `?` at the end: may be missing.
+        arch: the builder's sizes; empty if the folder's own config has them.
+        kinds: for `transformers`, the allowed `model_type`s in config.json.
+        files: the names at the source, the first existing one has the weights; `?` at the end: may be missing.
         keys: [pattern, replacement] pairs, applied in order to the names of tensors.
-        leave: patterns of (mapped) names that are left out on purpose: heads, decoders, towers of words.
-        dims: 2 or 3, what the network was made for.
-        channels: that its first layer takes.
-        range: `unit`: 0..1, then `mean` and `std`; `window`: the values of `window` to 0..1, then the same; `plans`: as the
-            nnU-Net plans.json beside the weights says; `own`: as the plan chooses.
-        gain: name of a tensor -> factor, where values of another size than the network was trained on are given to it.
-        size: pixels or voxels that it was trained with; empty where any will do.
-        spacing: in mm; empty where it does not matter.
-        sha256: file -> digest, or its beginning, where the source states one.
-        where: the address below which the files lay when this was written; nothing is taken from there unasked.
+        leave: patterns of (mapped) names that are not loaded on purpose: heads, decoders, text towers.
+        dims: 2 or 3, the dimensions that the network was made for.
+        channels: the input channels of its first layer.
+        range: `unit`: 0..1, then `mean` and `std`; `window`: the values of `window` to 0..1, then the same; `plans`: as
+            in the nnU-Net plans.json next to the weights; `own`: as the plan chooses.
+        gain: name of a tensor -> factor, if it gets values of another size than those the network was trained on.
+        size: pixels or voxels that it was trained with; empty if any size will do.
+        spacing: in mm; empty if it does not matter.
+        sha256: file -> digest, or its beginning, if the source states one.
+        where: the address of the files when this was written; nothing is downloaded from there without being asked.
         needs: packages besides PyTorch.
     """
 
@@ -148,17 +148,17 @@ class PretrainedModel(BaseModel):
 
     @property
     def required_files(self) -> tuple[str, ...]:
-        """Files that have to be there besides the weights."""
+        """Files that are required besides the weights."""
         return tuple(name for name in self.files if not name.endswith("?") and not is_weights(name))
 
     @property
     def weight_files(self) -> tuple[str, ...]:
-        """Names under which the weights may lie at the source."""
+        """Names that the weights may have at the source."""
         return tuple(name for name in self.files if is_weights(name))
 
     @property
     def optional_files(self) -> tuple[str, ...]:
-        """Files that are taken along where they are there."""
+        """Files that are copied if they exist."""
         return tuple(name.removesuffix("?") for name in self.files if name.endswith("?"))
 
 
@@ -166,13 +166,13 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".n
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file of this name holds weights, pickled or not."""
+    """Return whether a file of this name holds weights, pickled or not."""
     return name.endswith(WEIGHT_SUFFIXES)
 
 
 @lru_cache(maxsize=1)
 def list_pretrained() -> tuple[PretrainedModel, ...]:
-    """All entries, by family and name.
+    """Return all entries, by family and name.
 
     Raises:
         pydantic.ValidationError: a file of the registry is damaged; the installation is broken.
@@ -184,7 +184,7 @@ def list_pretrained() -> tuple[PretrainedModel, ...]:
 
 
 def read_family(file: Path) -> list[PretrainedModel]:
-    """The entries of one file."""
+    """Return the entries of one file."""
     document = tomllib.loads(file.read_text(encoding="utf-8"))
     common = dict(document["family"])
     family = common.pop("name")
@@ -192,10 +192,10 @@ def read_family(file: Path) -> list[PretrainedModel]:
 
 
 def find_pretrained(name: str) -> PretrainedModel:
-    """One entry by its name.
+    """Return one entry by its name.
 
     Raises:
-        UsageError: there is none of that name; the message names near ones.
+        UsageError: there is no such entry; the message suggests similar names.
     """
     models_by_name = {model.name: model for model in list_pretrained()}
     if name in models_by_name:

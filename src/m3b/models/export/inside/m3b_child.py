@@ -1,8 +1,8 @@
-"""Runs in a process of its own, with a deliverable's code loaded: turns its parts into graphs or a state dict.
+"""Run in a process of its own, with a deliverable's code loaded: turn its parts into graphs or a state dict.
 
     python m3b_child.py onnx|state|compare|bundle FOLDER REQUEST.json RESULT.json
 
-Imports nothing of m3b: the process has only the deliverable and pip packages. `compare` and `bundle` load the export.
+Imports nothing of m3b: the process only has the deliverable and pip packages. `compare` and `bundle` load the export.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def load_parts(folder: Path) -> Any:
-    """The module `parts` of a deliverable."""
+    """Import the module `parts` of a deliverable."""
     sys.path.insert(0, str(folder))
     import parts  # type: ignore[import-not-found]
 
@@ -24,13 +24,13 @@ def load_parts(folder: Path) -> Any:
 
 
 def to_arrays(outputs: Any) -> list[Any]:
-    """The tensors that a module returned, as NumPy arrays."""
+    """Return the tensors of a module's output as NumPy arrays."""
     tensors = outputs if isinstance(outputs, tuple | list) else [outputs]
     return [tensor.detach().cpu().numpy() for tensor in tensors]
 
 
 def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """One graph a part into `request["out"]`, and beside each the inputs and outputs to compare with."""
+    """Write one graph a part into `request["out"]`, and next to each the inputs and outputs to compare with."""
     import numpy as np
     import torch
 
@@ -41,12 +41,12 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
         if part.get("graph") is False:
             continue
         pairs, module = examples[name], part["module"]
-        for tensor in module.parameters():  # tracing takes a weight that `state_dict` gives repacked for a constant
+        for tensor in module.parameters():  # if `state_dict` repacks a weight, tracing would treat it as a constant
             tensor.data = tensor.data.contiguous()
         names = [*part["inputs"], *part["outputs"]]
         axes = part.get("dynamic") or {tensor_name: {0: "batch"} for tensor_name in names}
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tracing: the comparison decides whether the graph is right
+            warnings.simplefilter("ignore")  # tracing warnings: the comparison decides whether the graph is right
             torch.onnx.export(
                 module,
                 pairs[0],
@@ -66,7 +66,7 @@ def to_onnx(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Graphs in `folder` by ONNX Runtime against the stored outputs: shapes and the largest difference."""
+    """Compare graphs in `folder`, run by ONNX Runtime, with the stored outputs: shapes and the largest difference."""
     import numpy as np
     import onnx
     import onnxruntime
@@ -86,19 +86,16 @@ def compare(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
                     raise SystemExit(f"{graph['file']}: {item.name} is {value.shape}, not {expected[item.name].shape}")
                 if value.size:
                     largest = max(largest, float(np.abs(value.astype(float) - expected[item.name]).max()))
-        tensor_infos = [
-            [{"name": i.name, "shape": i.shape, "type": i.type} for i in ends] for ends in _session_ends(session)
-        ]
-        graphs.append({**graph, "inputs": tensor_infos[0], "outputs": tensor_infos[1], "largest_difference": largest})
+        inputs, outputs = (
+            [{"name": tensor.name, "shape": tensor.shape, "type": tensor.type} for tensor in tensors]
+            for tensors in (session.get_inputs(), session.get_outputs())
+        )
+        graphs.append({**graph, "inputs": inputs, "outputs": outputs, "largest_difference": largest})
     return {"graphs": graphs, "onnxruntime": onnxruntime.__version__}
 
 
-def _session_ends(session: Any) -> tuple[Any, Any]:
-    return session.get_inputs(), session.get_outputs()
-
-
 def to_state(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """The main part's state dict as `model.pt` (tensors only), and inputs and outputs to compare with."""
+    """Write the main part's state dict as `model.pt` (tensors only), and inputs and outputs to compare with."""
     import numpy as np
     import torch
 
@@ -125,7 +122,7 @@ def _is_single_input(source: Any) -> bool:
 
 
 def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """The bundle by MONAI's own tools: its network against the stored outputs, its shapes, its run on images."""
+    """Run the bundle by MONAI's own tools: check its shapes, compare its network, and run it on images."""
     import numpy as np
     import torch
     from monai.bundle import ConfigParser, verify_net_in_out
@@ -151,7 +148,7 @@ def run_bundle(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the action of the command line."""
     action, folder, request_file, response_file = sys.argv[1:]
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # graphs are traced, and compared, on the CPU
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
