@@ -1,4 +1,4 @@
-"""Puts a filter of system calls into force; it was assembled outside, so that the guards load no table of calls."""
+"""Installs a system call filter. The filter is built by the caller, so that the guards need no table of calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 from .kernel import prctl
 
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
-_INSTRUCTION_BYTES = 8  # bytes of struct sock_filter
+_INSTRUCTION_BYTES = 8  # size of struct sock_filter
 
 
 class _Program(ctypes.Structure):
@@ -15,7 +15,7 @@ class _Program(ctypes.Structure):
 
 
 def install_filter(code: bytes) -> None:
-    """Filter this thread and all that it starts. No-new-privileges must be set. Raises OSError."""
+    """Install a filter for this thread and its children. No-new-privileges must be set. Raises OSError."""
     buffer = ctypes.create_string_buffer(code, len(code))
     header = _Program(len(code) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
     prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(header))
