@@ -1,4 +1,4 @@
-"""Where a program lies, what it needs to be seen of the machine, and how the words of its command line are filled in."""
+"""Search for an external program, the folders that it needs in the sandbox, and placeholders of its command line."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from pathlib import Path
 
 
 def search_path() -> str:
-    """This interpreter's own programs first, then the caller's PATH."""
+    """Return the search path for programs: the folder of this interpreter, then the caller's PATH."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 def find_program(word: str) -> str:
-    """The program's full path; empty where there is none."""
+    """Return the full path of a program; empty if there is none."""
     return shutil.which(word, path=search_path()) or ""
 
 
 def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
-    """The word with each `{name}` replaced; what is filled in is left as it is."""
+    """Return the word with each `{name}` replaced; placeholders in inserted values are not replaced."""
     return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1], name[0]), word)
 
 
 def find_interpreter(program: Path) -> Path:
-    """The Python of a program that pip made: named in its first line, or beside it where a shell stands there."""
+    """Return the Python of a program that pip installed.
+
+    It is named in the first line of the program; if that names a shell, it is in the same folder.
+    """
     with program.open("rb") as stream:
         first_line = stream.readline(4096)
     shebang_python = (
@@ -41,7 +44,7 @@ def find_interpreter(program: Path) -> Path:
 
 
 def list_program_folders(word: str) -> tuple[Path, ...]:
-    """What the sandbox would not show of a program anyway: its own folder, its environment, its Python."""
+    """Return the folders of a program that must be mounted in the sandbox: its own, its environment, its Python."""
     program = Path(word)
     if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
         return ()
