@@ -246,7 +246,7 @@ def test_nothing_is_written_outside(server: Server, get, tmp_path: Path) -> None
 
 
 def test_other_addresses_are_refused(get) -> None:
-    with pytest.raises(UsageError, match="no web address"):
+    with pytest.raises(UsageError, match="not a web address"):
         get(RemoteFile("file:///etc/passwd"))
 
 

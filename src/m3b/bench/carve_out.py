@@ -1,7 +1,7 @@
 """The carve-out: hidden test patients are removed from a data set before an agent sees it.
 
-`carve` makes two copies of a data set: `agent/` in the same layout without any data of the hidden patients (files, table
-rows, JSON records), and `hidden/` with the files of the hidden patients. `hidden.json` lists the hidden cases.
+`carve` makes two copies of a data set: `agent/` in the same layout without any data of the hidden patients (files,
+table rows, JSON records), and `hidden/` with the files of the hidden patients. `hidden.json` lists the hidden cases.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def verify_agent_copy(spec: DatasetSpec, carve_out: CarveOut, kept_cases: list[R
     lost_names = sorted({case.name for case in kept_cases} - case_names)
     if remaining_hidden or lost_names:
         raise DataError(
-            f"The agent's copy of {spec.name} is wrong: it still has hidden cases {remaining_hidden[:3]}, and others are "
-            f"missing {lost_names[:3]}."
+            f"The agent's copy of {spec.name} is wrong: it still has hidden cases {remaining_hidden[:3]}, and it lacks "
+            f"{lost_names[:3]}."
         )
     leftover_places = find_leftovers(carve_out)
     if leftover_places:
@@ -177,7 +177,7 @@ class CarveResult:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The carve-out to verify, and the cases that the agent's copy must contain. Arguments as of `verify_agent_copy`."""
+    """The carve-out to verify, and the cases that the agent's copy must contain; as `verify_agent_copy`."""
 
     carve_out: CarveOut
     kept_cases: tuple[RawCase, ...]
@@ -190,7 +190,7 @@ VERIFY_JOB: WorkerJob[VerifyRequest, bool] = WorkerJob(
 
 
 def run_carving(request: CarveRequest) -> CarveResult:
-    """Choose the hidden patients, and write the tables of the agent's copy. Runs in the reader process. Raises DataError."""
+    """Choose the hidden patients, and write the tables of the agent's copy. Runs in the reader; raises DataError."""
     spec = get_dataset(request.dataset)
     cases = spec.read(request.source).cases
     patients = choose_patients(cases, request.share, request.seed)
@@ -255,10 +255,11 @@ def carve(
     seed: int = 0,
     stand_in: bool = False,
 ) -> CarveOut:
-    """Make the two copies of `source` below `folder`, and verify the agent's copy with the trusted reader of its layout.
+    """Make the two copies of `source` below `folder`, and verify the agent's copy.
 
     The confined reader process opens tables and headers; this process only links or copies whole files. Files are
-    hard-linked if the file system allows it, otherwise copied; tables are rewritten without the rows of hidden patients.
+    hard-linked if the file system allows it, otherwise copied; tables are rewritten without the rows of hidden
+    patients.
 
     Raises:
         DataError: the data set cannot be read, or data of a hidden patient would remain.

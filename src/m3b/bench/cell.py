@@ -116,7 +116,7 @@ def run_system(cell: Cell, folder: Path, system_override: System | None = None) 
         outcome = CellOutcome("cancelled", "Stopped on request.")
     except M3bError as error:
         outcome = CellOutcome("failed", str(error), kind="crashed")
-    except Exception as error:  # noqa: BLE001 - any error of a system is the result of this cell, not the end of the sweep
+    except Exception as error:  # noqa: BLE001 - any error of a system is the result of this cell
         traceback.print_exc()
         outcome = CellOutcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
     outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
@@ -126,7 +126,7 @@ def run_system(cell: Cell, folder: Path, system_override: System | None = None) 
 
 
 def score_cell(cell: Cell, folder: Path, outcome: CellOutcome, *, rescore: bool = False) -> Score | None:
-    """Score the delivered model, if there is one. The score is stored in `score.json` and reused unless `rescore` is set."""
+    """Score the delivered model, if there is one. The score is kept in `score.json` and reused without `rescore`."""
     score_file = folder / SCORE_FILE
     if score_file.is_file() and not rescore:
         return Score.from_json(json.loads(score_file.read_text(encoding="utf-8")))

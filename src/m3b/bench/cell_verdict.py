@@ -180,7 +180,7 @@ def _find_memorised(claimed: dict[str, Any] | None, hidden_metric: dict[str, Any
 
 
 def _find_claims(work_folder: Path, hidden_metric: dict[str, Any]) -> list[str]:
-    """Return the label for files named metrics or results with a higher value of the metric than on the hidden cases."""
+    """Return the label for files named metrics or results with a higher metric than on the hidden cases."""
     upper_bound = hidden_metric.get("high") if hidden_metric.get("high") is not None else hidden_metric.get("value")
     if upper_bound is None:
         return []

@@ -142,7 +142,7 @@ SHUFFLE_COUNT, MASK_SHUFFLE_COUNT = 20, 2
 def compute_shuffled_metric(
     index: Index, answers: Sequence[Prediction], base: Path, scratch: Path, metric: str
 ) -> dict[str, Any]:
-    """Return the primary metric with shuffled images: its mean as `value` (None if undefined), and the number `shuffles`."""
+    """Return the primary metric with shuffled images: mean `value` (None if undefined) and number `shuffles`."""
     random = np.random.default_rng(0)
     has_masks = any(answer.mask is not None or answer.masks for answer in answers)
     repeats = MASK_SHUFFLE_COUNT if has_masks else SHUFFLE_COUNT
@@ -163,7 +163,7 @@ def compute_shuffled_metric(
 
 
 def _transfer_answer(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
-    """Return the answer to another case with its masks cropped or padded around the centre to the grid of this image."""
+    """Return the answer to another case, its masks cropped or padded around the centre to the grid of this image."""
     if answer.mask is not None:
         return replace(answer, mask=_fit_mask_to_image(answer.mask, record, base, scratch))
     if answer.masks:
@@ -249,7 +249,7 @@ def match_class_names(
     true_values: Mapping[str, int],
     learnt_names: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return class of the model -> true class, as far as known: learnt from the index of the run, by name, by mask value."""
+    """Return class of the model -> true class, if known: learnt from the index of the run, by name, by mask value."""
     matches = {name: learnt_names[name] for name in model_values if learnt_names.get(name) in true_names}
     name_by_slug = {slug(name): name for name in true_names}
     for name in model_values:

@@ -1,7 +1,7 @@
 """The engine for a Ray cluster: each cell is a Ray task that starts a separate process. Nodes may join and leave.
 
-The folder of the sweep must be on storage that every node sees under the same path. Only the line that the driver writes
-counts: a cell whose node is lost is started again in a new folder, and only its first result is recorded.
+The folder of the sweep must be on storage that every node sees under the same path. Only the line that the driver
+writes counts: a cell whose node is lost is started again in a new folder, and only its first result is recorded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RayEngine:
         begin: Callable[[Cell], int],
         end: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Run all cells. At most as many cells as fit into the cluster, and a few more, are submitted to Ray at a time."""
+        """Run all cells. Only as many cells as fit into the cluster, and a few more, are submitted to Ray at a time."""
         ray = _import_ray()
         if not ray.is_initialized():
             ray.init(address=self.address, logging_level="warning", log_to_driver=False)
@@ -86,7 +86,7 @@ class RayEngine:
                     ray.cancel(reference, force=True)
 
     def _task_resources(self) -> dict[str, Any]:
-        """Return the resources of a task. Ray does no retries, so that every attempt is claimed and has its own folder."""
+        """Return the resources of a task. Ray does not retry: every attempt is claimed and has its own folder."""
         resources: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
         return {**resources, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else resources
 

@@ -72,7 +72,7 @@ def to_pgfplots(table: ResultTable) -> str:
 
 
 def to_latex_document(tables: Sequence[ResultTable]) -> str:
-    """Return a LaTeX document that inputs all tables and figures. It compiles, and its body can be copied into a paper."""
+    """Return a LaTeX document that inputs all tables and figures; its body can be copied into a paper."""
     preamble = [
         r"\documentclass{article}", r"\usepackage[a4paper, margin=2cm]{geometry}",
         r"\usepackage{booktabs, graphicx, rotating, pgfplots}", r"\pgfplotsset{compat=1.17}", r"\begin{document}",

@@ -1,8 +1,9 @@
 """The score of a cell: m3b's measurement of a delivered model on the hidden cases, separate from the run.
 
-`score_hidden_cases` needs only the folder of the model and the carve-out, so that it can be repeated; figures claimed by the
-run are not used. The score contains the metric with its acceptable range, the image-blind baseline and the metric with
-shuffled images. The reader process opens the images, masks and tables; `predict.py` runs in a separate sandbox.
+`score_hidden_cases` needs only the folder of the model and the carve-out, so that it can be repeated; figures claimed
+by the run are not used. The score contains the metric with its acceptable range, the image-blind baseline and the
+metric with shuffled images. The reader process opens the images, masks and tables; `predict.py` runs in a separate
+sandbox.
 """
 
 from __future__ import annotations

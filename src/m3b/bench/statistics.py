@@ -59,8 +59,8 @@ def bootstrap_by_task(
 ) -> Estimate:
     """Return the mean over all runs with a percentile interval from resampling whole tasks.
 
-    With one task there is no interval. If all runs are 0 or all are 1, resampling gives no spread; the exact bound for as
-    many trials as there are tasks is used instead: 1 - 0.025 ** (1 / tasks).
+    With one task there is no interval. If all runs are 0 or all are 1, resampling gives no spread; the exact bound for
+    as many trials as there are tasks is used instead: 1 - 0.025 ** (1 / tasks).
 
     Args:
         values: task -> one number per run.
@@ -128,7 +128,7 @@ def _count_successes(runs: Sequence[float]) -> tuple[int, int]:
 
 
 def newcombe_interval(first: tuple[int, int], second: tuple[int, int]) -> Estimate:
-    """Return the difference of two independent proportions (successes, trials) with Newcombe's hybrid score interval."""
+    """Return the difference of two independent proportions (successes, trials) with Newcombe's hybrid interval."""
     a, b = wilson_interval(*first), wilson_interval(*second)
     assert a.low is not None
     assert a.high is not None

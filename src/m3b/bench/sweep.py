@@ -35,8 +35,8 @@ class SweepPlan:
 
     Args:
         runs: number of repetitions; the number of a run is its seed.
-        options: keyword options of m3b.Options, the same for every system. Without `train_minutes` each stand-in gets the
-            time that it needs, and a real data set `REAL_TRAIN_MINUTES`.
+        options: keyword options of m3b.Options, the same for every system. Without `train_minutes` each stand-in gets
+            the time that it needs, and a real data set `REAL_TRAIN_MINUTES`.
         real: data set -> folder with the real data; all other data sets are stand-ins.
         simulate: seconds that each cell sleeps instead of working.
     """
@@ -99,7 +99,7 @@ OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 class Engine(Protocol):
-    """Runs cells. It calls `begin` before each start, which returns the number of the attempt, and `end` with each row."""
+    """Runs cells. Calls `begin` before each start, which returns the number of the attempt, and `end` with each row."""
 
     def run(
         self,
@@ -113,7 +113,9 @@ class Engine(Protocol):
 def run_sweep(
     plan: SweepPlan, folder: Path, engine: Engine, *, retry: bool = False, on_event: OnEvent = lambda kind, row: None
 ) -> int:
-    """Run all cells that are not finished yet; return how many were finished now. After Ctrl-C the sweep can be resumed.
+    """Run all cells that are not finished yet; return how many were finished now.
+
+    After Ctrl-C the sweep can be resumed.
 
     Args:
         retry: run the cells again that ended for reasons independent of the task (`RETRYABLE_KINDS`).

@@ -1,7 +1,7 @@
 """The confined reader: one process that opens untrusted files for m3b and returns typed results over a pipe.
 
-`Reader.run_job` sends a `WorkerJob` with its input and returns the output. The process has no network and no keys, reads
-the data only, and has limits on memory and time. If a file crashes it, only that file is lost.
+`Reader.run_job` sends a `WorkerJob` with its input and returns the output. The process has no network and no keys,
+reads the data only, and has limits on memory and time. If a file crashes it, only that file is lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client side of the confined reader: starts the process on demand, sends one job at a time, restarts it after a crash."""
+"""The client of the confined reader: starts it on demand, sends one job at a time, restarts it after a crash."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Reader:
         return self._process
 
     def _drop_if_busy(self, process: _ReaderProcess) -> None:
-        """Stop a process that was interrupted during a job, because the next job must not receive the rest of its answer."""
+        """Stop a process that was interrupted in a job: the next job must not receive the rest of its answer."""
         if process.is_busy:
             self._drop()
 
@@ -212,7 +212,7 @@ def _startup_code(question_end: int, answer_end: int) -> str:
 
 @cache
 def library_folders() -> tuple[Path, ...]:
-    """Return the folders of m3b's libraries that a new interpreter would not search by itself, such as those of PYTHONPATH."""
+    """Return the folders of m3b's libraries that a new interpreter would not search by itself (of PYTHONPATH)."""
     site_folders = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
     folders: dict[Path, None] = {}
     for name in READER_LIBRARIES:

@@ -1,4 +1,6 @@
-"""Message protocol between m3b and the reader process: the length in four bytes, then JSON. Both sides limit the length.
+"""Message protocol between m3b and the reader process: the length in four bytes, then JSON.
+
+Both sides limit the length of messages.
 
 In file names that are not UTF-8, the invalid bytes are sent as escapes (`\\udcff`).
 """

@@ -60,7 +60,7 @@ def run_trial(trial: EscapeTrial) -> TrialReport:
 
 
 def probe_reader(mode: str = "auto") -> Probe:
-    """Return one line of `m3b doctor`: whether a reader starts, and sees its mounted folders and nothing else. Never raises."""
+    """Return one line of `m3b doctor`: whether a reader starts and sees only its mounted folders. Never raises."""
     from m3b.reader.client import Reader
     from m3b.sandbox import Mounts, Probe, choose_sandbox
 

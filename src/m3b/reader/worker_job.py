@@ -25,8 +25,8 @@ class WorkerJob(Generic[Q, A]):
         input_type: the type of the input.
         output_type: the type of the output; m3b validates what comes out of the process against it.
         stall_timeout_s: maximum time in seconds without another file being opened.
-        parallel: whether several files are open at once. After a crash the job is run once more with one file at a time,
-            to find the file that caused it.
+        parallel: whether several files are open at once. After a crash the job is run once more with one file at a
+            time, to find the file that caused it.
     """
 
     function_path: str

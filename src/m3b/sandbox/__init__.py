@@ -1,4 +1,4 @@
-"""Sandboxes that confine a command: `choose_sandbox()` finds one that works on this machine, `Sandbox.start` runs it."""
+"""Sandboxes that confine a command: `choose_sandbox()` finds one that works here, `Sandbox.start` runs the command."""
 
 from __future__ import annotations
 

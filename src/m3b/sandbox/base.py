@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class Limits:
     """Resource limits of one command.
 
-    `memory_mib` applies to the whole process tree; `processes` counts processes (8 threads each, on average); `file_mib`
-    is the largest file; `disk_mib` is the growth of all writable folders together; `files` is the number of files and
-    folders that may be added to the writable folders. `output_kib` is the size of the output file: its first half is the
-    beginning of the output, its second half the end. `isolated` forbids all communication by sockets and by memory shared
-    with the machine, for commands that must not use any other source.
+    `memory_mib` applies to the whole process tree; `processes` counts processes (8 threads each, on average);
+    `file_mib` is the largest file; `disk_mib` is the growth of all writable folders together; `files` is the number of
+    files and folders that may be added to the writable folders. `output_kib` is the size of the output file: its first
+    half is the beginning of the output, its second half the end. `isolated` forbids all communication by sockets and by
+    memory shared with the machine, for commands that must not use any other source.
     """
 
     memory_mib: int = 16384
@@ -76,7 +76,7 @@ class Sandbox(Protocol):
         """Start `command` (an argument list) in `cwd` and return once it runs.
 
         Standard output and error are written to the file `output` while the command runs. The command inherits the
-        descriptors in `keep` under the same numbers, and no other. A command that is not found ends with code 127 as in a
-        shell. Raises SandboxError if a path does not exist or the confinement cannot be set up.
+        descriptors in `keep` under the same numbers, and no other. A command that is not found ends with code 127 as in
+        a shell. Raises SandboxError if a path does not exist or the confinement cannot be set up.
         """
         ...

@@ -119,7 +119,7 @@ class Bubblewrap:
 
 
 def _bind_arguments(mounts: Mounts) -> list[str]:
-    """Return the mount options, outer folders first, so that a read-only folder inside a writable one stays read-only."""
+    """Return the mount options, outer folders first: a read-only folder inside a writable one must stay read-only."""
     bind_options: dict[Path, str] = {p: "--ro-bind" for p in interpreter_folders()}
     bind_options.update({p: "--ro-bind" for p in mounts.read})
     bind_options.update({p: "--bind" for p in mounts.write})

@@ -50,9 +50,11 @@ def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
 
 
 def strongest_untried() -> Sandbox | None:
-    """Return bubblewrap if this machine has it, without the trial run of `choose_sandbox`, which takes as long as a start.
+    """Return bubblewrap if this machine has it, without the trial run of `choose_sandbox`.
 
-    `start` raises SandboxError if it does not work here. Returns None if there is no bubblewrap; then use `choose_sandbox`.
+    The trial run takes as long as a start.
+    `start` raises SandboxError if it does not work here. Returns None if there is no bubblewrap; then use
+    `choose_sandbox`.
     """
     if sys.platform != "linux":
         return None
@@ -81,7 +83,7 @@ def _refuse_other_platform(mode: str, otherwise: str) -> Sandbox:
 
 
 def _try_candidates(mode: str, accept_weak: bool) -> list[tuple[Sandbox | None, Probe]]:
-    """Return the candidates with their probes, in order of strength; stop after the first that works unless `accept_weak`."""
+    """Return candidates with their probes, strongest first; stop after the first that works unless `accept_weak`."""
     tried: list[tuple[Sandbox | None, Probe]] = []
     if mode in ("auto", "bubblewrap"):
         tried += _try_bubblewraps()

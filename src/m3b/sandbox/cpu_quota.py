@@ -1,10 +1,10 @@
 """CPU quota of the control groups of this process.
 
-Containers and batch systems grant a share of a large machine, which the number of processors does not show. A program with
-one thread per processor would then be throttled most of the time.
+Containers and batch systems grant a share of a large machine, which the number of processors does not show. A program
+with one thread per processor would then be throttled most of the time.
 
-Files: https://docs.kernel.org/admin-guide/cgroup-v2.html ("cpu.max": quota and period in microseconds, or "max"), and in
-version 1 cpu.cfs_quota_us (-1 without a limit) and cpu.cfs_period_us.
+Files: https://docs.kernel.org/admin-guide/cgroup-v2.html ("cpu.max": quota and period in microseconds, or "max"), and
+in version 1 cpu.cfs_quota_us (-1 without a limit) and cpu.cfs_period_us.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CGROUP_FILE, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def read_cpu_quota(cgroup_file: Path = CGROUP_FILE, cgroup_root: Path = CGROUP_ROOT) -> float | None:
-    """Return the CPU quota of this process in processors, the smallest of all its control groups; None without a limit."""
+    """Return the CPU quota of this process in processors: the smallest of its control groups; None without a limit."""
     try:
         lines = cgroup_file.read_text().splitlines()
     except OSError:

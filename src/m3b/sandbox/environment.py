@@ -108,7 +108,7 @@ def interpreter_folders() -> list[Path]:
 
 
 def bootstrap_command(module: str) -> list[str]:
-    """Return the command that runs `guard.<module>` in a bare interpreter, which inherits `bundle.bundle_descriptor()`."""
+    """Return the command that runs `guard.<module>` in a bare interpreter with `bundle.bundle_descriptor()`."""
     return [launcher_python(), "-I", "-S", "-c", bundle.bootstrap_code(module)]
 
 

@@ -108,7 +108,7 @@ def _pack_filter(families: tuple[int, ...], shares_host: bool, connects: bool) -
 def _make_rlimits(limits: Limits) -> dict[str, int]:
     result = {"CORE": 0, "FSIZE": limits.file_mib * _MIB, "NOFILE": 16384}
     if not gpu_nodes():
-        # Not with CUDA, which reserves far more addresses than it uses. The limit stops a process that grows faster than
-        # the supervisor measures; the factor leaves room for mapped data sets and shared libraries.
+        # Not with CUDA, which reserves far more addresses than it uses. The limit stops a process that grows faster
+        # than the supervisor measures; the factor leaves room for mapped data sets and shared libraries.
         result["AS"] = (2 * limits.memory_mib + 8192) * _MIB
     return result

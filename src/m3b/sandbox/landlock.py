@@ -49,7 +49,10 @@ class Landlock:
         limits: Limits | None = None,
         keep: Sequence[int] = (),
     ) -> Process:
-        """Start a command as `Sandbox.start`; a read-only or hidden path inside a writable folder is a SandboxError too."""
+        """Start a command as `Sandbox.start`.
+
+        Raises SandboxError also for a read-only or hidden path inside a writable folder.
+        """
         limits = limits or Limits()
         mounts = job.resolve_mounts(mounts, cwd)
         _refuse_holes(mounts)
@@ -76,7 +79,7 @@ class Landlock:
 
 
 def _refuse_holes(mounts: Mounts) -> None:
-    """Raise SandboxError for a read-only or hidden path in a writable folder: Landlock can only add rights below a folder."""
+    """Raise SandboxError for a read-only or hidden path in a writable folder, because Landlock can only add rights."""
     for kind, paths in (("read-only", (*mounts.read, *interpreter_folders())), ("hidden", mounts.hide)):
         for path in paths:
             for folder in mounts.write:

@@ -29,8 +29,8 @@ class Process:
     """A command in the sandbox. It ends with this object and with the process that created it.
 
     `private` is the folder that the command sees as its /tmp; the supervisor takes it over and removes it at the end.
-    `pid` is the process id of the supervisor; `output` is the file with standard output and error, which grows while the
-    command runs. Thread-safe.
+    `pid` is the process id of the supervisor; `output` is the file with standard output and error, which grows while
+    the command runs. Thread-safe.
     """
 
     def __init__(self, job: SupervisorJob, output: Path, private: TemporaryFolder) -> None:
@@ -136,7 +136,7 @@ class Process:
         return self.wait(0)
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
-        """Wait for the end, at most `timeout_s` seconds; return the exit status, or None while the command still runs."""
+        """Wait for the end, at most `timeout_s` seconds; return the exit status, or None if the command still runs."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._exit is None:
             remaining_s = None if deadline is None else deadline - time.monotonic()

@@ -1,4 +1,4 @@
-"""Threats that each backend stops or does not stop: the single list behind `m3b doctor` and the table in docs/security.md."""
+"""Threats that each backend stops or does not stop: the list behind `m3b doctor` and the table in docs/security.md."""
 
 from __future__ import annotations
 

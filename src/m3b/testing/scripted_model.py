@@ -29,8 +29,8 @@ class ScriptedModel:
     """A language model that answers with `steps`, one after the other.
 
     Args:
-        steps: see `Step`. A `Transient` among them is retried inside `ask`, as a provider does, without real waiting: it
-            consumes its step, and the next step answers.
+        steps: see `Step`. A `Transient` among them is retried inside `ask`, as a provider does, without real waiting:
+            it consumes its step, and the next step answers.
         name: the name of the model.
         facts: context window, prices and so on.
         repeat: repeat the last step for ever, so that the model never finishes.

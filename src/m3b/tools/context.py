@@ -18,8 +18,8 @@ class ToolResult:
     """Result of a tool call: a text for the model, facts for programs, and images.
 
     Args:
-        data: the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`); `done` ends the agent's work
-            as if the agent had said so.
+        data: the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`); `done` ends the agent's
+            work as if the agent had said so.
         images: shown to models that accept images; the journal does not keep them.
     """
 

@@ -244,7 +244,10 @@ class JobManager:
         return False
 
     def stop_running(self, reason: str) -> list[ScriptJob]:
-        """Stop all running scripts with their child processes; return the stopped jobs, with `reason` as `stop_reason`."""
+        """Stop all running scripts with their child processes; return the stopped jobs.
+
+        `reason` becomes their `stop_reason`.
+        """
         with self._lock:
             stopped = [job for job in self.all_jobs if job.is_running]
             for job in stopped:

@@ -1,4 +1,4 @@
-"""Paths as an agent writes them, and the folders they may lead to: the run's own folder and read-only material in it."""
+"""Paths as an agent writes them, and the folders they may lead to: the run's own folder and read-only material."""
 
 from __future__ import annotations
 

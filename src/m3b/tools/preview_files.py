@@ -57,7 +57,7 @@ def preview_files(ctx: PreviewContext, paths: list[str]) -> ToolResult:
             failed += 1
         except MemoryError:
             parts.append(
-                f"{to_one_line(path)}: cannot be read: it needs more memory than is available. Look at it with a script."
+                f"{to_one_line(path)}: cannot be read: it needs more memory than there is. Look at it with a script."
             )
             failed += 1
     if len(paths) > 40:
@@ -126,7 +126,8 @@ def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
     """Yield a path that is safe to open.
 
     A volume in the working folder is copied first: a running script could change it between the check of its header and
-    the opening by its library. All other kinds of files are opened by a descriptor, so their path is returned unchanged.
+    the opening by its library. All other kinds of files are opened by a descriptor, so their path is returned
+    unchanged.
     """
     if kind != "volumes" or not ctx.roots.is_writable(real):
         yield real

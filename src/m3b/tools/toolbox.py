@@ -109,7 +109,7 @@ class Toolbox:
         return self.context.jobs.all_jobs
 
     def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the named tools for a model, always in the same order and byte for byte the same.
+        """Return the specifications of the named tools, always in the same order and byte for byte the same.
 
         Raises:
             ToolError: there is no tool of that name.

@@ -22,8 +22,8 @@ def bind_user_tools(functions: Iterable[UserTool]) -> dict[str, BoundTool]:
     """Return the functions as tools of the toolbox, by name.
 
     Raises:
-        UsageError: a function has no name, docstring or type hints, has a type that JSON schema cannot express, or has a
-            name that is already in use.
+        UsageError: a function has no name, docstring or type hints, has a type that JSON schema cannot express, or has
+            a name that is already in use.
     """
     tools_by_name: dict[str, BoundTool] = {}
     for function in functions:

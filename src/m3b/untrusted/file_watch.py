@@ -1,7 +1,7 @@
 """Announcement of each file before a library opens it, so that a file that crashes the process can be named.
 
-In the reader process (`m3b.reader`) a watch sends the name to the client. A file that crashed an earlier reader is refused
-before any library opens it again.
+In the reader process (`m3b.reader`) a watch sends the name to the client. A file that crashed an earlier reader is
+refused before any library opens it again.
 """
 
 from __future__ import annotations

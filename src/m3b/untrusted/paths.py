@@ -164,7 +164,7 @@ def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> 
 
 
 def read_bytes(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """Return the content of a regular file. Raises as `open_file`, also if the file grows beyond `max_bytes` meanwhile."""
+    """Return the content of a regular file. Raises as `open_file`, also if the file grows beyond `max_bytes`."""
     with open_file(root, name, max_bytes=max_bytes) as file:
         content = bytearray()
         while block := file.read(min(1 << 20, max_bytes + 1 - len(content))):
@@ -175,7 +175,7 @@ def read_bytes(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) ->
 
 
 def read_text(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return the content as UTF-8 text, without byte order mark and with invalid bytes replaced. Raises as `read_bytes`."""
+    """Return the content as UTF-8 text without byte order mark, invalid bytes replaced. Raises as `read_bytes`."""
     return read_bytes(root, name, max_bytes).decode("utf-8-sig", "replace")
 
 

@@ -49,7 +49,7 @@ def _remove_contents(top: int) -> None:
 
 
 def _remove_entry(top: int, name: str, prefix: str, n_moved: int) -> int:
-    """Delete one entry of the top folder, or move its sub-folders up into the top folder; return the number of steps."""
+    """Delete one entry of the top folder, or move its sub-folders into the top folder; return the number of steps."""
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=top)
         return 1
@@ -76,8 +76,9 @@ def _remove_entry(top: int, name: str, prefix: str, n_moved: int) -> int:
 _LOCKED_NAME = re.compile(r"m3b-[a-z]+-held-\w+")
 _PID_NAME = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
 MIN_ORPHAN_AGE_S = 3600.0
-"""Minimum age of an orphaned folder on a file system without locks, which has its process id in its name. Process ids of
-other containers are not visible, so only a folder that was not changed for this long is considered orphaned."""
+"""Minimum age of an orphaned folder on a file system without locks, which has its process id in its name.
+
+Process ids of other containers are not visible, so only a folder that was not changed for this long is orphaned."""
 
 
 class TemporaryFolder:

@@ -1,4 +1,4 @@
-"""Access to whole folders below a trusted root: walk without recursion, copy and hash, safe for any folder structure."""
+"""Access to whole folders below a trusted root: walk without recursion, copy and hash, for any folder structure."""
 
 from __future__ import annotations
 
@@ -142,9 +142,12 @@ def copy_file(
     """
     parent, _, file_name = str(target_name).rpartition("/")
     with open_file(root, name, max_bytes=max_bytes) as source:
+        mode = 0o644 | (os.fstat(source.fileno()).st_mode & 0o111)
         folder = make_folder(target, parent)
         try:
-            return _copy_into(source, folder, file_name, str(target_name))
+            with _new_file(folder, file_name, mode, str(target_name)) as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+                return out.tell()
         finally:
             os.close(folder)
 
@@ -152,8 +155,8 @@ def copy_file(
 def clone_file(root: Path, name: str | Path, target: Path, to: str) -> bool:
     """Copy a regular file to `to` in the folder `target` such that both share their blocks on disk.
 
-    A file or link at `to` is replaced, so that a link there is never written through. Returns False, and leaves an empty
-    file, if the file system cannot share blocks.
+    A file or link at `to` is replaced, so that a link there is never written through. Returns False, and leaves an
+    empty file, if the file system cannot share blocks.
 
     Raises:
         UnsafePathError, OSError: as `open_file` and `write_atomic`.
@@ -169,12 +172,6 @@ def clone_file(root: Path, name: str | Path, target: Path, to: str) -> bool:
                 return True
         finally:
             os.close(folder)
-
-
-def _copy_into(source: io.FileIO, folder: int, file_name: str, target_name: str) -> int:
-    with _new_file(folder, file_name, 0o644 | (os.fstat(source.fileno()).st_mode & 0o111), target_name) as out:
-        shutil.copyfileobj(source, out, 1 << 20)
-        return out.tell()
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ def _make_row(image: str, random: Random, subject: str, group: str, visit: str) 
 
 
 def draw(head: Random, scan: Random, ventricles: float) -> Floats:
-    """Return a skull-stripped brain `(48, 52, 44)`, float32, background 0. `head` is the random generator of the subject."""
+    """Return a skull-stripped brain `(48, 52, 44)`, float32, background 0. `head` determines the subject."""
     image = np.zeros(SHAPE, dtype=np.float32)
     centre = [size / 2 + head.uniform(-1.5, 1.5) for size in SHAPE]
     brain = Blob(SHAPE, centre, [size * 0.45 * head.uniform(0.93, 1.02) for size in SHAPE], random=head, rough=0.04)

@@ -1,8 +1,8 @@
 """CC-CCII: COVID-19, other pneumonia or normal from chest CT; each scan is a folder of slices.
 
 Planted signal: one large dense area (CP), many small peripheral areas on both sides (NCP), or none; a few patients show
-the signal of another class. Planted faults: several scans of a patient, names without leading zeros, a scan in JPEG, RGB
-slices, a duplicate slice, an empty scan folder.
+the signal of another class. Planted faults: several scans of a patient, names without leading zeros, a scan in JPEG,
+RGB slices, a duplicate slice, an empty scan folder.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ RUNS_PER_CLASS = 20
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Write the stand-in: four consecutive numbers share a patient; here `options.patients` is the number of pictures."""
+    """Write the stand-in: four consecutive numbers share a patient; `options.patients` is the number of pictures."""
     random = np.random.default_rng(options.seed)
     counts = {name: max(4, round(options.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
     truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // PICTURES_PER_PATIENT))]
@@ -90,7 +90,7 @@ def _make_row(index: int, name: str, number: int) -> list[object]:
 
 
 def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
-    """Return one axial slice `(128, 128)`; `body` determines what slices of a patient have in common, `cut` the rest."""
+    """Return one axial slice `(128, 128)`; `body` determines what slices of a patient share, `cut` the rest."""
     shape = (SIDE, SIDE)
     image = np.full(shape, 0.03, dtype=np.float32)
     Blob(shape, (66, 64), (48 * body.uniform(0.93, 1.05), 60)).add(image, 0.34, sharp=20)

@@ -1,9 +1,9 @@
 """CT-RATE: reports of chest CT, in nested case folders.
 
-Planted signal: effusion, opacity and nodule, each with a side, and a large heart, in the image and in the report. Planted
-faults: reconstructions that share a report, a listed volume without a file; in the official layout, stored values whose
-conversion to HU is only in the table (intercept -1024 or -8192), spacings that are only in the table, a head scan, and
-`Not given.` instead of a text.
+Planted signal: effusion, opacity and nodule, each with a side, and a large heart, in the image and in the report.
+Planted faults: reconstructions that share a report, a listed volume without a file; in the official layout, stored
+values whose conversion to HU is only in the table (intercept -1024 or -8192), spacings that are only in the table, a
+head scan, and `Not given.` instead of a text.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class RawCase:
     Args:
         name: name, unique within the data set.
         images: one file, or the slices of one volume in order, or the views of one study.
-        patient: cases with the same value must be in the same part of a split. If the data set does not record patients,
-            this is the best substitute, and `DatasetSpec.patient_key` is empty.
+        patient: cases with the same value must be in the same part of a split. If the data set does not record
+            patients, this is the best substitute, and `DatasetSpec.patient_key` is empty.
         split: `train`, `validation` or `test` if the publisher defines a split, otherwise empty.
         labels: the true class (diagnosis), or the findings that occur (boxes).
         mask: the mask file, or empty.
@@ -89,8 +89,8 @@ class GeneratedSet:
     Args:
         cases: number of cases that the reader must find.
         patients: number of patients; 0 if the raw layout does not record them.
-        ceiling: the metric on these cases of an ideal observer who sees the planted signal itself. The difference to 1 is
-            planted uncertainty (overlapping classes, wrong labels, outlines or words of another reader).
+        ceiling: the metric on these cases of an ideal observer who sees the planted signal itself. The difference to 1
+            is planted uncertainty (overlapping classes, wrong labels, outlines or words of another reader).
         planted_faults: the planted faults, in words.
     """
 

@@ -264,7 +264,7 @@ def _tag_file(partial_file: Path) -> Path:
 
 
 def _get_strong_tag(headers: Any) -> str:
-    """Return a strong ETag or the date of the last change, for If-Range. Weak tags are not allowed (RFC 9110, 13.1.5)."""
+    """Return a strong ETag or the date of the last change; If-Range allows no weak tags (RFC 9110, 13.1.5)."""
     tag = str(headers.get("ETag") or "")
     return tag if tag and not tag.startswith("W/") else str(headers.get("Last-Modified") or "")
 

@@ -1,8 +1,8 @@
 """KneeMRI: grade of the anterior cruciate ligament from pickled `(slices, H, W)` stacks and `metadata.csv`.
 
-Planted signal: the size of a gap in a dark band, filled with fluid, inside the box that the table gives. Planted faults:
-two volumes for some exams, different sizes, a row without a file. The official layout has the folders vol01 ... and the
-real class frequencies (75, 19 and 6 %); the card layout has one folder and equally frequent classes.
+Planted signal: the size of a gap in a dark band, filled with fluid, inside the box that the table gives. Planted
+faults: two volumes for some exams, different sizes, a row without a file. The official layout has the folders vol01 ...
+and the real class frequencies (75, 19 and 6 %); the card layout has one folder and equally frequent classes.
 """
 
 from __future__ import annotations

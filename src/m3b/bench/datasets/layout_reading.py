@@ -1,4 +1,4 @@
-"""Shared parts of the data set readers: listing of files, tables, JSON, collecting cases, and errors of broken layouts."""
+"""Shared parts of the data set readers: listing files, tables, JSON, collecting cases, errors of broken layouts."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ def _read_picture(file: Path) -> NDArray[Any]:
 class Outline:
     """A mask as drawn by a second reader, and its agreement with the true shapes.
 
-    The image shows the true shapes; the outlines of the mask have a smooth error that no model can predict. Therefore the
-    agreement (`mean_agreement`) is the best possible Dice.
+    The image shows the true shapes; the outlines of the mask have a smooth error that no model can predict. Therefore
+    the agreement (`mean_agreement`) is the best possible Dice.
     """
 
     def __init__(self, shape: tuple[int, ...], random: Random, outline_error: float) -> None:

@@ -1,8 +1,8 @@
 """OASIS (Learn2Reg): 35 brain regions in aligned, skull-stripped T1 MRI.
 
-Planted signal: mirrored regions of fixed position and brightness, so that a mean atlas reaches a Dice of about one half, as
-with the real data set. Planted faults: labels have the suffix `_0000` as images do, both vessels are missing in one case,
-and in the official layout a folder of brain masks that are not the labels.
+Planted signal: mirrored regions of fixed position and brightness, so that a mean atlas reaches a Dice of about one
+half, as with the real data set. Planted faults: labels have the suffix `_0000` as images do, both vessels are missing
+in one case, and in the official layout a folder of brain masks that are not the labels.
 """
 
 from __future__ import annotations

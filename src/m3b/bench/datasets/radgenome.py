@@ -1,8 +1,8 @@
 """RadGenome-BrainMRI ("BrainGnome"): findings and impressions of brain MRI, with several sequences per case.
 
-Planted signal: side, lobe and signal of a lesion in the image and in the report; the signal differs by sequence. Planted
-faults: sequences of one case that must stay together, `finding` in the singular, sentences that refer to another sequence,
-impressions that apply to the whole case, a listed volume without a file.
+Planted signal: side, lobe and signal of a lesion in the image and in the report; the signal differs by sequence.
+Planted faults: sequences of one case that must stay together, `finding` in the singular, sentences that refer to
+another sequence, impressions that apply to the whole case, a listed volume without a file.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ DISEASES: dict[str, tuple[str, tuple[tuple[str, str, float, float], ...]]] = {
     "sub-strokecase": ("infarct", (("dwi", "DWI", 0.2, 0.6), ("adc", "ADC", 0.6, -0.4))),
     "Singapore": ("white matter hyperintensity", (("T1", "T1WI", 0.45, -0.3), ("FLAIR", "T2FLAIR", 0.38, 0.5))),
 }  # fmt: skip
-"""Prefix of the case -> disease, and its sequences: suffix, name in the text, level of the brain, contrast of the lesion."""
+"""Prefix of the case -> disease, and its sequences: suffix, name in the text, brain level, contrast of the lesion."""
 RADII = {"glioma": 12.0, "meningioma": 9.0, "metastasis": 6.0, "infarct": 8.0, "white matter hyperintensity": 4.5}
 CASE_NAME = re.compile(r"^(.+?)[-_](t1n|t1c|t1ce|t2w|t2f|T1|T1WI|T2|FLAIR|dwi|adc|DWI|ADC)$")
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Cases of five sources with two to four sequences; a quarter of them are the test part."""
+    """Write the stand-in: cases of five sources with two to four sequences each; a quarter are the test split."""
     random = np.random.default_rng(options.seed)
     records_by_part: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
     references, usual_texts = [], []

@@ -1,9 +1,9 @@
 """VerSe: every visible vertebra of a spine CT, with the publisher's numbering and its gap.
 
 Planted signal: a chain of vertebrae that become larger and less dense downwards; the thoracic ones have ribs. Planted
-faults: mixed orientations, float64 masks, a T13 with value 28, an L6, two scans of one subject, and vertebrae at the border
-that are visible but not labelled. The official layout is BIDS: `rawdata`, `derivatives` with centroids, one archive folder
-per split.
+faults: mixed orientations, float64 masks, a T13 with value 28, an L6, two scans of one subject, and vertebrae at the
+border that are visible but not labelled. The official layout is BIDS: `rawdata`, `derivatives` with centroids, one
+archive folder per split.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SPLITS = ("training", "training", "training", "validation", "test")
 
 @dataclass(frozen=True)
 class Scan:
-    """One scan: stem of its file name, patient, split, mask values of the spine from top to bottom, first visible level."""
+    """One scan: stem of its file name, patient, split, mask values of the spine downwards, first visible level."""
 
     name: str
     patient: str

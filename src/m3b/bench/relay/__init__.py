@@ -1,4 +1,4 @@
-"""The relay to the language model for external systems: `loopback` runs inside the sandbox, `server` outside answers it."""
+"""The relay to the language model for external systems: `loopback` runs inside the sandbox, `server` outside."""
 
 from .server import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
 

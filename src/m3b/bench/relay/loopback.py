@@ -1,4 +1,6 @@
-"""Program inside the sandbox: serves the model on a loopback address and runs the agent's command. Standard library only.
+"""Program inside the sandbox: serves the model on a loopback address and runs the agent's command.
+
+Uses only the standard library.
 
 python loopback.py FOLDER MODEL -- COMMAND...
 """

@@ -1,8 +1,8 @@
 """The relay outside the sandbox: answers the requests of an external system to its language model.
 
-The sandbox has no network and no keys. Inside, `loopback.py` serves the chat completions protocol of OpenAI on the loopback
-interface and writes each request to a file. Here it is answered with the client of m3b, metered, and refused once the
-budget is used up. So the usage of all systems is measured in the same way.
+The sandbox has no network and no keys. Inside, `loopback.py` serves the chat completions protocol of OpenAI on the
+loopback interface and writes each request to a file. Here it is answered with the client of m3b, metered, and refused
+once the budget is used up. So the usage of all systems is measured in the same way.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -16,7 +17,6 @@ from m3b.agents import prompts
 from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, fingerprint_folder
 from m3b.agents.roles import BUILTIN_ROLES
 from m3b.bench.relay import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
-from m3b.bench.systems import program
 from m3b.bench.systems.base import CellJob, CellOutcome
 from m3b.cleanup import undo_on_error
 from m3b.data.cards import Card, absent_told
@@ -76,9 +76,10 @@ class CommandSystem:
     """A system that is started as a command.
 
     Args:
-        template: words of the command; `{prompt}` is the text of the prompt, `{prompt_file}` its file, `{model}` the name
-            of the model at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the number of allowed
-            actions, `{half}` half of it, `{here}` the folder of m3b's own programs, `{python}` this interpreter.
+        template: words of the command; `{prompt}` is the text of the prompt, `{prompt_file}` its file, `{model}` the
+            name of the model at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the number of
+            allowed actions, `{half}` half of it, `{here}` the folder of m3b's own programs, `{python}` this
+            interpreter.
         package: the package to `pip install` if the program is missing.
         env: additional environment variables.
         prompt_addition: text for this program at the end of the prompt.
@@ -99,7 +100,7 @@ class CommandSystem:
     def explain_missing(self) -> str:
         """Return why the program cannot be started on this machine; empty if it can."""
         name = self.template[0]
-        if name == "{python}" or program.find_program(name):
+        if name == "{python}" or find_program(name):
             return ""
         hint = f"pip install {self.package}" if self.package else "put it on the PATH, or give its full path"
         return f"{self.name}: there is no program {name!r} on this machine; {hint}."
@@ -179,17 +180,17 @@ class CommandSystem:
                 "routed_model": MODEL_ROUTE + model, "python": sys.executable,
                 "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
                 "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
-        words = [program.fill_placeholders(word, placeholders) for word in self.template]
-        words[0] = program.find_program(words[0]) or words[0]
-        program_folders = program.list_program_folders(words[0])
+        words = [fill_placeholders(word, placeholders) for word in self.template]
+        words[0] = find_program(words[0]) or words[0]
+        program_folders = list_program_folders(words[0])
         if self.uses_launcher:
-            python = str(program.find_interpreter(Path(words[0])))
+            python = str(find_interpreter(Path(words[0])))
             words = [python, str(programs_folder / "launcher.py"), self.name, str(steps), *words]
         return words, program_folders
 
 
 def _fingerprint_folders(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
-    """Return the fingerprints of data folders. Change times are ignored if confined: other cells that link files set them."""
+    """Return the fingerprints of data folders, in a sandbox without change times, which links from other cells set."""
     return [fingerprint_folder(folder, change_times=sandbox.name == "off") for folder in folders]
 
 
@@ -246,3 +247,49 @@ def parse_command(name: str) -> CommandSystem:
     if not any("{prompt" in word for word in arguments):
         arguments.append("{prompt_file}")
     return CommandSystem(name, tuple(arguments))
+
+
+def search_path() -> str:
+    """Return the search path for programs: the folder of this interpreter, then the caller's PATH."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def find_program(word: str) -> str:
+    """Return the full path of a program; empty if there is none."""
+    return shutil.which(word, path=search_path()) or ""
+
+
+def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
+    """Return the word with each `{name}` replaced; placeholders in inserted values are not replaced."""
+    return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1], name[0]), word)
+
+
+def find_interpreter(program: Path) -> Path:
+    """Return the Python of a program that pip installed.
+
+    It is named in the first line of the program; if that names a shell, it is in the same folder.
+    """
+    with program.open("rb") as stream:
+        first_line = stream.readline(4096)
+    shebang_python = (
+        Path(first_line[2:].decode("utf-8", "replace").strip().split(" ")[0])
+        if first_line.startswith(b"#!/")
+        else program
+    )
+    sibling_python = program.resolve().with_name("python")
+    return (
+        sibling_python if not shebang_python.name.startswith("python") and sibling_python.is_file() else shebang_python
+    )
+
+
+def list_program_folders(word: str) -> tuple[Path, ...]:
+    """Return the folders of a program that must be mounted in the sandbox: its own, its environment, its Python."""
+    program = Path(word)
+    if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
+        return ()
+    needed_folders = [program.parent, program.resolve().parent]
+    python = find_interpreter(program)
+    for path in (program, python, python.resolve()):
+        if (path.parent.parent / "pyvenv.cfg").is_file() or (path is not program and path.parent.name == "bin"):
+            needed_folders.append(path.parent.parent)
+    return tuple(path for path in dict.fromkeys(needed_folders) if path.is_dir() and str(path) not in ("/", "/usr"))

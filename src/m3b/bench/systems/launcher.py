@@ -2,8 +2,8 @@
 
 python launcher.py NAME STEPS PROGRAM ARGUMENTS...
 
-The budget of the run is the limit instead. A program that crashes ends at once with all its processes: AIDE would wait for
-its worker for ever. Uses only the standard library, because it runs where only the other program is installed.
+The budget of the run is the limit instead. A program that crashes ends at once with all its processes: AIDE would wait
+for its worker for ever. Uses only the standard library, because it runs where only the other program is installed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from types import TracebackType
 def lift_aider(steps: int) -> None:
     """Raise aider's limit of three reactions to a failed test, after which it waits for a user.
 
-    Also register the model for chat completions: aider would ask some models by name through the responses API, which the
-    relay does not support.
+    Also register the model for chat completions: aider would ask some models by name through the responses API, which
+    the relay does not support.
     """
     routed_model = os.environ["M3B_ROUTED_MODEL"]
     chat = {"litellm_provider": routed_model.partition("/")[0], "mode": "chat"}

@@ -96,7 +96,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "m3b-no-reflect": {"reflect": False},
     "m3b-no-examples": {"examples": False},
 }
-"""Name -> changed options. The ablations of the paper: single agent, no debugging, no reflection, no few-shot examples."""
+"""Name -> changed options: the paper's ablations (single agent, no debugging, no reflection, no few-shot examples)."""
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,7 @@ def make_failure_table(rows: Sequence[Row]) -> ResultTable:
             )
     uninformative_count = sum(row["kind"] in UNINFORMATIVE_KINDS for row in rows)
     notes = (
-        (
-            f"{uninformative_count} runs ended for reasons independent of the task; they count as failures until --retry.",
-        )
+        (f"{uninformative_count} runs ended for reasons independent of the task; they are failures until --retry.",)
         if uninformative_count
         else ()
     )

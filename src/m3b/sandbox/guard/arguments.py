@@ -23,9 +23,10 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER,
 _TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX insert input into another process's terminal
 _FLAG_IOCTLS = (0x401C5820,)  # FS_IOC_FSSETXATTR; the others of its family are harmless
 _FILE_IOCTLS = {0x66: (0x80086601, 0xC020660B), 0x76: (0x80087601,), 0x94: (0x40049409, 0x4020940D)}
-"""Families of ioctls that change a file or folder opened for reading (flags, version, fs-verity, encryption, subvolumes),
-each with its allowed members: those that only read (FS_IOC_GETFLAGS, FIEMAP, GETVERSION), or that need a file opened for
-writing (FICLONE, FICLONERANGE)."""
+"""Families of ioctls that change a file or folder opened for reading, with their allowed members.
+
+The families concern flags, version, fs-verity, encryption and subvolumes. Allowed are members that only read
+(FS_IOC_GETFLAGS, FIEMAP, GETVERSION) or need a file opened for writing (FICLONE, FICLONERANGE)."""
 _IOCTL_FAMILY_MASK = 0xFF00
 _DENIED_FCNTLS = (
     1024,

@@ -10,8 +10,7 @@ import os
 import resource
 import sys
 
-from . import filtering
-from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
+from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, install_filter, prctl
 from .quiet import suppress
 from .signals import signal
 from .tree import count_user_threads
@@ -69,7 +68,7 @@ def _confine(confinement: Confinement) -> None:
 
         rules.restrict_process(landlock["read"], landlock["write"], landlock["devices"])
     if confinement["filter"]:
-        filtering.install_filter(confinement["filter"])
+        install_filter(confinement["filter"])
 
 
 def _exec_command(command: list[str], env: dict[str, str]) -> int:

@@ -1,9 +1,9 @@
 """The system call filter: a linear classic BPF program, loaded with prctl.
 
-Denied calls return EPERM. clone3 and openat2, whose arguments are in memory that a filter cannot read, return ENOSYS, so
-that libc falls back to calls that can be examined. On a shared host, calls that change owners, modes, times and
-attributes return 0 and do nothing: Landlock does not control them, and tools such as tar and shutil.copytree expect them
-to succeed.
+Denied calls return EPERM. clone3 and openat2, whose arguments are in memory that a filter cannot read, return ENOSYS,
+so that libc falls back to calls that can be examined. On a shared host, calls that change owners, modes, times and
+attributes return 0 and do nothing: Landlock does not control them, and tools such as tar and shutil.copytree expect
+them to succeed.
 """
 
 from __future__ import annotations

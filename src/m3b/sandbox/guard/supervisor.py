@@ -1,9 +1,9 @@
 """The supervisor: watches one confined command from outside (time, memory, processes, disk, output). Single-threaded.
 
-It reads one message from the control pipe: the length in 8 bytes, then a `SupervisorJob` in marshal format (both sides are
-the same Python). The next byte (stop) or the end of the pipe (the caller died) ends the command. It answers on the status
-pipe with lines of JSON: `{"started": true}` once the command itself runs, then `{"code": ..., "reason": ..., "wall_s":
-...}`, or `{"failed": "..."}` if the command could not be started.
+It reads one message from the control pipe: the length in 8 bytes, then a `SupervisorJob` in marshal format (both sides
+are the same Python). The next byte (stop) or the end of the pipe (the caller died) ends the command. It answers on the
+status pipe with lines of JSON: `{"started": true}` once the command itself runs, then `{"code": ..., "reason": ...,
+"wall_s": ...}`, or `{"failed": "..."}` if the command could not be started.
 """
 
 from __future__ import annotations
